@@ -1,0 +1,35 @@
+# Every target uses .venv; `make venv` makes it. See README.md.
+PYTHON ?= python3
+BIN := .venv/bin
+export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
+WORKERS ?= 2
+
+.PHONY: venv demo test fast check format fuzz bench clean
+
+venv: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
+	touch $@
+
+check: venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tests/architecture/lengths.py
+
+format: venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+fast: venv
+	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow' broker operator
+
+test: venv
+	$(BIN)/pytest -n $(WORKERS)
+
+clean:
+	rm -rf .cache build dist *.egg-info

@@ -1,0 +1,45 @@
+"""The `barnabas` command: a table of subcommands, each imported only when called, so that a broker starts fast."""
+
+import importlib
+import sys
+from typing import Final, NamedTuple
+
+EXIT_USAGE: Final = 2
+
+
+class Command(NamedTuple):
+    """One subcommand: the module whose `main(arguments) -> exit code` runs it, and a line for the usage text."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final = {
+    "broker": Command("barnabas_broker.app.main", "run one broker: barnabas broker server.properties [--override k=v]"),
+    "up": Command("barnabas_operator.app.up", "run the cluster and topics that the manifests of a directory declare"),
+    "status": Command("barnabas_operator.app.status", "print topics, partitions, groups and lag of a cluster"),
+}
+
+
+def usage() -> str:
+    """The text for `barnabas --help`."""
+    lines = [f"  {name:<8}{command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: barnabas COMMAND ...", "", *lines])
+
+
+def main() -> int:
+    """Runs the subcommand that the first argument names; 2 when there is none such."""
+    arguments = sys.argv[1:]
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(usage())
+        return 0
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is None:
+        print(f"barnabas: {arguments[0]!r} is no command\n" if arguments else "", usage(), sep="", file=sys.stderr)
+        return EXIT_USAGE
+    module = importlib.import_module(command.module)
+    return int(module.main(arguments[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The one place that reads the environment and wires things together."""

@@ -1,0 +1,1 @@
+"""Groups and producer ids: decide, append, apply."""

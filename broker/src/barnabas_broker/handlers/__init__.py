@@ -1,0 +1,1 @@
+"""One file an API: a request in, a response out."""

@@ -1,0 +1,1 @@
+"""The partitions of this broker: leader state, high watermark, delayed requests waiting on them."""

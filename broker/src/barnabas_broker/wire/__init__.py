@@ -1,0 +1,1 @@
+"""Bytes to typed requests and back: framing, codec, record batches. No IO."""

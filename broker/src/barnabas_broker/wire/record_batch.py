@@ -1,0 +1,97 @@
+"""The header of a record batch, message format v2, and the checks that a produced batch must pass.
+
+Only the 61-byte header is looked at: the records behind it stay as the producer made them. Base offset and leader epoch
+lie outside the CRC, so the leader writes them in place.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+LENGTH_OFFSET: Final = 12
+"""Bytes of base offset and length, which the length field does not count."""
+CRC_START: Final = 21
+MAGIC_OFFSET: Final = 16
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LEADER_EPOCH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, in the order of its bytes. `length` counts what follows it: 12 bytes less than all."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return LENGTH_OFFSET + self.length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the batch's last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        """Codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """A transaction marker, not data."""
+        return bool(self.attributes & CONTROL_BIT)
+
+
+def parse_header(buffer: bytes | bytearray | memoryview, position: int) -> BatchHeader:
+    """The header at `position`; struct.error when fewer than 61 bytes are left."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def crc_matches(buffer: memoryview, position: int, header: BatchHeader) -> bool:
+    """Whether the CRC-32C over attributes to the end is the one the header holds."""
+    return bool(crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length]) == header.crc)
+
+
+def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch in place; the CRC does not cover them."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
+
+
+def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
+    """Set timestamp type LogAppendTime and the max timestamp, which the CRC covers, so it is computed anew."""
+    _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME_BIT)
+    _MAX_TIMESTAMP.pack_into(buffer, position + 35, now_ms)
+    crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
+    _CRC.pack_into(buffer, position + 17, crc)

@@ -1,0 +1,1 @@
+"""The operator: Cluster, Topic and ConsumerGroup resources, reconciled over the Kafka protocol."""

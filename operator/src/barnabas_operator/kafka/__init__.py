@@ -1,0 +1,1 @@
+"""Adapters to a cluster, over the Kafka protocol."""
