@@ -1,0 +1,116 @@
+"""A server under test as a child process: started, awaited, stopped by its own process id."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
+# Below the range from which the kernel takes ports for outgoing connections: a port chosen here stays free while a
+# server that had it is restarted.
+PORTS = range(20_000, 32_000)
+
+
+class ServerFailed(AssertionError):
+    """The server ended, or did not answer before the deadline; carries the end of its log."""
+
+
+def free_port() -> int:
+    """A port of the loopback interface on which nothing listens now."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ServerFailed("no free port among 100 tried")
+
+
+class ServerProcess:
+    """One command that serves a port; may be started again after it ended. Output is appended to `log_path`."""
+
+    def __init__(
+        self, command: Sequence[str], port: int, log_path: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = list(command)
+        self.port = port
+        self.log_path = log_path
+        self.environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, `host:port`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the command and returns when its port accepts connections."""
+        assert self._process is None, "the server is running already"
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
+            )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._answers():
+            if self._process.poll() is not None:
+                status = self._process.returncode
+                self._process = None
+                raise ServerFailed(f"ended with {status} while starting:\n{self.log_end()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerFailed(f"port {self.port} silent for {START_SECONDS_MAX:.0f} s:\n{self.log_end()}")
+            time.sleep(POLL_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> int:
+        """SIGTERM, then waits for the end; the exit status. One that outstays the deadline is killed: a failure."""
+        assert self._process is not None, "the server is not running"
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise ServerFailed(f"did not end on SIGTERM:\n{self.log_end()}") from None
+        finally:
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: the crash of the process."""
+        assert self._process is not None, "the server is not running"
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def close(self) -> None:
+        """Ends what is still running; for clean-up after a failure."""
+        if self._process is not None:
+            self.kill()
+
+    def log_text(self) -> str:
+        """All output so far, of every start."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def log_end(self, lines: int = 30) -> str:
+        """The last lines of the output."""
+        return "\n".join(self.log_text().splitlines()[-lines:])
