@@ -1,0 +1,70 @@
+"""What the metadata store holds: one readable JSON document a topic, a broker, a set of configs.
+
+Values never change; a change is a new document, written by compare-and-set on the version of the old one.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from barnabas_core.config.listeners import Endpoint
+
+NO_LEADER: Final = -1
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    partition_epoch: int = 0
+    log_dirs: tuple[str, ...] = ()
+
+
+class TopicDocument(msgspec.Struct, frozen=True):
+    """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]
+    configs: dict[str, str] = {}
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True):
+    """One broker as it started last. A fenced broker leads nothing and is in no ISR."""
+
+    broker_id: int
+    incarnation_id: UUID
+    listeners: tuple[Endpoint, ...]
+    rack: str | None = None
+    log_dirs: tuple[str, ...] = ()
+    fenced: bool = False
+
+
+class ConfigDocument(msgspec.Struct, frozen=True):
+    """The dynamic configs of one resource: a broker, all brokers, or a group."""
+
+    configs: dict[str, str]
+
+
+class ClusterDocument(msgspec.Struct, frozen=True):
+    """What is decided once, by whoever comes first: Kafka's 22-character cluster id."""
+
+    cluster_id: str
+
+
+class ControllerDocument(msgspec.Struct, frozen=True):
+    """Which broker holds the controller lease; the epoch rises with each change of holder."""
+
+    broker_id: int
+    epoch: int
+
+
+class ProducerIdsDocument(msgspec.Struct, frozen=True):
+    """The first producer id that no broker has been given."""
+
+    next_producer_id: int
