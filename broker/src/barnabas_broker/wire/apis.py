@@ -1,0 +1,75 @@
+"""Which APIs this broker speaks and in which versions: the one table that framing, codec and ApiVersions read.
+
+The ranges are those of Kafka 4.3; transactions, SASL, ACLs and quotas are not among them.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class ApiSpec(NamedTuple):
+    """One API: its key, Kafka's name for it, the versions served (inclusive), and the first with tagged fields."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    first_flexible_version: int | None
+
+    def supports(self, version: int) -> bool:
+        """Whether a request of this version is served."""
+        return self.min_version <= version <= self.max_version
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields, in its body and its request header (KIP-482)."""
+        return self.first_flexible_version is not None and version >= self.first_flexible_version
+
+    @property
+    def advertised_min_version(self) -> int:
+        """The minimum that ApiVersions tells.
+
+        Produce 0-2 are refused and yet advertised: librdkafka turns compression off for brokers without them
+        (KAFKA-18659).
+        """
+        return 0 if self.key == PRODUCE else self.min_version
+
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+API_VERSIONS: Final = 18
+
+_SPECS: Final = (
+    ApiSpec(PRODUCE, "Produce", 3, 13, 9),
+    ApiSpec(FETCH, "Fetch", 4, 18, 12),
+    ApiSpec(2, "ListOffsets", 1, 11, 6),
+    ApiSpec(3, "Metadata", 0, 13, 9),
+    ApiSpec(8, "OffsetCommit", 2, 10, 8),
+    ApiSpec(9, "OffsetFetch", 1, 10, 6),
+    ApiSpec(10, "FindCoordinator", 0, 6, 3),
+    ApiSpec(11, "JoinGroup", 0, 9, 6),
+    ApiSpec(12, "Heartbeat", 0, 4, 4),
+    ApiSpec(13, "LeaveGroup", 0, 5, 4),
+    ApiSpec(14, "SyncGroup", 0, 5, 4),
+    ApiSpec(15, "DescribeGroups", 0, 6, 5),
+    ApiSpec(16, "ListGroups", 0, 5, 3),
+    ApiSpec(API_VERSIONS, "ApiVersions", 0, 4, 3),
+    ApiSpec(19, "CreateTopics", 2, 7, 5),
+    ApiSpec(20, "DeleteTopics", 1, 6, 4),
+    ApiSpec(21, "DeleteRecords", 0, 2, 2),
+    ApiSpec(22, "InitProducerId", 0, 5, 2),
+    ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4),
+    ApiSpec(32, "DescribeConfigs", 1, 4, 4),
+    ApiSpec(33, "AlterConfigs", 0, 2, 2),
+    ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2),
+    ApiSpec(35, "DescribeLogDirs", 1, 5, 2),
+    ApiSpec(37, "CreatePartitions", 0, 3, 2),
+    ApiSpec(42, "DeleteGroups", 0, 2, 2),
+    ApiSpec(44, "IncrementalAlterConfigs", 0, 1, 1),
+    ApiSpec(47, "OffsetDelete", 0, 0, None),
+    ApiSpec(60, "DescribeCluster", 0, 2, 0),
+    ApiSpec(74, "ListConfigResources", 0, 1, 0),
+    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0),
+)
+
+API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
+"""By API key."""
