@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
 WORKERS ?= 2
 
-.PHONY: venv demo test fast check format fuzz bench clean
+.PHONY: venv demo test fast check format fuzz bench compat-clients clean
 
 venv: .venv/ready
 
@@ -30,6 +30,9 @@ fast: venv
 
 test: venv
 	$(BIN)/pytest -n $(WORKERS)
+
+compat-clients: venv
+	tests/compat/install.sh
 
 clean:
 	rm -rf .cache build dist *.egg-info

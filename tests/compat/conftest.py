@@ -1,0 +1,149 @@
+"""The broker under test (ours, or Apache Kafka as the control) and the clients that talk to it."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from drivers.aio_kafka import AiokafkaClient
+from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
+from drivers.interface import COMPRESSIONS, Client
+from drivers.kafka_python import KafkaPythonClient
+from drivers.librdkafka import LibrdkafkaClient
+from drivers.remote import RemoteClient
+from harness import apache_kafka
+from harness.kafka_jars import JarsMissing
+from harness.server_process import ServerProcess, free_port
+
+# What makes tests quick; everything else is the default of both brokers.
+PROPERTIES = {
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+}
+EXIT_STATUS = {"barnabas": 0, "kafka": 143}
+
+
+def missing(reason: str) -> None:
+    """A client that the machine lacks: a skip that says why; where CI is to have it, a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI must have every client: {reason}")
+    pytest.skip(reason)
+
+
+def prepare_barnabas(folder: Path, properties: dict[str, str]) -> ServerProcess:
+    """A broker that is not running: files in `folder`, a log dir `logs`, output in `server.log`."""
+    port = free_port()
+    settings = {
+        "broker.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(folder / "logs"),
+        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
+        **properties,
+    }
+    apache_kafka.write_properties(folder / "server.properties", settings)
+    command = [sys.executable, "-m", "barnabas", "broker", str(folder / "server.properties")]
+    return ServerProcess(command, port, folder / "server.log")
+
+
+def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> ServerProcess:
+    """The broker named by `--peer`, not running."""
+    if peer == "barnabas":
+        return prepare_barnabas(folder, properties)
+    try:
+        return apache_kafka.prepare(folder, "512M", properties)
+    except JarsMissing as reason:
+        missing(str(reason))
+        raise
+
+
+def check_end(peer: str, server: ServerProcess) -> None:
+    """Stops the broker: it must end in order and have had no failure of its own."""
+    assert server.stop() == EXIT_STATUS[peer], server.log_end()
+    assert peer == "kafka" or "Traceback" not in server.log_text(), server.log_text()
+
+
+@pytest.fixture(scope="session")
+def peer(request: pytest.FixtureRequest) -> str:
+    return str(request.config.getoption("--peer"))
+
+
+@pytest.fixture(scope="session")
+def broker(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One running broker for all tests of this process; each test uses topics and groups of its own."""
+    server = prepare_server(peer, tmp_path_factory.mktemp("broker"), PROPERTIES)
+    server.start()
+    try:
+        yield server
+        check_end(peer, server)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def own_broker(peer: str, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A running broker for one test, which may crash and restart it."""
+    server = prepare_server(peer, tmp_path, PROPERTIES)
+    server.start()
+    try:
+        yield server
+        check_end(peer, server)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name (and group id) that no other test uses; nothing is created."""
+    return re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:150]
+
+
+CLIENTS: dict[str, Callable[[str, Path], Client]] = {
+    "librdkafka": lambda bootstrap, log: LibrdkafkaClient(bootstrap),
+    "kafka-python": lambda bootstrap, log: KafkaPythonClient(bootstrap),
+    "aiokafka": lambda bootstrap, log: AiokafkaClient(bootstrap),
+    "java": lambda bootstrap, log: RemoteClient("java", java_driver(bootstrap), COMPRESSIONS, log),
+    "franz-go": lambda bootstrap, log: RemoteClient("franz-go", go_driver(bootstrap), COMPRESSIONS, log),
+    "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), COMPRESSIONS[:3], log),
+}
+
+
+@pytest.fixture(scope="session")
+def clients(broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Client]]:
+    """A function from a client's name to the client, started when first asked for."""
+    started: dict[str, Client] = {}
+
+    def client(name: str) -> Client:
+        if name not in started:
+            try:
+                started[name] = CLIENTS[name](broker.bootstrap, tmp_path_factory.mktemp(name) / "client.log")
+            except (ToolMissing, JarsMissing) as reason:
+                missing(str(reason))
+        return started[name]
+
+    yield client
+    for one in started.values():
+        one.close()
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, clients: Callable[[str], Client]) -> Client:
+    """Every client library in turn."""
+    return clients(request.param)
+
+
+@pytest.fixture
+def librdkafka(clients: Callable[[str], Client]) -> LibrdkafkaClient:
+    made = clients("librdkafka")
+    assert isinstance(made, LibrdkafkaClient)
+    return made
+
+
+@pytest.fixture
+def java(clients: Callable[[str], Client]) -> RemoteClient:
+    """The Java client; `ask` also runs Kafka's tools."""
+    made = clients("java")
+    assert isinstance(made, RemoteClient)
+    return made

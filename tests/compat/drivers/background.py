@@ -1,0 +1,83 @@
+"""A consumer that is polled by a thread of its own, as every client library wants it."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from drivers.interface import Assignment, Received
+
+CALL_SECONDS_MAX = 60.0
+
+
+class PolledMember(ABC):
+    """See `interface.Member`. Calls run between two polls, because a consumer belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._records: list[Received] = []
+        self._assignment: Assignment = frozenset()
+        self._calls: list[tuple[Future[None], Callable[[], None]]] = []
+        self._leaving = threading.Event()
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def poll(self) -> tuple[list[Received], Assignment]:
+        """Waits a fraction of a second; what came, and what is held now."""
+
+    @abstractmethod
+    def commit_now(self) -> None:
+        """Commits the positions."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the group."""
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving.is_set():
+                records, assignment = self.poll()
+                with self._lock:
+                    self._records += records
+                    self._assignment = assignment
+                    calls, self._calls = self._calls, []
+                for future, call in calls:
+                    _complete(future, call)
+            self.close()
+        except BaseException as error:
+            self._failure = error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def assignment(self) -> Assignment:
+        self._check()
+        return self._assignment
+
+    def records(self) -> list[Received]:
+        self._check()
+        with self._lock:
+            return list(self._records)
+
+    def commit(self) -> None:
+        self._check()
+        future: Future[None] = Future()
+        with self._lock:
+            self._calls.append((future, self.commit_now))
+        future.result(CALL_SECONDS_MAX)
+
+    def leave(self) -> None:
+        self._leaving.set()
+        self._thread.join(CALL_SECONDS_MAX)
+        assert not self._thread.is_alive(), "the member does not leave"
+        self._check()
+
+
+def _complete(future: Future[None], call: Callable[[], None]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)

@@ -1,0 +1,150 @@
+"""librdkafka through confluent-kafka."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from drivers.background import PolledMember
+from drivers.interface import COMPRESSIONS, Assignment, Message, Received
+
+WAIT_SECONDS = 30.0
+
+
+def received(message: Any) -> Received:
+    """A consumed message; an error in its place is raised."""
+    if message.error() is not None:
+        raise KafkaException(message.error())
+    place = (message.topic(), message.partition(), message.offset(), message.timestamp()[1])
+    return Received(*place, message.key(), message.value(), tuple(message.headers() or ()))
+
+
+class LibrdkafkaMember(PolledMember):
+    """See `interface.Member`."""
+
+    def __init__(self, settings: dict[str, Any], topics: Sequence[str]) -> None:
+        self._consumer = Consumer(settings)
+        self._consumer.subscribe(list(topics))
+        super().__init__()
+
+    def poll(self) -> tuple[list[Received], Assignment]:
+        records = [received(message) for message in self._consumer.consume(1000, 0.05)]
+        return records, frozenset((place.topic, place.partition) for place in self._consumer.assignment())
+
+    def commit_now(self) -> None:
+        self._consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class LibrdkafkaClient:
+    """See `interface.Client`."""
+
+    name = "librdkafka"
+    compressions = COMPRESSIONS
+
+    def __init__(self, bootstrap: str) -> None:
+        self.settings = {"bootstrap.servers": bootstrap}
+        self._admin = AdminClient(self.settings)
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        compression: str = "none",
+        idempotent: bool = False,
+        acks: str = "all",
+        **options: Any,
+    ) -> None:
+        chosen = {"compression.type": compression, "enable.idempotence": idempotent, "acks": acks, "linger.ms": 50}
+        producer = Producer({**self.settings, **chosen, "message.timeout.ms": 20_000, **options})
+        errors = []
+        for message in messages:
+            where = {} if message.partition is None else {"partition": message.partition}
+            when = {} if message.timestamp_ms is None else {"timestamp": message.timestamp_ms}
+            producer.produce(
+                topic,
+                message.value,
+                message.key,
+                headers=list(message.headers),
+                on_delivery=lambda error, _: errors.append(error),
+                **where,
+                **when,
+            )
+        assert producer.flush(WAIT_SECONDS) == 0, "not everything was acknowledged"
+        for error in filter(None, errors):
+            raise KafkaException(error)
+
+    def consumer(self, **options: Any) -> Consumer:
+        """A consumer with an own group id that reads from the beginning and never commits."""
+        defaults = {"group.id": "nobody", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 100, **options})
+
+    def read(self, topic: str, count: int) -> list[Received]:
+        consumer = self.consumer()
+        partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        records: list[Received] = []
+        while len(records) < count:
+            batch = consumer.consume(count - len(records), WAIT_SECONDS)
+            if not batch:
+                break
+            records += [received(message) for message in batch]
+        consumer.close()
+        return records
+
+    def join(self, group: str, member: str, topics: Sequence[str], **options: Any) -> LibrdkafkaMember:
+        times = {"heartbeat.interval.ms": 300, "session.timeout.ms": 10_000, "fetch.wait.max.ms": 100}
+        start = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        settings = {**self.settings, **times, **start, "group.id": group, "client.id": member, **options}
+        return LibrdkafkaMember(settings, topics)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        futures = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        offsets = futures[group].result(WAIT_SECONDS).topic_partitions
+        return {place.partition: place.offset for place in offsets if place.topic == topic}
+
+    def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
+        consumer = self.consumer()
+        partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+        asked = [TopicPartition(topic, partition, timestamp_ms) for partition in partitions]
+        found = consumer.offsets_for_times(asked, timeout=WAIT_SECONDS)
+        consumer.close()
+        return {place.partition: place.offset for place in found}
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        new = NewTopic(topic, num_partitions=partitions, config=dict(configs))
+        self._admin.create_topics([new])[topic].result(WAIT_SECONDS)
+
+    def create_partitions(self, topic: str, partitions: int) -> None:
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(WAIT_SECONDS)
+
+    def topics(self) -> dict[str, int]:
+        listed = self._admin.list_topics(timeout=WAIT_SECONDS).topics
+        return {name: len(topic.partitions) for name, topic in listed.items()}
+
+    def topic_configs(self, topic: str) -> dict[str, str | None]:
+        (future,) = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        return {name: entry.value for name, entry in future.result(WAIT_SECONDS).items()}
+
+    def alter_topic_config(self, topic: str, name: str, value: str) -> None:
+        change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+        (future,) = self._admin.incremental_alter_configs([resource]).values()
+        future.result(WAIT_SECONDS)
+
+    def delete_topic(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result(WAIT_SECONDS)
+
+    def close(self) -> None:
+        """Nothing stays open."""

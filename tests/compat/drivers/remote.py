@@ -1,0 +1,152 @@
+"""Clients in other languages: a child process that answers JSON requests, one a line."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drivers.interface import Assignment, Message, Received
+
+ANSWER_SECONDS_MAX = 120.0
+
+
+class RemoteError(Exception):
+    """The client raised; the text is its error."""
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def _encode(message: Message) -> dict[str, Any]:
+    headers = [[name, _hex(value)] for name, value in message.headers]
+    places = {"partition": message.partition, "timestamp_ms": message.timestamp_ms}
+    return {**places, "key": _hex(message.key), "value": _hex(message.value), "headers": headers}
+
+
+def _decode(record: dict[str, Any]) -> Received:
+    headers = tuple((name, _bytes(value)) for name, value in record.pop("headers"))
+    return Received(key=_bytes(record.pop("key")), value=_bytes(record.pop("value")), headers=headers, **record)
+
+
+class RemoteClient:
+    """See `interface.Client`; `ask` reaches what only one language's driver offers."""
+
+    def __init__(self, name: str, command: Sequence[str], compressions: Collection[str], log_path: Path) -> None:
+        self.name = name
+        self.compressions = compressions
+        self._log_path = log_path
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def ask(self, op: str, **arguments: object) -> Any:
+        """One request and its answer; a driver that hangs is killed, which ends the wait."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, **arguments}) + "\n")
+        self._process.stdin.flush()
+        watchdog = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
+        watchdog.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise RemoteError(f"{self.name} ended in {op}: {self._log_path.read_text(errors='replace')[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RemoteError(answer["error"])
+        return answer["result"]
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        compression: str = "none",
+        idempotent: bool = False,
+        acks: str = "all",
+        **options: object,
+    ) -> None:
+        encoded = [_encode(message) for message in messages]
+        how = {"compression": compression, "idempotent": idempotent, "acks": acks}
+        self.ask("produce", topic=topic, messages=encoded, **how, **options)
+
+    def read(self, topic: str, count: int, **options: object) -> list[Received]:
+        return [_decode(record) for record in self.ask("read", topic=topic, count=count, **options)]
+
+    def join(self, group: str, member: str, topics: Sequence[str], **options: object) -> "RemoteMember":
+        self.ask("join", group=group, member=member, topics=list(topics), **options)
+        return RemoteMember(self, member)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        return _by_partition(self.ask("committed", group=group, topic=topic))
+
+    def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
+        return _by_partition(self.ask("offsets_for_time", topic=topic, timestamp_ms=timestamp_ms))
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        self.ask("create_topic", topic=topic, partitions=partitions, configs=dict(configs))
+
+    def create_partitions(self, topic: str, partitions: int) -> None:
+        self.ask("create_partitions", topic=topic, partitions=partitions)
+
+    def topics(self) -> dict[str, int]:
+        return dict(self.ask("topics"))
+
+    def topic_configs(self, topic: str) -> dict[str, str | None]:
+        return dict(self.ask("topic_configs", topic=topic))
+
+    def alter_topic_config(self, topic: str, name: str, value: str) -> None:
+        self.ask("alter_topic_config", topic=topic, name=name, value=value)
+
+    def delete_topic(self, topic: str) -> None:
+        self.ask("delete_topic", topic=topic)
+
+    def close(self) -> None:
+        """End of input ends the driver."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _by_partition(offsets: dict[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
+
+
+class RemoteMember:
+    """See `interface.Member`."""
+
+    def __init__(self, client: RemoteClient, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def _state(self) -> dict[str, Any]:
+        state = self._client.ask("state", member=self._name)
+        if state["failure"] is not None:
+            raise RemoteError(f"{self._client.name}'s member {self._name}: {state['failure']}")
+        return dict(state)
+
+    def assignment(self) -> Assignment:
+        return frozenset((topic, partition) for topic, partition in self._state()["assignment"])
+
+    def records(self) -> list[Received]:
+        return [_decode(record) for record in self._state()["records"]]
+
+    def commit(self) -> None:
+        self._client.ask("commit", member=self._name)
+
+    def leave(self) -> None:
+        self._client.ask("leave", member=self._name)

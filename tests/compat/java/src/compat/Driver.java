@@ -1,0 +1,48 @@
+package compat;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * Apache Kafka's Java client under remote control: one JSON request a line on standard input
+ * ({@code {"op": ..., ...}}), one answer a line on standard output ({@code {"result": ...}} or {@code {"error": ...}}).
+ */
+public final class Driver {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    interface Operation {
+        Object run(JsonNode request) throws Exception;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = System.out;
+        Map<String, Operation> operations = new LinkedHashMap<>();
+        String bootstrap = arguments[0];
+        new Records(bootstrap).addTo(operations);
+        new Members(bootstrap).addTo(operations);
+        new Administration(bootstrap).addTo(operations);
+        new Tools().addTo(operations);
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            answers.println(JSON.writeValueAsString(answer(operations, JSON.readTree(line))));
+            answers.flush();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static Map<String, Object> answer(Map<String, Operation> operations, JsonNode request) {
+        Map<String, Object> answer = new LinkedHashMap<>();
+        try {
+            answer.put("result", operations.get(request.get("op").asText()).run(request));
+        } catch (Throwable failure) {
+            Throwable cause = failure.getCause() == null ? failure : failure.getCause();
+            answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage());
+        }
+        return answer;
+    }
+}
