@@ -1,6 +1,17 @@
 """Listeners: the addresses a broker binds, and those it tells clients."""
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigProblem
+
+PORT_MAX: Final = 65535
+_ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
+_FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
+_EVERYWHERE: Final = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,4 +23,119 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.name}://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What a broker binds and what it advertises, by the same names in the same order."""
+
+    bound: tuple[Endpoint, ...]
+    advertised: tuple[Endpoint, ...]
+    inter_broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """The settings that listeners come from, as they stand in the file."""
+
+    listeners: tuple[str, ...]
+    advertised: tuple[str, ...] | None
+    protocol_map: str
+    controller_names: tuple[str, ...]
+    inter_broker: str | None
+
+
+def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[ConfigProblem]]:
+    """Binds, checks and pairs them. Where there are problems, the listeners are not to be used.
+
+    Kafka's controller listeners, which a stock KRaft file names, are left out: nothing here listens on them.
+    """
+    problems: list[ConfigProblem] = []
+    bound = _parse("listeners", settings.listeners, settings.controller_names, problems)
+    if settings.advertised is None:
+        advertised = bound
+    else:
+        advertised = _parse("advertised.listeners", settings.advertised, settings.controller_names, problems)
+    protocols = _protocols(settings.protocol_map)
+    if not problems:
+        problems += _duplicates(bound)
+        problems += _unprotected_only("listeners", bound, protocols)
+        problems += _advertisable(bound, advertised)
+    inter_broker = settings.inter_broker or _plaintext_name(bound, protocols)
+    if not problems and all(endpoint.name != inter_broker for endpoint in bound):
+        allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
+        problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
+    return Listeners(bound, advertised, inter_broker), problems
+
+
+def _parse(
+    setting: str, entries: Iterable[str], left_out: Iterable[str], problems: list[ConfigProblem]
+) -> tuple[Endpoint, ...]:
+    endpoints = []
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None or int(match.group(3)) > PORT_MAX:
+            problems.append(ConfigProblem(setting, entry, _FORM))
+            continue
+        name = match.group(1).upper()
+        if name not in left_out:
+            endpoints.append(Endpoint(name, match.group(2).strip("[]"), int(match.group(3))))
+    if not endpoints and not problems:
+        problems.append(ConfigProblem(setting, ",".join(entries), "must name one listener for clients at least"))
+    return tuple(endpoints)
+
+
+def _protocols(text: str) -> Mapping[str, str]:
+    pairs = (entry.partition(":") for entry in text.split(","))
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+
+
+def _duplicates(bound: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
+    names = Counter(endpoint.name for endpoint in bound)
+    addresses = Counter((endpoint.host, endpoint.port) for endpoint in bound if endpoint.port)
+    for endpoint in bound:
+        if names[endpoint.name] > 1:
+            yield ConfigProblem("listeners", str(endpoint), "must have a name of its own")
+        elif addresses[endpoint.host, endpoint.port] > 1:
+            yield ConfigProblem("listeners", str(endpoint), "must have a port of its own")
+
+
+def _unprotected_only(
+    setting: str, endpoints: Iterable[Endpoint], protocols: Mapping[str, str]
+) -> Iterable[ConfigProblem]:
+    for endpoint in endpoints:
+        protocol = protocols.get(endpoint.name)
+        if protocol is None:
+            allowed = f"listener.security.protocol.map must say the protocol of {endpoint.name}"
+            yield ConfigProblem(setting, str(endpoint), allowed)
+        elif protocol != "PLAINTEXT":
+            allowed = f"its protocol is {protocol}; must be PLAINTEXT: TLS and SASL are not supported"
+            yield ConfigProblem(setting, str(endpoint), allowed)
+
+
+def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
+    names = {endpoint.name for endpoint in bound}
+    if advertised is bound:
+        return
+    for endpoint in advertised:
+        if endpoint.name not in names:
+            allowed = f"must have the name of a listener: {', '.join(sorted(names))}"
+            yield ConfigProblem("advertised.listeners", str(endpoint), allowed)
+        if endpoint.host in _EVERYWHERE:
+            allowed = "must be an address that clients can reach, not every interface"
+            yield ConfigProblem("advertised.listeners", str(endpoint), allowed)
+
+
+def _plaintext_name(bound: tuple[Endpoint, ...], protocols: Mapping[str, str]) -> str:
+    return next((endpoint.name for endpoint in bound if protocols.get(endpoint.name) == "PLAINTEXT"), "PLAINTEXT")
+
+
+def reachable(endpoint: Endpoint, host: str, port: int) -> Endpoint:
+    """What clients are told for `endpoint`: this machine's `host` where it names none, `port` where it names 0."""
+    return replace(
+        endpoint,
+        host=host if endpoint.host in ("", *_EVERYWHERE) else endpoint.host,
+        port=endpoint.port or port,
+    )

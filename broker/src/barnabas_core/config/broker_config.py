@@ -1,0 +1,263 @@
+"""A broker's settings as typed values: the file's, the dynamic ones over it, Kafka's defaults under it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import (
+    ConfigDefinition,
+    ConfigProblem,
+    InvalidConfig,
+    Value,
+    parse_value,
+)
+from barnabas_core.config.listeners import Listeners, ListenerSettings, resolve_listeners
+from barnabas_core.config.properties import Property
+from barnabas_core.config.unused import REFUSED_CONFIGS, refusal, unused_reason
+
+Texts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Each setting that the broker uses, under its own name with `_` for `.`; settings in use are resolved.
+
+    `log_retention_ms`, for example, also holds what the file says in minutes or hours.
+    """
+
+    broker_id: int
+    listeners: Listeners
+    log_dirs: tuple[str, ...]
+    metadata_store: str
+
+    broker_rack: str | None
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    controlled_shutdown_enable: bool
+    http_listener: str
+
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_send_buffer_bytes: int
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_connection_creation_rate: int
+    fetch_max_bytes: int
+    max_request_partition_size_limit: int
+
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+
+    replica_lag_time_max_ms: int
+    replica_fetch_min_bytes: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_socket_timeout_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    log_dirs_placement: str
+    log_dirs_headroom_bytes: int
+    num_recovery_threads_per_data_dir: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_retention_check_interval_ms: int
+    log_dir_failure_timeout_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_retention_ms: int
+    log_roll_ms: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+
+    originals: Texts = field(repr=False)
+    cluster_overrides: Texts = field(repr=False)
+    broker_overrides: Texts = field(repr=False)
+    values: Mapping[str, Value] = field(repr=False)
+
+    def value(self, name: str) -> Value:
+        """The value of any setting of BROKER_CONFIGS, as it is in force."""
+        return self.values[name]
+
+    def with_dynamic(self, broker_overrides: Texts, cluster_overrides: Texts | None = None) -> "BrokerConfig":
+        """The file's settings under these: those of this broker go before those of all brokers.
+
+        Raises InvalidConfig, as `parse_broker_config` does.
+        """
+        return _build(self.originals, cluster_overrides or {}, broker_overrides)
+
+
+def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfig:
+    """The settings of a `server.properties`. Raises InvalidConfig with every bad and unknown setting.
+
+    Settings that Kafka knows and this broker has no use for are taken; `unused_settings` names them.
+    """
+    originals = {name: entry if isinstance(entry, str) else entry.value for name, entry in properties.items()}
+    try:
+        return _build(originals, {}, {})
+    except InvalidConfig as error:
+        lines = {name: entry.line for name, entry in properties.items() if isinstance(entry, Property)}
+        raise InvalidConfig(p._replace(line=lines.get(p.name)) for p in error.problems) from None
+
+
+def unused_settings(originals: Iterable[str]) -> list[str]:
+    """A warning for every setting that has no effect: its name and why."""
+    reasons = ((name, unused_reason(name)) for name in originals)
+    return [f"{name} has no effect: {reason}" for name, reason in reasons if reason is not None]
+
+
+def _build(originals: Texts, cluster: Texts, broker: Texts) -> BrokerConfig:
+    problems = [problem for name, text in originals.items() for problem in _unusable(name, text)]
+    values: dict[str, Value] = {}
+    texts = {**originals, **cluster, **broker}
+    for name, definition in BROKER_CONFIGS.items():
+        try:
+            values[name] = parse_value(definition, texts[name]) if name in texts else definition.default
+        except InvalidConfig as error:
+            problems += error.problems
+            values[name] = definition.default
+    _fall_back(values)
+    if values["broker.id"] == -1:
+        values["broker.id"] = values["node.id"]
+    elif "node.id" not in texts:
+        values["node.id"] = values["broker.id"]
+    listeners, listener_problems = resolve_listeners(_listener_settings(values, originals))
+    problems += listener_problems
+    problems += _contradictions(values, texts)
+    if problems:
+        raise InvalidConfig(problems)
+    special = _special_values(values, listeners)
+    plain = {name: values[name.replace("_", ".")] for name in _FIELDS if name not in special}
+    sources = {"originals": originals, "cluster_overrides": cluster, "broker_overrides": broker, "values": values}
+    everything: dict[str, Any] = {**plain, **special, **sources}
+    return BrokerConfig(**everything)
+
+
+def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
+    why = refusal(name, text)
+    if why is not None:
+        yield ConfigProblem(name, text, why)
+    elif name not in BROKER_CONFIGS and name not in REFUSED_CONFIGS and unused_reason(name) is None:
+        yield ConfigProblem(name, text, "is no setting of a broker")
+
+
+def _fall_back(values: dict[str, Value]) -> None:
+    """Gives what is not set the value of its first synonym that is."""
+    for name, definition in BROKER_CONFIGS.items():
+        if values[name] is None:
+            values[name] = _synonym_value(definition, values)
+
+
+def _synonym_value(definition: ConfigDefinition, values: Mapping[str, Value]) -> Value:
+    for name, factor in definition.synonyms:
+        value = values[name]
+        if value is not None:
+            # -1 is "for ever" in any unit.
+            return value * factor if isinstance(value, int) and value > 0 and factor != 1 else value
+    return None
+
+
+def _listener_settings(values: Mapping[str, Value], originals: Texts) -> ListenerSettings:
+    advertised, inter_broker = values["advertised.listeners"], values["inter.broker.listener.name"]
+    controllers = originals.get("controller.listener.names", "").upper().split(",")
+    return ListenerSettings(
+        listeners=_entries(values["listeners"]),
+        advertised=None if advertised is None else _entries(advertised),
+        protocol_map=str(values["listener.security.protocol.map"]),
+        controller_names=tuple(name.strip() for name in controllers),
+        inter_broker=None if inter_broker is None else str(inter_broker).upper(),
+    )
+
+
+def _entries(value: Value) -> tuple[str, ...]:
+    assert isinstance(value, tuple), "only lists are asked for"
+    return value
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, int | float), "only numbers are asked for"
+    return value
+
+
+# Pairs of settings whose first must not be larger than the second, and the least value from which that counts.
+_ORDERED: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+
+
+def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[ConfigProblem]:
+    """Settings that are fine by themselves and not together."""
+    for low, high in _ORDERED:
+        if _number(values[low]) > _number(values[high]):
+            yield ConfigProblem(low, str(values[low]), f"must be at most {high}={values[high]}")
+    queued, request = _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
+    if 0 < queued < request:
+        yield ConfigProblem(
+            "queued.max.request.bytes", str(queued), f"must be -1 or at least {request}, a whole request"
+        )
+    if values["broker.id"] != values["node.id"]:
+        yield ConfigProblem("broker.id", texts["broker.id"], f"must be equal to node.id={values['node.id']}")
+    if not all(_entries(values["log.dirs"])) or not values["log.dirs"]:
+        yield ConfigProblem(
+            "log.dirs", texts.get("log.dirs", ""), "must be paths separated by commas, none of them empty"
+        )
+
+
+def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:
+    """The attributes that are not simply a setting's value."""
+    log_dirs = tuple(dict.fromkeys(_entries(values["log.dirs"])))
+    return {
+        "broker_id": values["node.id"],
+        "listeners": listeners,
+        "log_dirs": log_dirs,
+        "metadata_store": values["metadata.store"] or f"sqlite:///{log_dirs[0]}/metadata.sqlite",
+        "max_connections_per_ip_overrides": _overrides(str(values["max.connections.per.ip.overrides"])),
+    }
+
+
+def _overrides(text: str) -> Mapping[str, int]:
+    pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
+    return {address: int(count) for address, _, count in pairs}
+
+
+_SOURCES: Final = ("originals", "cluster_overrides", "broker_overrides", "values")
+_FIELDS: Final = tuple(entry.name for entry in fields(BrokerConfig) if entry.name not in _SOURCES)

@@ -1,0 +1,253 @@
+"""The settings of a broker that concern its identity, its sockets, its groups and its replicas.
+
+`log_definitions` has those of its logs; `BROKER_CONFIGS` is the one table of both. Names, types and defaults are Kafka
+4's, except for those of the last section, which are ours. Kafka's settings that have no use here are in `unused`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.definitions import (
+    INT_MAX,
+    ConfigDefinition,
+    ConfigType,
+    Dynamic,
+    OneOf,
+    Pattern,
+    Range,
+    table,
+)
+from barnabas_core.config.log_definitions import LOG_CONFIGS
+
+_D = ConfigDefinition
+_BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
+_STRING, _LIST, _SHORT = ConfigType.STRING, ConfigType.LIST, ConfigType.SHORT
+_CLUSTER: Final = Dynamic.CLUSTER_WIDE
+_ANY_MS: Final = Range(0)
+_POSITIVE: Final = Range(1)
+_COUNT: Final = Range(0)
+_REPLICATION_FACTOR: Final = Range(1, 32767)
+
+_IDENTITY: Final = (
+    _D("node.id", _INT, 0, Range(0), "The number of this broker, its own in the whole cluster."),
+    _D(
+        "broker.id", _INT, -1, Range(0, None, also=(-1,)), "The old name of node.id; where both are set they are equal."
+    ),
+    _D(
+        "broker.rack",
+        _STRING,
+        None,
+        None,
+        "Where this broker stands; the replicas of a partition are spread over racks.",
+    ),
+    _D(
+        "broker.heartbeat.interval.ms",
+        _INT,
+        2000,
+        _POSITIVE,
+        "How often a broker renews the lease that says it is alive. Milliseconds.",
+    ),
+    _D(
+        "broker.session.timeout.ms",
+        _INT,
+        9000,
+        _POSITIVE,
+        "How long that lease lasts: a broker that is silent for longer is fenced. Milliseconds.",
+    ),
+    _D("controlled.shutdown.enable", _BOOLEAN, True, None, "Whether leadership is moved away before a broker stops."),
+)
+
+_SOCKETS: Final = (
+    _D(
+        "listeners",
+        _LIST,
+        ("PLAINTEXT://:9092",),
+        Pattern(r"[^/]+://.*:-?[0-9]+", "each entry NAME://HOST:PORT"),
+        "The addresses to listen on. An empty host is every interface, port 0 any free one.",
+    ),
+    _D(
+        "advertised.listeners",
+        _LIST,
+        None,
+        Pattern(r"[^/]+://.*:-?[0-9]+", "each entry NAME://HOST:PORT"),
+        "The addresses that clients are told, where they differ from the listeners.",
+    ),
+    _D(
+        "listener.security.protocol.map",
+        _STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        None,
+        "The security protocol of each listener, NAME:PROTOCOL separated by commas.",
+    ),
+    _D(
+        "inter.broker.listener.name",
+        _STRING,
+        None,
+        None,
+        "The listener that other brokers use; else the PLAINTEXT one.",
+    ),
+    _D("socket.listen.backlog.size", _INT, 4096, _POSITIVE, "Connections that may wait to be accepted (Kafka: 50)."),
+    _D(
+        "socket.receive.buffer.bytes",
+        _INT,
+        102400,
+        Range(1, None, also=(-1,)),
+        "SO_RCVBUF; -1 leaves it to the system.",
+    ),
+    _D("socket.send.buffer.bytes", _INT, 102400, Range(1, None, also=(-1,)), "SO_SNDBUF; -1 leaves it to the system."),
+    _D(
+        "socket.request.max.bytes",
+        _INT,
+        104857600,
+        _POSITIVE,
+        "The largest request; a connection that announces a larger one is closed.",
+    ),
+    _D(
+        "queued.max.request.bytes",
+        _LONG,
+        -1,
+        Range(1, None, also=(-1,)),
+        "Bytes of requests in memory after which no more are read; -1 for no limit.",
+    ),
+    _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "Idle connections are closed after this; below 0, never."),
+    _D("max.connections", _INT, INT_MAX, _COUNT, "Open connections of this broker.", _CLUSTER),
+    _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "Open connections of one address.", _CLUSTER),
+    _D(
+        "max.connections.per.ip.overrides",
+        _STRING,
+        "",
+        Pattern(r"\s*([^,\s]+:[0-9]+\s*(,\s*[^,\s]+:[0-9]+\s*)*)?", "ADDRESS:COUNT separated by commas"),
+        "Other limits than max.connections.per.ip for single addresses.",
+        _CLUSTER,
+    ),
+    _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "Connections accepted in a second.", _CLUSTER),
+    _D("fetch.max.bytes", _INT, 57671680, Range(1024), "The most bytes that one fetch is answered with."),
+    _D("max.request.partition.size.limit", _INT, 2000, _POSITIVE, "Partitions in one DescribeTopicPartitions answer."),
+)
+
+_TOPICS: Final = (
+    _D("auto.create.topics.enable", _BOOLEAN, True, None, "Whether asking for a topic that is not there creates it."),
+    _D("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
+    _D("num.partitions", _INT, 1, _POSITIVE, "Partitions of a topic that is created without a number."),
+    _D(
+        "default.replication.factor",
+        _INT,
+        1,
+        _REPLICATION_FACTOR,
+        "Replicas of a topic that is created without a number.",
+    ),
+    _D("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Whether leadership goes back to the preferred replicas."),
+    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often leadership is compared with that."),
+)
+
+_REPLICAS: Final = (
+    _D(
+        "replica.lag.time.max.ms",
+        _LONG,
+        30000,
+        _POSITIVE,
+        "A replica that has not caught up for this long leaves the ISR.",
+    ),
+    _D("replica.fetch.min.bytes", _INT, 1, _COUNT, "Bytes that a follower's fetch waits for."),
+    _D("replica.fetch.max.bytes", _INT, 1048576, _COUNT, "Bytes of one partition in a follower's fetch."),
+    _D("replica.fetch.response.max.bytes", _INT, 10485760, _COUNT, "Bytes of all partitions in a follower's fetch."),
+    _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "How long a follower's fetch waits for data."),
+    _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
+    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for any answer."),
+    _D(
+        "replica.high.watermark.checkpoint.interval.ms",
+        _LONG,
+        5000,
+        _POSITIVE,
+        "How often high watermarks are written to disk.",
+    ),
+)
+
+_GROUPS: Final = (
+    _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest session timeout a member may ask for."),
+    _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest session timeout a member may ask for."),
+    _D("group.initial.rebalance.delay.ms", _INT, 3000, _ANY_MS, "How long an empty group waits for more members."),
+    _D("group.max.size", _INT, INT_MAX, _POSITIVE, "Members of one group."),
+    _D("offset.metadata.max.bytes", _INT, 4096, _COUNT, "The note that may go with a committed offset."),
+    _D(
+        "offsets.commit.timeout.ms",
+        _INT,
+        5000,
+        _POSITIVE,
+        "How long a commit waits until all in-sync replicas have it.",
+    ),
+    _D(
+        "offsets.load.buffer.size", _INT, 5242880, _POSITIVE, "Bytes read at once when a coordinator loads a partition."
+    ),
+    _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "How long the offsets of an empty group are kept."),
+    _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are looked for."),
+    _D(
+        "offsets.topic.num.partitions",
+        _INT,
+        50,
+        _POSITIVE,
+        "Partitions of __consumer_offsets; only read at its creation.",
+    ),
+    _D(
+        "offsets.topic.replication.factor",
+        _SHORT,
+        3,
+        _REPLICATION_FACTOR,
+        "Replicas of __consumer_offsets; it is not created before so many brokers are there.",
+    ),
+    _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __consumer_offsets."),
+    _D(
+        "offsets.topic.compression.codec",
+        _INT,
+        0,
+        Range(0, 4),
+        "Codec of the records in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    ),
+)
+
+_PRODUCERS: Final = (
+    _D(
+        "producer.id.expiration.ms",
+        _INT,
+        86400000,
+        _POSITIVE,
+        "A producer that is silent for so long is forgotten. Milliseconds.",
+        _CLUSTER,
+    ),
+    _D("producer.id.expiration.check.interval.ms", _INT, 600000, _POSITIVE, "How often such producers are looked for."),
+)
+
+_OWN: Final = (
+    _D(
+        "metadata.store",
+        _STRING,
+        "",
+        Pattern(r"(sqlite:///.+)?", "sqlite:///PATH"),
+        "Where the metadata lives: the same for all brokers of a cluster; where empty, a file in the first log dir.",
+    ),
+    _D(
+        "log.dirs.placement",
+        _STRING,
+        "fewest-partitions",
+        OneOf(("fewest-partitions", "least-bytes")),
+        "Which log dir gets a new partition: that with fewest partitions, as in Kafka, or that with most room.",
+    ),
+    _D(
+        "log.dirs.headroom.bytes",
+        _LONG,
+        1024**3,
+        _COUNT,
+        "A log dir with less free space gets a new partition only where every other one is as full (least-bytes).",
+    ),
+    _D(
+        "http.listener",
+        _STRING,
+        "",
+        Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
+        "The address of /metrics, /healthz and /readyz; none where empty, port 0 for any free one.",
+    ),
+)
+
+BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    *_IDENTITY, *_SOCKETS, *_TOPICS, *_REPLICAS, *_GROUPS, *_PRODUCERS, *LOG_CONFIGS, *_OWN
+)

@@ -1,0 +1,261 @@
+"""What a setting is: its type, default, valid values and meaning, and how its text becomes a value.
+
+The tables are in `broker_definitions` and `topic_definitions`. Validation, DescribeConfigs and the documentation all
+read them, so that no two can disagree.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple, Protocol
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+Value = bool | int | float | str | tuple[str, ...] | None
+"""A setting's value; None where it is not set and has no default."""
+
+
+class ConfigType(IntEnum):
+    """Types by the numbers that DescribeConfigs uses (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Dynamic(Enum):
+    """Whether a broker setting can change while the broker runs (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class ConfigProblem(NamedTuple):
+    """One bad setting: its name, the text that was given, what is allowed, and the line of the file (None: no file)."""
+
+    name: str
+    value: str | None
+    allowed: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.line is None else f"line {self.line}: "
+        value = "" if self.value is None else f"={self.value}"
+        return f"{place}{self.name}{value}: {self.allowed}"
+
+
+class InvalidConfig(Exception):
+    """Settings that cannot be used: every one of them, not the first only."""
+
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
+
+
+class Check(Protocol):
+    """Which values of a type are allowed."""
+
+    @property
+    def allowed(self) -> str:
+        """The valid values in words, to stand after "must be"."""
+        ...
+
+    def accepts(self, value: Value) -> bool:
+        """Whether `value`, already of the right type, is one of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`, both inclusive, and those of `also`."""
+
+    low: float
+    high: float | None = None
+    also: tuple[int, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        span = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
+        return " or ".join([span, *map(str, self.also)])
+
+    def accepts(self, value: Value) -> bool:
+        number = value if isinstance(value, int | float) else 0
+        return (self.low <= number and (self.high is None or number <= self.high)) or number in self.also
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A few words; for a list, each of its entries is one of them, and none comes twice."""
+
+    words: tuple[str, ...]
+
+    @property
+    def allowed(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    def accepts(self, value: Value) -> bool:
+        entries = value if isinstance(value, tuple) else (value,)
+        return all(entry in self.words for entry in entries) and len(set(entries)) == len(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A single value, because the feature behind the others is not there; `why` says so."""
+
+    value: Value
+    why: str
+
+    @property
+    def allowed(self) -> str:
+        return f"{format_value(self.value)} ({self.why})"
+
+    def accepts(self, value: Value) -> bool:
+        return value == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Text, or each entry of a list, that matches a regular expression in full; `meaning` is what people read."""
+
+    regex: str
+    meaning: str
+
+    @property
+    def allowed(self) -> str:
+        return self.meaning
+
+    def accepts(self, value: Value) -> bool:
+        entries = value if isinstance(value, tuple) else (value,)
+        return all(isinstance(entry, str) and re.fullmatch(self.regex, entry) for entry in entries)
+
+
+class Synonym(NamedTuple):
+    """A setting that gives another one its default; its value times `factor` is in the other's unit."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDefinition:
+    """One setting. `synonyms`, most important first, are asked for a value where this one has none."""
+
+    name: str
+    type: ConfigType
+    default: Value
+    check: Check | None
+    documentation: str
+    dynamic: Dynamic = Dynamic.READ_ONLY
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value must never be shown."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def allowed(self) -> str:
+        """The valid values in words: "must be an integer, at least 1"."""
+        kind = _TYPE_WORDS[self.type]
+        return f"must be {kind}" if self.check is None else f"must be {kind}, {self.check.allowed}"
+
+
+_TYPE_WORDS: Final = {
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.STRING: "text",
+    ConfigType.INT: "an integer",
+    ConfigType.SHORT: "an integer",
+    ConfigType.LONG: "an integer",
+    ConfigType.DOUBLE: "a number",
+    ConfigType.LIST: "a list separated by commas",
+    ConfigType.CLASS: "a class name",
+    ConfigType.PASSWORD: "text",
+}
+_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def _parse_integer(text: str, kind: ConfigType) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError
+    number = int(text)
+    limit = 1 << (_BITS[kind] - 1)
+    if not -limit <= number < limit:
+        raise ValueError
+    return number
+
+
+def _parse_boolean(text: str, _kind: ConfigType) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError
+    return _BOOLEANS[text.lower()]
+
+
+def _parse_double(text: str, _kind: ConfigType) -> float:
+    number = float(text)
+    if number != number or "_" in text:
+        raise ValueError
+    return number
+
+
+def _parse_list(text: str, _kind: ConfigType) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in text.split(",")) if text else ()
+
+
+def _parse_text(text: str, _kind: ConfigType) -> str:
+    return text
+
+
+_PARSERS: Final[Mapping[ConfigType, Callable[[str, ConfigType], Value]]] = {
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.INT: _parse_integer,
+    ConfigType.SHORT: _parse_integer,
+    ConfigType.LONG: _parse_integer,
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+    ConfigType.STRING: _parse_text,
+    ConfigType.CLASS: _parse_text,
+    ConfigType.PASSWORD: _parse_text,
+}
+
+
+def parse_value(definition: ConfigDefinition, text: str) -> Value:
+    """The value that `text` stands for, surrounding blanks left out as Kafka does.
+
+    Raises InvalidConfig, which says what is allowed.
+    """
+    try:
+        value = _PARSERS[definition.type](text.strip(), definition.type)
+        valid = definition.check is None or definition.check.accepts(value)
+    except ValueError:
+        valid = False
+    if not valid:
+        shown = "(hidden)" if definition.sensitive else text
+        raise InvalidConfig([ConfigProblem(definition.name, shown, definition.allowed)])
+    return value
+
+
+def format_value(value: Value) -> str | None:
+    """The text of a value as Kafka's tools show it; None where nothing is set."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
+    """Definitions by name. A name that comes twice is a bug."""
+    by_name = {definition.name: definition for definition in definitions}
+    assert len(by_name) == len(definitions), "a setting is defined twice"
+    return by_name

@@ -1,0 +1,247 @@
+"""The broker settings of logs. Most of them are the default of a topic config (`topic_definitions`)."""
+
+from typing import Final
+
+from barnabas_core.config.definitions import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigDefinition,
+    ConfigType,
+    Dynamic,
+    OneOf,
+    Range,
+    Synonym,
+)
+
+_D = ConfigDefinition
+_BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
+_STRING, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
+_CLUSTER: Final = Dynamic.CLUSTER_WIDE
+_ANY_MS: Final = Range(0)
+_POSITIVE: Final = Range(1)
+_COUNT: Final = Range(0)
+_RETENTION: Final = Range(1, None, also=(-1,))
+HOUR_MS: Final = 3_600_000
+MINUTE_MS: Final = 60_000
+DECOMPRESSED_BYTES_MAX: Final = INT_MAX - 8
+CLEANUP_POLICIES: Final = OneOf(("compact", "delete"))
+COMPRESSION_TYPES: Final = OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+TIMESTAMP_TYPES: Final = OneOf(("CreateTime", "LogAppendTime"))
+
+_DIRS: Final = (
+    _D("log.dir", _LIST, ("/tmp/kafka-logs",), None, "The directories of the logs, where log.dirs is not set."),
+    _D(
+        "log.dirs",
+        _LIST,
+        None,
+        None,
+        "The directories of the logs, usually one a disk.",
+        synonyms=(Synonym("log.dir"),),
+    ),
+    _D(
+        "num.recovery.threads.per.data.dir",
+        _INT,
+        2,
+        _POSITIVE,
+        "Threads a directory that check logs after a crash.",
+        _CLUSTER,
+    ),
+    _D("log.flush.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often recovery points are written."),
+    _D("log.flush.start.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often start offsets are written."),
+    _D("log.initial.task.delay.ms", _LONG, 30000, _ANY_MS, "Periodic work on logs begins so long after the start."),
+    _D(
+        "log.retention.check.interval.ms",
+        _LONG,
+        300000,
+        _POSITIVE,
+        "How often logs are looked through for old segments.",
+    ),
+    _D("log.dir.failure.timeout.ms", _LONG, 30000, _POSITIVE, "How long a failed directory may stay unreported."),
+)
+
+_SEGMENTS: Final = (
+    _D("log.segment.bytes", _INT, 1024**3, Range(1024**2), "The largest segment file.", _CLUSTER),
+    _D("log.roll.hours", _INT, 168, _POSITIVE, "The oldest a segment grows before a new one begins. Hours."),
+    _D(
+        "log.roll.ms",
+        _LONG,
+        None,
+        _POSITIVE,
+        "The oldest a segment grows before a new one begins. Milliseconds.",
+        _CLUSTER,
+        (Synonym("log.roll.hours", HOUR_MS),),
+    ),
+    _D("log.roll.jitter.hours", _INT, 0, _COUNT, "The most that is taken off the roll time by chance. Hours."),
+    _D(
+        "log.roll.jitter.ms",
+        _LONG,
+        None,
+        _ANY_MS,
+        "The most that is taken off the roll time by chance, so that logs do not roll at once. Milliseconds.",
+        _CLUSTER,
+        (Synonym("log.roll.jitter.hours", HOUR_MS),),
+    ),
+    _D("log.index.interval.bytes", _INT, 4096, _COUNT, "Bytes of log for one index entry.", _CLUSTER),
+    _D("log.index.size.max.bytes", _INT, 10 * 1024**2, Range(4), "The largest index file of a segment.", _CLUSTER),
+    _D("log.preallocate", _BOOLEAN, False, None, "Whether a segment file has its full size from the start.", _CLUSTER),
+    _D(
+        "log.segment.delete.delay.ms",
+        _LONG,
+        60000,
+        _ANY_MS,
+        "How long a removed segment's file stays, under another name, before it is deleted.",
+        _CLUSTER,
+    ),
+)
+
+_RETENTION_CONFIGS: Final = (
+    _D("log.cleanup.policy", _LIST, ("delete",), CLEANUP_POLICIES, "What becomes of old segments.", _CLUSTER),
+    _D("log.retention.bytes", _LONG, -1, None, "Bytes of a partition that are kept; -1 for no limit.", _CLUSTER),
+    _D("log.retention.hours", _INT, 168, _RETENTION, "How long records are kept; -1 for ever. Hours."),
+    _D(
+        "log.retention.minutes",
+        _INT,
+        None,
+        _RETENTION,
+        "How long records are kept; -1 for ever. Minutes; before log.retention.hours.",
+    ),
+    _D(
+        "log.retention.ms",
+        _LONG,
+        None,
+        _RETENTION,
+        "How long records are kept; -1 for ever. Milliseconds; before log.retention.minutes.",
+        _CLUSTER,
+        (Synonym("log.retention.minutes", MINUTE_MS), Synonym("log.retention.hours", HOUR_MS)),
+    ),
+)
+
+_FLUSH: Final = (
+    _D("log.flush.interval.messages", _LONG, LONG_MAX, _POSITIVE, "Records after which a log is flushed.", _CLUSTER),
+    _D("log.flush.scheduler.interval.ms", _LONG, LONG_MAX, _POSITIVE, "How often logs are looked through for a flush."),
+    _D(
+        "log.flush.interval.ms",
+        _LONG,
+        None,
+        _ANY_MS,
+        "The longest that a record stays unflushed. Milliseconds.",
+        _CLUSTER,
+        (Synonym("log.flush.scheduler.interval.ms"),),
+    ),
+)
+
+_CLEANER: Final = (
+    _D("log.cleaner.enable", _BOOLEAN, True, None, "Whether compaction runs. Without it compacted topics only grow."),
+    _D(
+        "log.cleaner.threads",
+        _INT,
+        1,
+        _POSITIVE,
+        "Logs that are compacted at once, each in a helper process.",
+        _CLUSTER,
+    ),
+    _D("log.cleaner.backoff.ms", _LONG, 15000, _ANY_MS, "The pause when there is nothing to compact.", _CLUSTER),
+    _D(
+        "log.cleaner.dedupe.buffer.size",
+        _LONG,
+        128 * 1024**2,
+        Range(1024**2),
+        "Memory for the map of keys, all cleaner threads together. Bytes.",
+        _CLUSTER,
+    ),
+    _D("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, Range(0.1, 1), "How full that map may get.", _CLUSTER),
+    _D("log.cleaner.io.buffer.size", _INT, 512 * 1024, Range(1024), "Bytes that compaction reads at once.", _CLUSTER),
+    _D(
+        "log.cleaner.io.max.bytes.per.second",
+        _DOUBLE,
+        1.7976931348623157e308,
+        Range(1),
+        "What compaction may read and write in a second.",
+        _CLUSTER,
+    ),
+    _D(
+        "log.cleaner.delete.retention.ms", _LONG, 86400000, _ANY_MS, "How long tombstones stay. Milliseconds.", _CLUSTER
+    ),
+    _D("log.cleaner.min.compaction.lag.ms", _LONG, 0, _ANY_MS, "Younger records are not compacted.", _CLUSTER),
+    _D(
+        "log.cleaner.max.compaction.lag.ms",
+        _LONG,
+        LONG_MAX,
+        _POSITIVE,
+        "Older records are, whatever the ratio.",
+        _CLUSTER,
+    ),
+    _D(
+        "log.cleaner.min.cleanable.ratio",
+        _DOUBLE,
+        0.5,
+        Range(0, 1),
+        "The share of a log not yet compacted from which on it is.",
+        _CLUSTER,
+    ),
+)
+
+_RECORDS: Final = (
+    _D("message.max.bytes", _INT, 1048588, _COUNT, "The largest record batch.", _CLUSTER),
+    _D(
+        "max.decompressed.message.bytes",
+        _INT,
+        DECOMPRESSED_BYTES_MAX,
+        Range(1, DECOMPRESSED_BYTES_MAX),
+        "The most that the records of one compressed batch may unpack to, where they are unpacked.",
+        _CLUSTER,
+    ),
+    _D(
+        "compression.type",
+        _STRING,
+        "producer",
+        COMPRESSION_TYPES,
+        "The codec of stored batches; producer leaves them as they come.",
+        _CLUSTER,
+    ),
+    _D("compression.gzip.level", _INT, -1, Range(1, 9, also=(-1,)), "The level where gzip is that codec.", _CLUSTER),
+    _D("compression.lz4.level", _INT, 9, Range(1, 17), "The level where lz4 is that codec.", _CLUSTER),
+    _D("compression.zstd.level", _INT, 3, Range(-131072, 22), "The level where zstd is that codec.", _CLUSTER),
+    _D(
+        "log.message.timestamp.type",
+        _STRING,
+        "CreateTime",
+        TIMESTAMP_TYPES,
+        "Whose time a record carries: the producer's or the broker's.",
+        _CLUSTER,
+    ),
+    _D(
+        "log.message.timestamp.before.max.ms",
+        _LONG,
+        LONG_MAX,
+        _ANY_MS,
+        "How far in the past a producer's timestamp may be.",
+        _CLUSTER,
+    ),
+    _D(
+        "log.message.timestamp.after.max.ms",
+        _LONG,
+        3600000,
+        _ANY_MS,
+        "How far in the future a producer's timestamp may be.",
+        _CLUSTER,
+    ),
+    _D(
+        "min.insync.replicas",
+        _INT,
+        1,
+        _POSITIVE,
+        "Replicas that must be in sync for a write with acks=all to be taken.",
+        _CLUSTER,
+    ),
+    _D(
+        "unclean.leader.election.enable",
+        _BOOLEAN,
+        False,
+        None,
+        "Whether a replica that lacks records may lead when no other is left.",
+        _CLUSTER,
+    ),
+)
+
+LOG_CONFIGS: Final = (*_DIRS, *_SEGMENTS, *_RETENTION_CONFIGS, *_FLUSH, *_CLEANER, *_RECORDS)

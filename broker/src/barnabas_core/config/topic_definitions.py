@@ -1,0 +1,110 @@
+"""The settings of a topic. Most fall back on a broker setting, which is named here and gives type and valid values."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.definitions import (
+    Check,
+    ConfigDefinition,
+    ConfigType,
+    Only,
+    Pattern,
+    Range,
+    Synonym,
+    Value,
+    table,
+)
+from barnabas_core.config.log_definitions import LOG_CONFIGS
+
+_LOG: Final = table(*LOG_CONFIGS)
+_NO_TIERS: Final = "tiered storage is not supported"
+_REPLICA_LIST: Final = Pattern(r"\*|[0-9]+:[0-9]+", "* or a list of PARTITION:BROKER")
+
+
+def _default(synonyms: tuple[Synonym, ...]) -> Value:
+    """What a topic's setting is where nobody has set anything."""
+    for name, factor in synonyms:
+        value = _LOG[name].default
+        if value is not None:
+            return value * factor if isinstance(value, int) and factor != 1 else value
+    return None
+
+
+def _log(name: str, broker_name: str, documentation: str, check: Check | None = None) -> ConfigDefinition:
+    """A topic's setting that takes after a broker's: same type, same valid values, and its value by default."""
+    model = _LOG[broker_name]
+    synonyms = (Synonym(broker_name), *model.synonyms)
+    return ConfigDefinition(
+        name, model.type, _default(synonyms), check or model.check, documentation, synonyms=synonyms
+    )
+
+
+def _own(name: str, kind: ConfigType, default: Value, check: Check, documentation: str) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, default, check, documentation)
+
+
+TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
+    _log("cleanup.policy", "log.cleanup.policy", "delete old segments, compact them, both, or (empty) neither."),
+    _log("compression.gzip.level", "compression.gzip.level", "The level where compression.type is gzip."),
+    _log("compression.lz4.level", "compression.lz4.level", "The level where compression.type is lz4."),
+    _log("compression.type", "compression.type", "The codec of stored batches; producer leaves them as they come."),
+    _log("compression.zstd.level", "compression.zstd.level", "The level where compression.type is zstd."),
+    _log("delete.retention.ms", "log.cleaner.delete.retention.ms", "How long tombstones stay after compaction."),
+    _log("file.delete.delay.ms", "log.segment.delete.delay.ms", "How long the file of a removed segment stays."),
+    _log("flush.messages", "log.flush.interval.messages", "Records after which the log is flushed to disk."),
+    _log("flush.ms", "log.flush.interval.ms", "The longest that a record stays unflushed. Milliseconds."),
+    _log("index.interval.bytes", "log.index.interval.bytes", "Bytes of log for one index entry."),
+    _log(
+        "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "Older records are compacted, whatever the ratio."
+    ),
+    _log("max.decompressed.message.bytes", "max.decompressed.message.bytes", "What a compressed batch may unpack to."),
+    _log("max.message.bytes", "message.max.bytes", "The largest record batch."),
+    _log("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", "How far ahead a timestamp may be."),
+    _log("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", "How far back a timestamp may be."),
+    _log("message.timestamp.type", "log.message.timestamp.type", "Whose time records carry: producer's or broker's."),
+    _log(
+        "min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "The uncompacted share that makes it compact."
+    ),
+    _log("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Younger records are not compacted."),
+    _log("min.insync.replicas", "min.insync.replicas", "Replicas in sync without which acks=all is refused."),
+    _log("preallocate", "log.preallocate", "Whether a segment file has its full size from the start."),
+    _log("retention.bytes", "log.retention.bytes", "Bytes of a partition that are kept; -1 for no limit."),
+    _log("retention.ms", "log.retention.ms", "How long records are kept; -1 for ever.", Range(-1)),
+    _log("segment.bytes", "log.segment.bytes", "The largest segment file."),
+    _log("segment.index.bytes", "log.index.size.max.bytes", "The largest index file of a segment."),
+    _log("segment.jitter.ms", "log.roll.jitter.ms", "The most that is taken off segment.ms by chance."),
+    _log("segment.ms", "log.roll.ms", "The oldest a segment grows before a new one begins."),
+    _log(
+        "unclean.leader.election.enable",
+        "unclean.leader.election.enable",
+        "Whether a replica lacking records may lead.",
+    ),
+    _own(
+        "internal.segment.bytes",
+        ConfigType.INT,
+        None,
+        Range(1),
+        "Smaller segments than segment.bytes allows, for tests.",
+    ),
+    _own(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        _REPLICA_LIST,
+        "Replicas whose leaders send within leader.replication.throttled.rate.",
+    ),
+    _own(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        _REPLICA_LIST,
+        "Replicas that fetch within follower.replication.throttled.rate.",
+    ),
+    _own("remote.storage.enable", ConfigType.BOOLEAN, False, Only(False, _NO_TIERS), "Tiered storage."),
+    _own("local.retention.ms", ConfigType.LONG, -2, Only(-2, _NO_TIERS), "Tiered storage: what stays on disk."),
+    _own("local.retention.bytes", ConfigType.LONG, -2, Only(-2, _NO_TIERS), "Tiered storage: what stays on disk."),
+    _own("remote.log.copy.disable", ConfigType.BOOLEAN, False, Only(False, _NO_TIERS), "Tiered storage."),
+    _own("remote.log.delete.on.disable", ConfigType.BOOLEAN, False, Only(False, _NO_TIERS), "Tiered storage."),
+    _own("remote.copy.lag.ms", ConfigType.LONG, 0, Only(0, _NO_TIERS), "Tiered storage."),
+    _own("remote.copy.lag.bytes", ConfigType.LONG, -1, Only(-1, _NO_TIERS), "Tiered storage."),
+)

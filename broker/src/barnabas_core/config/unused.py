@@ -1,0 +1,133 @@
+"""Settings that Kafka knows and this broker has no use for, so that an existing server.properties works as it is.
+
+A setting that only tunes what is not there is taken and named in a warning. One that would promise something that does
+not happen (encryption, access control, a policy) is refused unless it is switched off.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
+_ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
+_NO_TLS: Final = "no listener uses TLS or SASL"
+_NO_TIERS: Final = "there is no tiered storage"
+_NO_TRANSACTIONS: Final = "there are no transactions"
+_NO_SHARE_GROUPS: Final = "there are no share groups"
+_NO_STREAMS_GROUPS: Final = "there are no streams groups"
+_CLASSIC_ONLY: Final = "groups use the classic protocol"
+_NO_QUOTAS: Final = "there are no quotas"
+_HTTP_METRICS: Final = "metrics are at the /metrics of http.listener"
+_PURGATORY: Final = "completed requests leave the purgatory at once"
+
+UNUSED_CONFIGS: Final[Mapping[str, str]] = {
+    "controlled.shutdown.max.retries": _METADATA,
+    "controller.listener.names": _METADATA,
+    "controller.socket.timeout.ms": _METADATA,
+    "early.start.listeners": _METADATA,
+    "initial.broker.registration.timeout.ms": _METADATA,
+    "metadata.log.dir": _METADATA,
+    "server.max.startup.time.ms": _METADATA,
+    "unclean.leader.election.interval.ms": _METADATA,
+    "request.timeout.ms": _METADATA,
+    "background.threads": _ONE_LOOP,
+    "num.io.threads": _ONE_LOOP,
+    "num.network.threads": _ONE_LOOP,
+    "num.replica.alter.log.dirs.threads": _ONE_LOOP,
+    "num.replica.fetchers": _ONE_LOOP,
+    "queued.max.requests": _ONE_LOOP,
+    "connection.failed.authentication.delay.ms": _NO_TLS,
+    "connections.max.reauth.ms": _NO_TLS,
+    "principal.builder.class": _NO_TLS,
+    "security.providers": _NO_TLS,
+    "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
+    "transactional.id.expiration.ms": _NO_TRANSACTIONS,
+    "group.coordinator.rebalance.protocols": _CLASSIC_ONLY,
+    "group.coordinator.append.linger.ms": "group records are appended at once",
+    "group.coordinator.cached.buffer.max.bytes": "group records are appended at once",
+    "group.coordinator.background.threads": _ONE_LOOP,
+    "group.coordinator.threads": _ONE_LOOP,
+    "max.incremental.fetch.session.cache.slots": "fetch sessions are declined",
+    "telemetry.max.bytes": "clients push no metrics",
+    "auto.include.jmx.reporter": _HTTP_METRICS,
+    "metric.reporters": _HTTP_METRICS,
+    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
+    "fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "producer.purgatory.purge.interval.requests": _PURGATORY,
+    "replica.socket.receive.buffer.bytes": "the system sizes the buffers between brokers",
+    "socket.connection.setup.timeout.max.ms": "replica.socket.timeout.ms bounds connecting, too",
+    "socket.connection.setup.timeout.ms": "replica.socket.timeout.ms bounds connecting, too",
+    "unstable.api.versions.enable": "no unstable API version is spoken",
+    "unstable.feature.versions.enable": "there are no unstable features",
+}
+
+UNUSED_PREFIXES: Final[Mapping[str, str]] = {
+    "controller.performance.": _METADATA,
+    "controller.quorum.": _METADATA,
+    "internal.metadata.": _METADATA,
+    "metadata.log.": _METADATA,
+    "metadata.max.": _METADATA,
+    "zookeeper.": _METADATA,
+    "ssl.": _NO_TLS,
+    "sasl.": _NO_TLS,
+    "delegation.token.": _NO_TLS,
+    "listener.name.": _NO_TLS,
+    "log.local.retention.": _NO_TIERS,
+    "log.remote.": _NO_TIERS,
+    "remote.": _NO_TIERS,
+    "rlmm.": _NO_TIERS,
+    "rsm.": _NO_TIERS,
+    "add.partitions.to.txn.": _NO_TRANSACTIONS,
+    "transaction.": _NO_TRANSACTIONS,
+    "group.share.": _NO_SHARE_GROUPS,
+    "share.": _NO_SHARE_GROUPS,
+    "errors.deadletterqueue.": _NO_SHARE_GROUPS,
+    "group.streams.": _NO_STREAMS_GROUPS,
+    "group.consumer.": _CLASSIC_ONLY,
+    "alter.log.dirs.replication.quota.": _NO_QUOTAS,
+    "controller.quota.": _NO_QUOTAS,
+    "quota.": _NO_QUOTAS,
+    "replication.quota.": _NO_QUOTAS,
+    "kafka.metrics.": _HTTP_METRICS,
+    "metrics.": _HTTP_METRICS,
+}
+
+
+class Refusal(NamedTuple):
+    """The values, in lower case, that a setting may have all the same, and why it may have no other."""
+
+    harmless: tuple[str, ...]
+    why: str
+
+
+REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
+    "process.roles": Refusal(
+        ("", "broker", "broker,controller", "controller,broker"),
+        "must hold broker: a controller of its own does nothing",
+    ),
+    "authorizer.class.name": Refusal(("",), "must be empty: there is no access control"),
+    "security.inter.broker.protocol": Refusal(("plaintext",), "must be PLAINTEXT: TLS and SASL are not supported"),
+    "create.topic.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
+    "alter.config.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
+    "client.quota.callback.class": Refusal(("",), "must be empty: Java classes cannot run"),
+    "replica.selector.class": Refusal(("",), "must be empty: consumers read from leaders only"),
+    "config.providers": Refusal(("",), "must be empty: values are not looked up elsewhere"),
+    "cordoned.log.dirs": Refusal(("",), "must be empty: log dirs cannot be cordoned"),
+    "remote.log.storage.system.enable": Refusal(("false",), "must be false: there is no tiered storage"),
+    "transaction.two.phase.commit.enable": Refusal(("false",), "must be false: there are no transactions"),
+}
+
+
+def unused_reason(name: str) -> str | None:
+    """Why Kafka's setting `name` has no effect here; None for a setting that is used, refused or unknown."""
+    exact = UNUSED_CONFIGS.get(name)
+    if exact is not None:
+        return exact
+    return next((reason for prefix, reason in UNUSED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def refusal(name: str, value: str) -> str | None:
+    """What must be instead of `value`, for a setting that would promise what does not happen; None where it is fine."""
+    rule = REFUSED_CONFIGS.get(name)
+    if rule is None or value.replace(" ", "").lower() in rule.harmless:
+        return None
+    return rule.why
