@@ -1,0 +1,192 @@
+"""Manifest files: YAML text to resources, strictly.
+
+Every error says file, line, column, field, value and what is allowed.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedBase
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scalarbool import ScalarBoolean
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.schema_check import Finding, Path, dotted, findings, shown
+from barnabas_operator.resources.topic import Topic
+
+Resource = Cluster | Topic
+ResourceT = TypeVar("ResourceT", Cluster, Topic)
+
+KINDS: Final[Mapping[str, type[Resource]]] = {"Cluster": Cluster, "Topic": Topic}
+
+
+class Place(NamedTuple):
+    """Where something stands in a manifest; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class ManifestError(NamedTuple):
+    """One thing wrong in a manifest."""
+
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class Declared(NamedTuple):
+    """A resource, and the place where its document begins."""
+
+    resource: Resource
+    place: Place
+
+
+class Manifests(NamedTuple):
+    """What some files declare, and everything that is wrong with them. Use the resources only when nothing is."""
+
+    declared: tuple[Declared, ...]
+    errors: tuple[ManifestError, ...]
+
+    def of_kind(self, kind: type[ResourceT]) -> tuple[ResourceT, ...]:
+        """The resources of one kind, in the files' order."""
+        return tuple(item.resource for item in self.declared if isinstance(item.resource, kind))
+
+
+def parse_manifests(texts: Mapping[str, str]) -> Manifests:
+    """The resources of several files, given as text by file name."""
+    parsed = [item for file, text in texts.items() for item in _parse_file(file, text)]
+    declared = tuple(item for item in parsed if isinstance(item, Declared))
+    errors = [item for item in parsed if isinstance(item, ManifestError)]
+    return Manifests(declared, (*errors, *_duplicates(declared)))
+
+
+def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
+    empty = True
+    try:
+        for document in YAML(typ="rt").load_all(text):
+            if document is not None:
+                empty = False
+                yield from _parse_document(file, document)
+    except MarkedYAMLError as error:
+        yield ManifestError(_marked_place(file, error), f"not YAML: {error.problem or error}")
+    except ReaderError as error:
+        before = text[: error.position].split("\n")
+        place = Place(file, len(before), len(before[-1]) + 1)
+        yield ManifestError(place, f"not YAML: the character {chr(error.character)!r} is not allowed")
+    else:
+        if empty:
+            yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(KINDS)}")
+
+
+def _marked_place(file: str, error: MarkedYAMLError) -> Place:
+    mark = error.problem_mark or error.context_mark
+    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
+
+
+def _parse_document(file: str, document: object) -> Iterator[Declared | ManifestError]:
+    plain = _plain(document)
+    found = tuple(_document_findings(plain))
+    for finding in found:
+        yield ManifestError(_place(file, document, finding), finding.message)
+    if not found and isinstance(plain, Mapping):
+        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), _place(file, document, Finding((), "")))
+
+
+def _plain(value: object) -> object:
+    """The document without ruamel's own kinds of scalars, which remember how they were written."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, ScalarBoolean):
+        return bool(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, float) else value
+
+
+def _document_findings(document: object) -> Iterator[Finding]:
+    if not isinstance(document, Mapping):
+        yield Finding(
+            (), f"the document is {shown(document)}; allowed: a mapping with apiVersion, kind, metadata, spec"
+        )
+        return
+    for field, choices in (("apiVersion", (API_VERSION,)), ("kind", tuple(KINDS))):
+        if field not in document:
+            yield Finding((), f"{field} is missing; allowed: {' or '.join(choices)}")
+        elif document[field] not in choices:
+            yield Finding((field,), f"{field} is {shown(document[field])}; allowed: {' or '.join(choices)}")
+            return  # The fields of another kind of thing are not ours to judge.
+    if document.get("kind") in KINDS:
+        yield from findings(_type_of(document["kind"]), document)
+
+
+@cache
+def _type_of(kind: str) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(KINDS[kind])
+
+
+def _place(file: str, document: object, finding: Finding) -> Place:
+    """Where the finding's value (or its key) stands; the nearest thing around it where YAML keeps no place."""
+    line, column = _position(document)
+    node = document
+    for depth, step in enumerate(finding.path, start=1):
+        inner = _entry(node, step)
+        at_key = depth == len(finding.path) and (finding.at_key or inner is None)  # Nothing stands where a value lacks.
+        position = _entry_position(node, step, at_key=at_key)
+        if position is not None:
+            line, column = position
+        node = inner
+    return Place(file, line + 1, column + 1)
+
+
+def _entry(node: object, step: str | int) -> object:
+    if isinstance(node, Mapping):
+        return node.get(step)
+    return node[step] if isinstance(node, list) and isinstance(step, int) else None
+
+
+def _position(node: object) -> tuple[int, int]:
+    if not isinstance(node, CommentedBase) or node.lc.line is None:
+        return 0, 0
+    return node.lc.line, node.lc.col
+
+
+def _entry_position(node: object, step: str | int, *, at_key: bool) -> tuple[int, int] | None:
+    """Line and column, from 0, of one entry of a mapping or list; None where a merge key brought it in."""
+    entries = node.lc.data if isinstance(node, CommentedBase) else None
+    entry = (entries or {}).get(step)
+    if entry is None:
+        return None
+    if len(entry) == 4 and not at_key:
+        return entry[2], entry[3]
+    return entry[0], entry[1]
+
+
+def _duplicates(declared: tuple[Declared, ...]) -> Iterator[ManifestError]:
+    first: dict[tuple[str, str | None, str], Place] = {}
+    for resource, place in declared:
+        meta = resource.metadata
+        key = (resource.kind, meta.namespace, meta.name)
+        if key in first:
+            path: Path = ("metadata", "name")
+            yield ManifestError(
+                place, f"{dotted(path)} is {meta.name!r}, but {first[key]} declares that {resource.kind}"
+            )
+        first.setdefault(key, place)

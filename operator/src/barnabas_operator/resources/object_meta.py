@@ -1,0 +1,65 @@
+"""What every resource has: metadata as Kubernetes writes it, and status conditions."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+API_VERSION: Final = "barnabas.dev/v1alpha1"
+
+READY: Final = "Ready"
+RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
+
+ResourceNameText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        description="lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit (RFC 1123)",
+    ),
+]
+
+
+class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A resource's name and what the API server (or, over files, `barnabas up`) keeps about it."""
+
+    name: ResourceNameText
+    namespace: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+
+
+class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """One statement about a resource, as Kubernetes words it (`metav1.Condition`)."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    last_transition_time: str
+    observed_generation: int | None = None
+
+
+def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type, if the resource has one."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def merge_conditions(previous: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
+    """The current conditions, each with the transition time of the previous one where its status is the same."""
+    before = {condition.type: condition for condition in previous}
+    merged = []
+    for condition in current:
+        old = before.get(condition.type)
+        if old is not None and old.status == condition.status:
+            condition = replace(condition, last_transition_time=old.last_transition_time)
+        merged.append(condition)
+    return tuple(merged)

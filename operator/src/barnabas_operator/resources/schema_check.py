@@ -1,0 +1,237 @@
+"""Checks a parsed YAML document against a resource's type and tells everything that is wrong, not only the first.
+
+The resource types are the one definition: what a field may hold is read from them (`msgspec.inspect`).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from msgspec import inspect
+
+SHOWN_CHARACTERS_MAX: Final = 60
+
+
+class Finding(NamedTuple):
+    """One thing wrong: where in the document, and what. `at_key` when the key is wrong and not its value."""
+
+    path: tuple[str | int, ...]
+    message: str
+    at_key: bool = False
+
+
+Path = tuple[str | int, ...]
+Check = Callable[[inspect.Type, object, Path], Iterator[Finding]]
+
+
+def findings(expected: inspect.Type, value: object, path: Path = ()) -> Iterator[Finding]:
+    """Everything in `value` that its type does not allow, in the document's order."""
+    return CHECKS[type(expected)](expected, value, path)
+
+
+def dotted(path: Path) -> str:
+    """`spec.storage.volumes[0].id`, `spec.config["retention.ms"]`, as people write a path."""
+    return "".join(map(_step, path)).lstrip(".") or "the document"
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f'["{step}"]' if "." in step else f".{step}"
+
+
+def shown(value: object) -> str:
+    """The value and its YAML type, for an error."""
+    name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "no plain YAML value")
+    if value is None or isinstance(value, Mapping | list):
+        return name
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if len(text) > SHOWN_CHARACTERS_MAX:
+        text = text[:SHOWN_CHARACTERS_MAX] + "..."
+    return f"{text!r} ({name})" if isinstance(value, str) else f"{text} ({name})"
+
+
+def allowed(expected: inspect.Type) -> str:
+    """What a type accepts, in words."""
+    return ALLOWED[type(expected)](expected)
+
+
+def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    yield Finding(path, f"{dotted(path)} is {shown(value)}; allowed: {allowed(expected)}")
+
+
+def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.Metadata)
+    inner = tuple(findings(expected.type, value, path))
+    if inner and isinstance(expected.type, inspect.StrType):
+        return _wrong(expected, value, path)  # A pattern's description says more than the pattern.
+    return iter(inner)
+
+
+def _check_struct(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.StructType)
+    if not isinstance(value, Mapping):
+        yield from _wrong(expected, value, path)
+        return
+    fields = {field.encode_name: field for field in expected.fields}
+    for key, item in value.items():
+        field = fields.get(str(key))
+        if field is None:
+            yield Finding((*path, str(key)), _unknown_field(str(key), path, fields), at_key=True)
+        else:
+            yield from findings(field.type, item, (*path, str(key)))
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield Finding(path, f"{dotted((*path, name))} is missing; allowed: {allowed(field.type)}")
+
+
+def _unknown_field(key: str, path: Path, fields: Mapping[str, inspect.Field]) -> str:
+    near = get_close_matches(key, fields, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"{dotted((*path, key))} is no field{hint}; allowed: {', '.join(fields)}"
+
+
+def _check_list(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.VarTupleType)
+    at_most = expected.max_length
+    if not isinstance(value, list):
+        yield from _wrong(expected, value, path)
+        return
+    if len(value) < (expected.min_length or 0) or (at_most is not None and len(value) > at_most):
+        yield Finding(path, f"{dotted(path)} has {len(value)} entries; allowed: {allowed(expected)}")
+    for index, item in enumerate(value):
+        yield from findings(expected.item_type, item, (*path, index))
+
+
+def _check_dict(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.DictType)
+    if not isinstance(value, Mapping):
+        yield from _wrong(expected, value, path)
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
+            yield Finding((*path, key), f"{dotted(path)} has the key {shown(key)}; allowed: a string", at_key=True)
+        else:
+            yield from findings(expected.value_type, item, (*path, key))
+
+
+def _check_union(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.UnionType)
+    alternatives = [tuple(findings(choice, value, path)) for choice in expected.types]
+    if not all(alternatives):
+        return iter(())
+    # Deeper findings come from the alternative whose kind of value it is.
+    deepest = max(alternatives, key=lambda found: max(len(finding.path) for finding in found))
+    return iter(deepest) if len(deepest[0].path) > len(path) else _wrong(expected, value, path)
+
+
+def _check_integer(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.IntType)
+    right = isinstance(value, int) and not isinstance(value, bool)
+    if not right or not _within(int(str(value)), expected):
+        yield from _wrong(expected, value, path)
+
+
+def _within(value: int, expected: inspect.IntType) -> bool:
+    return (expected.ge is None or value >= expected.ge) and (expected.le is None or value <= expected.le)
+
+
+def _check_string(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.StrType)
+    if not isinstance(value, str) or not _fits(value, expected):
+        yield from _wrong(expected, value, path)
+
+
+def _fits(value: str, expected: inspect.StrType) -> bool:
+    long_enough = len(value) >= (expected.min_length or 0)
+    short_enough = expected.max_length is None or len(value) <= expected.max_length
+    matches = expected.pattern is None or re.search(expected.pattern, value) is not None
+    return long_enough and short_enough and matches and not value.endswith("\n")
+
+
+def _check_literal(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    assert isinstance(expected, inspect.LiteralType)
+    if value not in expected.values:
+        yield from _wrong(expected, value, path)
+
+
+def _check_kind(kind: type) -> Check:
+    def check(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+        if not isinstance(value, kind):
+            yield from _wrong(expected, value, path)
+
+    return check
+
+
+def _allowed_metadata(expected: inspect.Type) -> str:
+    assert isinstance(expected, inspect.Metadata)
+    inner = expected.type
+    if isinstance(inner, inspect.StrType) and inner.pattern is not None:
+        return str((expected.extra_json_schema or {})["description"])
+    return allowed(inner)
+
+
+def _allowed_integer(expected: inspect.Type) -> str:
+    assert isinstance(expected, inspect.IntType)
+    if expected.le is not None:
+        return f"an integer from {expected.ge or 0} to {expected.le}"
+    return f"an integer from {expected.ge}" if expected.ge is not None else "an integer"
+
+
+def _allowed_list(expected: inspect.Type) -> str:
+    assert isinstance(expected, inspect.VarTupleType)
+    at_least, at_most = expected.min_length or 0, expected.max_length
+    if at_most is None:
+        return "a list"
+    return f"a list of {at_least}" if at_least == at_most else f"a list of {at_least} to {at_most}"
+
+
+def _allowed_union(expected: inspect.Type) -> str:
+    assert isinstance(expected, inspect.UnionType)
+    named = [allowed(choice) for choice in expected.types if not isinstance(choice, inspect.NoneType)]
+    return " or ".join(named)
+
+
+def _allowed_literal(expected: inspect.Type) -> str:
+    assert isinstance(expected, inspect.LiteralType)
+    return " or ".join(str(value) for value in expected.values)
+
+
+YAML_NAMES: Final[Mapping[type, str]] = {
+    type(None): "empty",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    Mapping: "a mapping",
+    Sequence: "a list",
+}
+
+CHECKS: Final[Mapping[type[inspect.Type], Check]] = {
+    inspect.Metadata: _check_metadata,
+    inspect.StructType: _check_struct,
+    inspect.VarTupleType: _check_list,
+    inspect.DictType: _check_dict,
+    inspect.UnionType: _check_union,
+    inspect.IntType: _check_integer,
+    inspect.StrType: _check_string,
+    inspect.LiteralType: _check_literal,
+    inspect.FloatType: _check_kind(float),
+    inspect.BoolType: _check_kind(bool),
+    inspect.NoneType: _check_kind(type(None)),
+}
+
+ALLOWED: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], str]]] = {
+    inspect.Metadata: _allowed_metadata,
+    inspect.StructType: lambda _: "a mapping",
+    inspect.VarTupleType: _allowed_list,
+    inspect.DictType: lambda _: "a mapping",
+    inspect.UnionType: _allowed_union,
+    inspect.IntType: _allowed_integer,
+    inspect.StrType: lambda _: "a string",
+    inspect.LiteralType: _allowed_literal,
+    inspect.FloatType: lambda _: "a number",
+    inspect.BoolType: lambda _: "true or false",
+    inspect.NoneType: lambda _: "nothing",
+}

@@ -1,0 +1,62 @@
+"""The `Topic` resource: names and defaults as Strimzi's KafkaTopic has them, where they fit."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from barnabas_operator.resources.object_meta import API_VERSION, Condition, ObjectMeta
+
+# Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
+PARTITIONS_MAX: Final = 10_000
+REPLICAS_MAX: Final = 32_767
+
+ConfigValue = str | int | float | bool | None
+DeletionPolicy = Literal["Retain", "Delete", "Protect"]
+
+
+class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a topic shall be. A number left out is the cluster's default when the topic is made, then left alone."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
+        None
+    )
+    topic_name: Annotated[
+        str | None, Meta(description="the topic's name in Kafka, where it is not metadata.name; never changes")
+    ] = None
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, description="increase only")] | None = None
+    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="copies of each partition")] | None = None
+    config: Annotated[
+        dict[str, ConfigValue],
+        Meta(description="Kafka's topic configs; what is not named is the default, a null leaves the key alone"),
+    ] = {}
+    deletion_policy: Annotated[
+        DeletionPolicy,
+        Meta(description="what becomes of the topic with this resource: it stays, goes, or keeps the resource too"),
+    ] = "Retain"
+    pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
+
+
+class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What the topic was found to be at the last reconciliation."""
+
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int | None = None
+    topic_name: str | None = None
+    topic_id: str | None = None
+    partitions: int | None = None
+    replicas: int | None = None
+
+
+class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A topic of a Cluster."""
+
+    api_version: Literal["barnabas.dev/v1alpha1"] = API_VERSION
+    kind: Literal["Topic"] = "Topic"
+    metadata: ObjectMeta
+    spec: TopicSpec
+    status: TopicStatus | None = None
+
+    @property
+    def topic_name(self) -> str:
+        """The topic's name in Kafka."""
+        return self.spec.topic_name or self.metadata.name
