@@ -1,5 +1,12 @@
 """A broken world, as the storage floor meets it. Caught at one boundary, the replica manager."""
 
+import errno
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 class StorageError(Exception):
     """Something on disk failed; `log_dir` says where, the message what and what to do."""
@@ -19,3 +26,49 @@ class LogDirFailed(StorageError):
 
 class CorruptLog(StorageError):
     """A batch in the middle of a log fails its checks: that partition is offline; the others live."""
+
+
+class LogDirRefused(StorageError):
+    """Another process uses the directory, or it is another broker's: this broker must not start."""
+
+
+class InvalidBatch(Exception):
+    """What lies at byte `position` of a segment is no whole batch; the message says why. It never leaves this floor."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"at byte {position}: {reason}")
+        self.position = position
+
+
+def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
+    """What the operating system said, or what a scan of `path` found, as the failure it is."""
+    if isinstance(error, InvalidBatch):
+        return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
+    if error.errno in _NO_SPACE:
+        return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")
+    return LogDirFailed(log_dir, f"the disk failed ({error}): its partitions are offline until it works again")
+
+
+class _OnLogDir(Protocol):
+    log_dir: str
+    directory: str
+
+
+_Owner = TypeVar("_Owner", bound=_OnLogDir)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def disk_access(
+    method: Callable[Concatenate[_Owner, _Arguments], _Result],
+) -> Callable[Concatenate[_Owner, _Arguments], _Result]:
+    """For a method that touches the disk, off the hot path: OSError and InvalidBatch leave it as a StorageError."""
+
+    @wraps(method)
+    def translated(self: _Owner, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            return method(self, *args, **kwargs)
+        except (OSError, InvalidBatch) as error:
+            raise storage_error(self.log_dir, self.directory, error) from error
+
+    return translated

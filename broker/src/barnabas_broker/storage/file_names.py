@@ -1,0 +1,77 @@
+"""The names of Kafka's files and directories, both ways. Pure."""
+
+import re
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_core.topic_partition import TopicPartition
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+"""The files of one segment; a producer snapshot of the same offset belongs to what lies before it."""
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+
+FUTURE_DIR: Final = "-future"
+DELETED_DIR: Final = "-delete"
+STRAY_DIR: Final = "-stray"
+
+_NAME_BYTES_MAX: Final = 255
+_SEGMENT_FILE: Final = re.compile(
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
+)
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+?)-(\d+)(?:\.[0-9a-f]{32}(-future|-delete|-stray))?")
+
+
+class SegmentFile(NamedTuple):
+    """A name like `00000000000000000042.index.deleted`; `state` is `""`, `.deleted`, `.cleaned` or `.swap`."""
+
+    offset: int
+    suffix: str
+    state: str
+
+
+class PartitionDir(NamedTuple):
+    """Like `flights-3` or `flights-3.<32 hex digits>-delete`; `state` is `""`, `-delete`, `-future` or `-stray`."""
+
+    topic_partition: TopicPartition
+    state: str
+
+
+def segment_file(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`"""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """None for a file of another kind."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return SegmentFile(int(match[1]), match[2], match[3] or "") if match else None
+
+
+def marked_dir(topic_partition: TopicPartition, unique: UUID, state: str) -> str:
+    """The directory's name while it is moved or deleted; a long topic name is cut to what file systems take."""
+    ending = f"-{topic_partition.partition}.{unique.hex}{state}"
+    return topic_partition.topic[: _NAME_BYTES_MAX - len(ending)] + ending
+
+
+def parse_partition_dir(name: str) -> PartitionDir | None:
+    """None for a directory that is no partition's."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return PartitionDir(TopicPartition(match[1], int(match[2])), match[3] or "") if match else None

@@ -1,0 +1,227 @@
+"""All file IO of the storage floor, behind one object, so that a simulated disk can take its place.
+
+Every method raises OSError; the callers make it a StorageError, because they know the log dir.
+"""
+
+import fcntl
+import os
+import shutil
+from typing import NamedTuple, Protocol
+
+
+class FileEntry(NamedTuple):
+    """One name in a directory. `size_bytes` and `modified_ns` are 0 for a directory."""
+
+    name: str
+    is_dir: bool
+    size_bytes: int
+    modified_ns: int
+
+
+class DiskUsage(NamedTuple):
+    """Of the file system that holds a path; `usable_bytes` is what an unprivileged process may still write."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class LogFile(Protocol):
+    """An open file of bytes. It closes when the last reference goes, so a slice being sent keeps a deleted file alive.
+
+    It satisfies `wire.parts.SendableFile`.
+    """
+
+    def fileno(self) -> int:
+        """The file descriptor, for `sendfile`."""
+        ...
+
+    def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of `data` at `position`, the file's end. When that fails the file is as long as before."""
+        ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the file's end."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Cut the file to `length` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the data are on the disk. Blocks: for a thread, not the loop."""
+        ...
+
+    def size_bytes(self) -> int:
+        """The file's length."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Everything else that the storage floor does to a disk."""
+
+    def open_file(self, path: str) -> LogFile:
+        """Open for reading and writing; create it where it is missing."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a small file; FileNotFoundError where there is none."""
+        ...
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Replace a small file: after a crash either the old or the new content is there, never a part."""
+        ...
+
+    def scan(self, path: str) -> list[FileEntry]:
+        """The names in a directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory and its parents; no error when it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename within a file system; an existing file is replaced."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory and all in it; no error when it is gone already."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """fsync a directory, so that names in it survive a crash; no error when it is gone. Blocks."""
+        ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """Total and usable bytes."""
+        ...
+
+    def lock(self, path: str) -> LogFile:
+        """Hold a lock file for as long as the result is referenced; BlockingIOError when another process holds it."""
+        ...
+
+
+class PosixFile:
+    """A LogFile over a file descriptor."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written != len(data):
+                self._append_rest(memoryview(data), position, written)
+        except OSError:
+            os.ftruncate(self._descriptor, position)
+            raise
+
+    def _append_rest(self, data: memoryview, position: int, written: int) -> None:
+        """A short write is how a full disk begins; the next one names the reason."""
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], position + written)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, position)
+        while len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._descriptor, length)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+
+class PosixFileSystem:
+    """The real disk."""
+
+    def open_file(self, path: str) -> LogFile:
+        return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def read(self, path: str) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = PosixFile(descriptor)
+        return file.read_at(0, file.size_bytes())
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        temporary = path + ".tmp"
+        file = PosixFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        file.append(data, 0)
+        if sync:
+            file.sync()
+        os.rename(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def scan(self, path: str) -> list[FileEntry]:
+        with os.scandir(path) as entries:
+            return sorted(_file_entry(entry) for entry in entries)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except IsADirectoryError:
+            shutil.rmtree(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def usage(self, path: str) -> DiskUsage:
+        status = os.statvfs(path)
+        return DiskUsage(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+    def lock(self, path: str) -> LogFile:
+        file = self.open_file(path)
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+
+
+def _file_entry(entry: os.DirEntry[str]) -> FileEntry:
+    if entry.is_dir(follow_symlinks=False):
+        return FileEntry(entry.name, True, 0, 0)
+    status = entry.stat(follow_symlinks=False)
+    return FileEntry(entry.name, False, status.st_size, status.st_mtime_ns)

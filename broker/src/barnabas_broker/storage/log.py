@@ -1,0 +1,394 @@
+"""The log of one partition: an ordered run of segments in one directory.
+
+Owns the offsets and everything that changes the log; `log_loader` makes one from what is on disk. All methods raise
+StorageError (`disk_access`); ApiError where the caller's request is at fault.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
+from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.producers import ProducerStates
+from barnabas_broker.storage.retention import RetentionBounds, expired_segments
+from barnabas_broker.storage.segment import LogEnvironment, Segment
+from barnabas_broker.storage.segments import Segments
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
+from barnabas_core.config.log_config import LogConfig, TimestampType
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+_TAILS_KEPT: Final = 8
+"""Ends of the log that readers have reached lately, so that reading on from there needs no lookup."""
+
+
+class LogAppend(NamedTuple):
+    """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
+
+    base_offset: int
+    log_append_time_ms: int
+    duplicate: bool
+
+
+class LogOffsets(NamedTuple):
+    """Where a log begins, ends, and up to where it is known to be on the disk."""
+
+    start: int
+    end: int
+    recovery_point: int
+
+
+class Log:
+    """Offsets are exclusive ends where their name says `end`."""
+
+    __slots__ = (
+        "_config",
+        "_environment",
+        "_epochs",
+        "_flushed_ms",
+        "_latest_epoch",
+        "_producers",
+        "_snapshots",
+        "_stamps",
+        "_tails",
+        "_truncations",
+        "directory",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        log_dir: str,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        segments: list[Segment],
+        snapshots: ProducerSnapshots,
+        offsets: LogOffsets,
+    ) -> None:
+        self.topic_id: UUID | None = None
+        """From `partition.metadata`; None where that file is missing."""
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.directory = directory
+        self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
+        self.segments = Segments(segments)
+        self._config = config
+        self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._environment = environment
+        self._epochs: LeaderEpochs | None = None
+        self._latest_epoch = -1
+        self._producers: ProducerStates | None = None
+        self._snapshots = snapshots
+        self._tails: dict[int, int] = {}
+        self._truncations = 0
+        self._flushed_ms = 0
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; assign new ones at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all `.log` files."""
+        return self.segments.size_bytes
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self.directory}/{file_names.LEADER_EPOCHS}"
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Which epoch began where."""
+        return self._epochs or self._load_epochs()
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers."""
+        return self._producers or self._load_producers()
+
+    @disk_access
+    def _load_epochs(self) -> LeaderEpochs:
+        epochs = self._epochs = LeaderEpochs.load(self._environment.files, self._epochs_path)
+        epochs.truncate_from_end(self.log_end_offset)
+        epochs.truncate_from_start(self.log_start_offset)
+        return epochs
+
+    @disk_access
+    def _load_producers(self) -> ProducerStates:
+        """From the newest snapshot and the batches behind it; after a clean shutdown there are none behind it."""
+        offset, entries = self._snapshots.load(self.log_end_offset) or (self.log_start_offset, [])
+        producers = ProducerStates(entries)
+        for batch in self.segments.batches_from(offset):
+            header = batch.header
+            producers.record(header, header.base_offset, header.max_timestamp_ms)
+        self._producers = producers
+        return producers
+
+    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
+        """Write a client's batch, which is all of `batch` and gets its offset and epoch in place.
+
+        Its header and CRC have been checked. ApiError for a producer's epoch or sequence; on any error nothing changed.
+        """
+        producers = self._producers or self._load_producers()
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            earlier = producers.check(header)
+            if earlier:
+                return LogAppend(earlier.base_offset, earlier.timestamp_ms, True)
+        offset = self.log_end_offset
+        timestamp_ms, append_time_ms = header.max_timestamp_ms, -1
+        if self._stamps:
+            assign_log_append_time(batch, 0, header, now_ms)
+            timestamp_ms = append_time_ms = now_ms
+        self._write(batch, header, leader_epoch, timestamp_ms, now_ms)
+        if producer_id >= 0:
+            producers.record(header, offset, timestamp_ms)
+        if self.log_end_offset - self.recovery_point >= self._config.flush_messages:
+            self.flush()
+        return LogAppend(offset, append_time_ms, False)
+
+    def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, timestamp_ms: int, now_ms: int) -> None:
+        offset = self.log_end_offset
+        last_offset = offset + header.last_offset_delta
+        size_bytes = header.length + LENGTH_OFFSET
+        try:
+            segment = self.segments.active
+            if segment.must_roll(self._config, size_bytes, last_offset, timestamp_ms, now_ms):
+                segment = self.roll(now_ms)
+            if leader_epoch != self._latest_epoch:
+                self.epochs.assign(leader_epoch, offset)
+                self._latest_epoch = leader_epoch
+            assign_offset(batch, 0, offset, leader_epoch)
+            segment.append(batch, size_bytes, last_offset, timestamp_ms)
+        except (OSError, InvalidBatch) as error:
+            raise storage_error(self.log_dir, self.directory, error) from error
+        self.log_end_offset = last_offset + 1
+
+    def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
+
+        The last batch may be cut, as Kafka does; the first is whole, or there is None: when nothing is there yet, and
+        when the first batch is longer than `length_max` and not `at_least_one_batch`. ApiError OFFSET_OUT_OF_RANGE.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition}: it has {self.log_start_offset} to {self.log_end_offset}",
+            )
+        if offset >= offset_max or offset == self.log_end_offset:
+            return None
+        try:
+            return self._read(offset, length_max, offset_max, at_least_one_batch)
+        except (OSError, InvalidBatch) as error:
+            raise storage_error(self.log_dir, self.directory, error) from error
+
+    def _read(self, offset: int, length_max: int, offset_max: int, at_least_one_batch: bool) -> FileSlice | None:
+        tail = self._tails.get(offset)
+        if tail is not None:
+            segment, position, first_batch_bytes = self.segments.active, tail, 0
+        else:
+            located = self.segments.locate(offset)
+            if located is None:
+                return None
+            segment, position, first_batch_bytes = located[0], located[1].position, located[1].header.size_bytes
+        end = self.segments.end_position(segment, offset_max, self.log_end_offset)
+        length = end - position
+        if length > length_max:
+            first_batch_bytes = first_batch_bytes or segment.batch_at(position).size_bytes
+            at_least = first_batch_bytes if at_least_one_batch else 0
+            length = length_max if length_max >= first_batch_bytes else at_least
+        elif segment is self.segments.active and offset_max >= self.log_end_offset:
+            self._remember_tail(end)
+        return FileSlice(segment.file, position, length) if length > 0 else None
+
+    def _remember_tail(self, position: int) -> None:
+        if len(self._tails) >= _TAILS_KEPT:
+            self._tails.clear()
+        self._tails[self.log_end_offset] = position
+
+    @disk_access
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is empty. The old one is ready to be synced."""
+        active = self.segments.active
+        if active.base_offset == self.log_end_offset:
+            return active
+        active.seal()
+        self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+        new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
+        self.segments.add(new)
+        self._tails.clear()
+        return new
+
+    @disk_access
+    def flush_job(self, offset: int | None = None) -> FlushJob | None:
+        """What a thread has to do until all below `offset`, a batch's end (default: the log's), is on the disk."""
+        end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
+        if end <= self.recovery_point:
+            return None
+        files = self._environment.files
+        segments = [one for one in self.segments.starting_at(self.recovery_point) if one.base_offset < end]
+        calls = [call for segment in segments for call in segment.sync_calls()]
+        small = (self._snapshots.path(self._snapshots.latest_offset), self._epochs_path)
+        calls += [files.open_file(path).sync for path in small if files.exists(path)]
+        return FlushJob(
+            self.log_dir, self.directory, (*calls, partial(files.sync_dir, self.directory)), end, self._truncations
+        )
+
+    def due_flush(self, now_ms: int) -> FlushJob | None:
+        """Rolled segments, or all when `flush.ms` has passed since the last flush."""
+        if self.recovery_point == self.log_end_offset:
+            self._flushed_ms = now_ms
+            return None
+        if now_ms - self._flushed_ms >= self._config.flush_ms:
+            self._flushed_ms = now_ms
+            return self.flush_job()
+        return self.flush_job(self.segments.active.base_offset)
+
+    def flushed(self, job: FlushJob) -> None:
+        """The job has run."""
+        if job.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, job.recovery_point)
+
+    def flush(self, offset: int | None = None) -> None:
+        """Blocks until all below `offset` is on the disk."""
+        job = self.flush_job(offset)
+        if job:
+            job.run()
+            self.flushed(job)
+
+    @disk_access
+    def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention by time, size and log start offset lets go of; how many segments that were."""
+        bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
+        expired = expired_segments(self.segments, self._config, bounds, now_ms)
+        if expired:
+            self.delete_segments(expired, now_ms)
+        return len(expired)
+
+    @disk_access
+    def delete_segments(self, segments: list[Segment], now_ms: int) -> None:
+        """Drop the oldest segments; their files go after `file.delete.delay.ms`. The active one is rolled first."""
+        if self.segments.active in segments:
+            self.roll(now_ms)
+        self._discard(segments, now_ms + self._config.file_delete_delay_ms)
+        self.increment_log_start_offset(self.segments.first.base_offset)
+
+    def _discard(self, segments: list[Segment], due_ms: int, replaced_by: Sequence[Segment] = ()) -> None:
+        for segment in segments:
+            for path in segment.mark_deleted():
+                self._environment.trash.add(path, due_ms)
+        self.segments.replace(segments, [*replaced_by])
+        self._snapshots.keep_only(segment.base_offset for segment in self.segments)
+
+    @disk_access
+    def increment_log_start_offset(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; retention removes the segments that lie wholly below it."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    @disk_access
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at `offset` and above, on a follower whose leader has other data there."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset, 0)
+            return
+        self._truncations += 1
+        self._discard([segment for segment in self.segments if segment.base_offset > offset], due_ms=0)
+        self.segments.active.truncate_to(offset)
+        self._ends_at(offset)
+
+    @disk_access
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything; the log begins and ends at `offset`."""
+        self._truncations += 1
+        old = list(self.segments)
+        for segment in old:
+            for path in segment.mark_deleted():
+                self._environment.trash.add(path, now_ms)
+        self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
+        self._snapshots.clear()
+        self.log_start_offset = offset
+        self._ends_at(offset)
+
+    def observe_epoch(self, epoch: int, start_offset: int) -> None:
+        """Recovery met a batch of this epoch."""
+        if epoch > self.epochs.latest_epoch:
+            self.epochs.assign(epoch, start_offset)
+
+    def drop_segments_after(self, segment: Segment) -> None:
+        """Recovery cut `segment`, so what follows it does not belong to the log any more."""
+        self._discard([later for later in self.segments if later.base_offset > segment.base_offset], due_ms=0)
+
+    def recovered(self) -> None:
+        """Recovery has found the log's end: bring the rest of the state there."""
+        self._ends_at(self.log_end_offset)
+        self._load_producers()
+
+    def _ends_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        self._latest_epoch = self.epochs.latest_epoch
+        self._tails.clear()
+        self._producers = None
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch` and where it ends, for followers; (-1, -1) when that is unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        if self._producers is not None:
+            self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
+
+    @disk_access
+    def close(self) -> None:
+        """Before a clean shutdown: everything is on the disk, a snapshot of the producers too."""
+        if self._producers is not None:
+            self._snapshots.write(self.log_end_offset, self._producers.snapshot())
+        self.segments.active.seal()
+        self.flush()
+        self.release_files()
+
+    def release_files(self) -> None:
+        """Close all files without writing anything; each opens again when it is used."""
+        for segment in self.segments:
+            segment.close_file()
+
+    @disk_access
+    def move_to(self, directory: str) -> None:
+        """Rename the directory, to delete it or to put it in another's place."""
+        self.release_files()
+        self._environment.files.rename(self.directory, directory)
+        self.directory = self._snapshots.directory = directory
+        self._epochs = None
+        for segment in self.segments:
+            segment.moved_to(directory)

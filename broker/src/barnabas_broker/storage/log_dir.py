@@ -1,0 +1,162 @@
+"""One log directory: whose it is, its checkpoints, and whether its disk works."""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import (
+    CLEAN_SHUTDOWN_MARKER,
+    MetaProperties,
+    decode_meta_properties,
+    decode_offsets,
+    encode_meta_properties,
+    encode_offsets,
+)
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
+from barnabas_broker.storage.files import DiskUsage, FileSystem, LogFile
+from barnabas_broker.storage.log import Log
+from barnabas_core.topic_partition import TopicPartition
+
+FULL_BELOW_BYTES: Final = 1 << 20
+"""With less than this free a directory counts as full: no batch of the largest usual size fits."""
+
+
+class LogDirState(Enum):
+    """FULL: no appends, reads go on. OFFLINE: neither."""
+
+    ONLINE = "online"
+    FULL = "full"
+    OFFLINE = "offline"
+
+
+class BrokerIdentity(NamedTuple):
+    """Who may use the directory."""
+
+    cluster_id: str
+    node_id: int
+
+
+class LogDir:
+    """`failure` says why it is offline, if it is. `logs` are the ones that are loaded from it."""
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failure: StorageError | None = None
+        self.directory_id: UUID | None = None
+        self._files = files
+        self._lock: LogFile | None = None
+
+    log_dir = property(lambda self: self.path)
+    directory = property(lambda self: self.path)
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it can be read."""
+        return self.failure is None
+
+    @property
+    def state(self) -> LogDirState:
+        """Looks at the free space each time, so that a full disk needs no one to say that it no longer is."""
+        if self.failure is not None:
+            return LogDirState.OFFLINE
+        return LogDirState.FULL if self.usage().usable_bytes < FULL_BELOW_BYTES else LogDirState.ONLINE
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all logs in it."""
+        return sum(log.size_bytes for log in self.logs.values())
+
+    @disk_access
+    def usage(self) -> DiskUsage:
+        """Of the disk."""
+        return self._files.usage(self.path)
+
+    @disk_access
+    def open(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> None:
+        """Make it, lock it, and see that it is this broker's. LogDirRefused, LogDirFailed."""
+        self._files.make_dir(self.path)
+        try:
+            self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
+        except BlockingIOError as error:
+            raise LogDirRefused(self.path, "another process has locked it: is a broker running on it?") from error
+        self.directory_id = self._check_owner(identity, new_uuid)
+
+    def _check_owner(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
+        path = f"{self.path}/{file_names.META_PROPERTIES}"
+        if not self._files.exists(path):
+            meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())
+            self._files.write_atomically(path, encode_meta_properties(meta), sync=True)
+            return meta.directory_id
+        try:
+            meta = decode_meta_properties(self._files.read(path))
+        except ValueError as error:
+            raise LogDirRefused(self.path, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
+        if (meta.cluster_id, meta.node_id) != identity:
+            raise LogDirRefused(
+                self.path,
+                f"it belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
+                f"this is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
+            )
+        return meta.directory_id
+
+    def fail(self, failure: StorageError) -> None:
+        """Take it offline. What is being sent from its files goes on."""
+        self.failure = failure
+        self._lock = None
+        for log in self.logs.values():
+            log.release_files()
+        self.logs = {}
+
+    @disk_access
+    def check(self) -> None:
+        """LogDirFailed unless the directory is there and takes a write."""
+        if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
+            raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
+
+    def offsets(self, file_name: str) -> dict[TopicPartition, int]:
+        """One of the offset checkpoints; empty when it is missing or damaged, for then more is recovered."""
+        try:
+            return decode_offsets(self._files.read(f"{self.path}/{file_name}"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
+        """Writes of the three checkpoints as they are now, for a thread. They raise OSError."""
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        contents = {
+            file_names.RECOVERY_POINTS: {key: log.recovery_point for key, log in self.logs.items()},
+            file_names.LOG_START_OFFSETS: starts,
+            file_names.HIGH_WATERMARKS: {key: high_watermarks[key] for key in self.logs if key in high_watermarks},
+        }
+        return [
+            partial(self._files.write_atomically, f"{self.path}/{name}", encode_offsets(offsets), sync=True)
+            for name, offsets in contents.items()
+        ]
+
+    @disk_access
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the three checkpoints now."""
+        for call in self.checkpoint_calls(high_watermarks):
+            call()
+
+    @disk_access
+    def mark_clean(self) -> None:
+        """The last thing of a shutdown: the next start recovers nothing."""
+        self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_MARKER, sync=True)
+        self._lock = None
+
+    @disk_access
+    def take_clean_mark(self) -> int | None:
+        """When the clean-shutdown marker was written, ns; None when there is none. From now on a crash shows."""
+        entries = {entry.name: entry for entry in self._files.scan(self.path)}
+        found = entries.get(file_names.CLEAN_SHUTDOWN)
+        self._files.remove(f"{self.path}/{file_names.CLEAN_SHUTDOWN}")
+        return found.modified_ns if found else None

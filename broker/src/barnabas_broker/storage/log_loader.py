@@ -1,0 +1,156 @@
+"""Makes a Log from what is on disk: finishes what a crash interrupted, and recovers what was not synced.
+
+After a clean shutdown nothing is read but the directory: the log's end is the recovery point. Otherwise the batches
+past the recovery point are checked, and the log ends before the first that fails: torn writes are cut off.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import decode_partition_metadata
+from barnabas_broker.storage.errors import InvalidBatch, storage_error
+from barnabas_broker.storage.files import FileEntry
+from barnabas_broker.storage.log import Log, LogOffsets
+from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
+from barnabas_broker.storage.segment import LogEnvironment, Segment, SegmentSizes
+from barnabas_broker.storage.swap import finish_interrupted_swap
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Which log, and what the log dir's checkpoints say about it."""
+
+    log_dir: str
+    directory: str
+    topic_partition: TopicPartition
+    config: LogConfig
+    log_start_offset: int = 0
+    recovery_point: int | None = None
+    """None when the checkpoint does not know this log."""
+    clean_shutdown_ns: int | None = None
+    """When the clean-shutdown marker was written; None after a crash."""
+
+
+def open_log(
+    environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None] = lambda _: None
+) -> Log:
+    """Load or create the log in `place.directory`. `on_recovered` hears of each so many bytes that were checked.
+
+    Raises StorageError.
+    """
+    try:
+        return _load(environment, place, now_ms, on_recovered)
+    except (OSError, InvalidBatch) as error:
+        raise storage_error(place.log_dir, place.directory, error) from error
+
+
+def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None]) -> Log:
+    entries = finish_interrupted_swap(environment.files, place.directory)
+    segments, snapshots = _found_segments(environment, place, entries)
+    if not segments:
+        segments = [Segment.create(environment, place.directory, place.log_start_offset, place.config, now_ms)]
+    log = _as_after_clean_shutdown(environment, place, segments, snapshots)
+    log.topic_id = _topic_id(environment, place, entries)
+    if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
+        _recover(log, place.recovery_point or 0, on_recovered)
+    if log.log_end_offset < place.log_start_offset:
+        _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
+        log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
+    return log
+
+
+def _as_after_clean_shutdown(
+    environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
+) -> Log:
+    """Everything is synced, so the recovery point is the end."""
+    end = max(place.recovery_point or 0, segments[-1].base_offset)
+    offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
+    return Log(
+        environment,
+        place.log_dir,
+        place.directory,
+        place.topic_partition,
+        place.config,
+        segments,
+        snapshots,
+        offsets,
+    )
+
+
+def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
+    """Whether the log is as the clean shutdown left it; a file that was changed later by hand is checked."""
+    return clean_shutdown_ns is not None and all(
+        entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
+    )
+
+
+def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]) -> UUID | None:
+    if not any(entry.name == file_names.PARTITION_METADATA for entry in entries):
+        return None
+    path = f"{place.directory}/{file_names.PARTITION_METADATA}"
+    try:
+        return decode_partition_metadata(environment.files.read(path))
+    except ValueError as error:
+        _logger.warning("%s is ignored: %s", path, error)
+        return None
+
+
+def _found_segments(
+    environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]
+) -> tuple[list[Segment], ProducerSnapshots]:
+    found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in (*file_names.SEGMENT_SUFFIXES, ".snapshot")}
+    for entry in entries:
+        parsed = file_names.parse_segment_file(entry.name)
+        if parsed:
+            found[parsed.suffix][parsed.offset] = entry
+    indexes, times = found[file_names.INDEX], found[file_names.TIME_INDEX]
+    segments = [
+        Segment(
+            environment,
+            place.directory,
+            offset,
+            place.config,
+            SegmentSizes(
+                log.size_bytes,
+                indexes[offset].size_bytes if offset in indexes else None,
+                times[offset].size_bytes if offset in times else None,
+                log.modified_ns // 1_000_000,
+            ),
+        )
+        for offset, log in sorted(found[file_names.LOG].items())
+    ]
+    return segments, ProducerSnapshots(environment.files, place.directory, found[file_names.SNAPSHOT])
+
+
+def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
+    """Check what lies past the recovery point; cut the log before the first batch that fails."""
+    log.recovery_point = min(recovery_point, log.log_end_offset)
+    unsynced = log.segments.starting_at(recovery_point)
+    for number, segment in enumerate(unsynced):
+        found_bytes = segment.size_bytes
+        end_offset = segment.base_offset
+        for header in segment.recover(recovery_point):
+            end_offset = header.last_offset + 1
+            log.observe_epoch(header.leader_epoch, header.base_offset)
+        on_recovered(segment.size_bytes)
+        log.log_end_offset = end_offset
+        if segment.size_bytes < found_bytes:
+            _warn_of_cut(segment, found_bytes - segment.size_bytes, unsynced[number + 1 :])
+            log.drop_segments_after(segment)
+            break
+    log.recovered()
+
+
+def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
+    path = segment.path(file_names.LOG)
+    _logger.warning("%s: the last %d bytes are no whole batches and were cut off", path, cut_bytes)
+    for lost in dropped:
+        _logger.warning("%s was dropped: it follows what was cut off", lost.path(file_names.LOG))

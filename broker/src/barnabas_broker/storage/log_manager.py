@@ -1,0 +1,306 @@
+"""All logs of a broker in all its log dirs. One bad directory never stops the others.
+
+Work that blocks on the disk is handed out as calls that a thread may make; the rest runs on the loop. Periodic work is
+plain methods that the app's timers call.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import encode_partition_metadata
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
+from barnabas_broker.storage.log_loader import LogPlace, open_log
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import remove_all
+from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.log_dir_placement import LogDirLoad, choose_log_dir
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class LoadProgress(NamedTuple):
+    """How far a start has come."""
+
+    log_dir: str
+    partitions_done: int
+    partitions_total: int
+    bytes_recovered: int
+
+
+class LogManagerSettings(NamedTuple):
+    """`log.dirs` and what else of the broker's settings is the log manager's."""
+
+    log_dirs: Sequence[str]
+    placement: str = "fewest-partitions"
+    headroom_bytes: int = 0
+
+
+class LogManager:
+    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories."""
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        clock: Clock,
+        settings: LogManagerSettings,
+        identity: BrokerIdentity,
+        config_of: Callable[[str], LogConfig],
+    ) -> None:
+        self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
+        self.failed: dict[TopicPartition, StorageError] = {}
+        """Logs that are there and could not be loaded."""
+        self._environment = environment
+        self._clock = clock
+        self._settings = settings
+        self._identity = identity
+        self._config_of = config_of
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        """All that are online."""
+        return {key: log for log_dir in self.log_dirs for key, log in log_dir.logs.items()}
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log, if it is here and online."""
+        for log_dir in self.log_dirs:
+            log = log_dir.logs.get(topic_partition)
+            if log is not None:
+                return log
+        return None
+
+    def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> dict[TopicPartition, Log]:
+        """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
+
+        LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
+        """
+        for log_dir in self.log_dirs:
+            try:
+                log_dir.open(self._identity, self._new_uuid)
+                self._load_dir(log_dir, on_progress)
+            except LogDirRefused:
+                raise
+            except StorageError as error:
+                _logger.error("%s", error)
+                log_dir.fail(error)
+        if not any(log_dir.is_online for log_dir in self.log_dirs):
+            reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
+            raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
+        return self.logs
+
+    def _new_uuid(self) -> UUID:
+        return kafka_uuid.random_uuid(self._environment.random.getrandbits)
+
+    def _load_dir(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None]) -> None:
+        clean_shutdown_ns = log_dir.take_clean_mark()
+        recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
+        starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
+        found = self._partition_dirs(log_dir)
+        done, recovered_bytes = 0, 0
+
+        def count(recovered: int) -> None:
+            nonlocal recovered_bytes
+            recovered_bytes += recovered
+            on_progress(LoadProgress(log_dir.path, done, len(found), recovered_bytes))
+
+        for done, topic_partition in enumerate(found):  # noqa: B007 - `count` reads it
+            place = LogPlace(
+                log_dir=log_dir.path,
+                directory=f"{log_dir.path}/{topic_partition}",
+                topic_partition=topic_partition,
+                config=self._config_of(topic_partition.topic),
+                log_start_offset=starts.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition),
+                clean_shutdown_ns=clean_shutdown_ns,
+            )
+            self._load_log(log_dir, place, count)
+        on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
+
+    def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
+        """A damaged log stays out, a failed disk ends the loading of its directory."""
+        try:
+            log_dir.logs[place.topic_partition] = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
+        except LogDirFailed:
+            raise
+        except StorageError as error:
+            _logger.error("%s", error)
+            self.failed[place.topic_partition] = error
+
+    def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
+        """The partitions in a directory; what is marked for deletion goes to the trash."""
+        found = []
+        for name in self._names(log_dir):
+            parsed = file_names.parse_partition_dir(name)
+            if parsed is None:
+                continue
+            if parsed.state == "":
+                found.append(parsed.topic_partition)
+            elif parsed.state == file_names.DELETED_DIR:
+                self._environment.trash.add(f"{log_dir.path}/{name}", 0)
+        return found
+
+    def _names(self, log_dir: LogDir) -> list[str]:
+        try:
+            return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
+        except OSError as error:
+            raise storage_error(log_dir.path, log_dir.path, error) from error
+
+    def create(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
+    ) -> Log:
+        """A new, empty log, in `log_dir` (a path) or where `log.dirs.placement` puts it.
+
+        StorageError where it is there and could not be loaded; ApiError where no dir can take it.
+        """
+        if topic_partition in self.failed:
+            raise self.failed[topic_partition]
+        chosen = self._dir_at(log_dir) if log_dir else self._choose_dir()
+        place = LogPlace(
+            log_dir=chosen.path,
+            directory=f"{chosen.path}/{topic_partition}",
+            topic_partition=topic_partition,
+            config=config,
+            recovery_point=0,
+        )
+        log = chosen.logs[topic_partition] = self._create(place, topic_id)
+        return log
+
+    def _create(self, place: LogPlace, topic_id: UUID) -> Log:
+        files = self._environment.files
+        try:
+            files.make_dir(place.directory)
+            path = f"{place.directory}/{file_names.PARTITION_METADATA}"
+            files.write_atomically(path, encode_partition_metadata(topic_id), sync=False)
+        except OSError as error:
+            raise storage_error(place.log_dir, place.directory, error) from error
+        return open_log(self._environment, place, self._clock.now_ms())
+
+    def _dir_at(self, path: str) -> LogDir:
+        for log_dir in self.log_dirs:
+            if log_dir.path == path:
+                if log_dir.failure is not None:
+                    raise log_dir.failure
+                return log_dir
+        allowed = ", ".join(log_dir.path for log_dir in self.log_dirs)
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path}; the broker has {allowed}")
+
+    def _choose_dir(self) -> LogDir:
+        loads = [self._load_of(log_dir) for log_dir in self.log_dirs if log_dir.is_online]
+        return self._dir_at(choose_log_dir(self._settings.placement, loads, self._settings.headroom_bytes))
+
+    def _load_of(self, log_dir: LogDir) -> LogDirLoad:
+        sizes = [log.size_bytes for log in log_dir.logs.values()]
+        return LogDirLoad(log_dir.path, len(sizes), sizes.count(0), sum(sizes), log_dir.usage().usable_bytes)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
+        self.failed.pop(topic_partition, None)
+        for log_dir in self.log_dirs:
+            log = log_dir.logs.pop(topic_partition, None)
+            if log is not None:
+                name = file_names.marked_dir(topic_partition, self._new_uuid(), file_names.DELETED_DIR)
+                log.move_to(f"{log_dir.path}/{name}")
+                self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
+
+    def fail_dir(self, error: StorageError) -> set[TopicPartition]:
+        """Take the directory of `error` offline; the partitions that go with it."""
+        for log_dir in self.log_dirs:
+            if log_dir.path == error.log_dir and log_dir.is_online:
+                affected = set(log_dir.logs)
+                log_dir.fail(error)
+                return affected
+        return set()
+
+    def check_dirs(self) -> list[StorageError]:
+        """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
+        return [error for log_dir in self.log_dirs if log_dir.is_online for error in _failure_of(log_dir)]
+
+    def probe_failed_dirs(self) -> dict[TopicPartition, Log]:
+        """Try the offline directories again; the logs of those that are back. May run in a thread."""
+        back: dict[TopicPartition, Log] = {}
+        for log_dir in self.log_dirs:
+            if not log_dir.is_online:
+                try:
+                    log_dir.check()
+                    log_dir.open(self._identity, self._new_uuid)
+                    self._load_dir(log_dir, lambda _: None)
+                except StorageError as error:
+                    log_dir.fail(error)
+                else:
+                    log_dir.failure = None
+                    back |= log_dir.logs
+        return back
+
+    def enforce_retention(
+        self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, StorageError]:
+        """Delete old segments of all logs, none at or past its high watermark; what failed."""
+        failures: dict[TopicPartition, StorageError] = {}
+        for key, log in self.logs.items():
+            try:
+                log.enforce_retention(now_ms, high_watermarks.get(key, log.log_start_offset))
+            except StorageError as error:
+                failures[key] = error
+        return failures
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget idle idempotent producers."""
+        for log in self.logs.values():
+            log.expire_producers(now_ms)
+
+    def due_flushes(self, now_ms: int) -> list[tuple[Log, FlushJob]]:
+        """What to sync: rolled segments, and logs by `flush.ms`. Run each job in a thread, then call `log.flushed`."""
+        jobs = ((log, log.due_flush(now_ms)) for log in self.logs.values())
+        return [(log, job) for log, job in jobs if job is not None]
+
+    def due_deletions(self, now_ms: int) -> list[str]:
+        """Paths to give to `remove_files`."""
+        return self._environment.trash.take(now_ms)
+
+    def remove_files(self, paths: list[str]) -> None:
+        """Remove deleted files and directories; what cannot be removed goes at the next start. May run in a thread."""
+        try:
+            remove_all(self._environment.files, paths)
+        except OSError as error:
+            _logger.warning("deleted files are left behind: %s", error)
+
+    def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
+        """Writes of the checkpoints as they are now, for a thread."""
+        return [
+            call for log_dir in self.log_dirs if log_dir.is_online for call in log_dir.checkpoint_calls(high_watermarks)
+        ]
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write all checkpoints now; blocks."""
+        for log_dir in self.log_dirs:
+            if log_dir.is_online:
+                log_dir.checkpoint(high_watermarks)
+
+    def shutdown(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Everything to the disk, then the clean-shutdown markers. A directory that fails gets none; blocks."""
+        for log_dir in self.log_dirs:
+            if log_dir.is_online:
+                try:
+                    for log in log_dir.logs.values():
+                        log.close()
+                    log_dir.checkpoint(high_watermarks)
+                    log_dir.mark_clean()
+                except StorageError as error:
+                    _logger.error("%s", error)
+
+
+def _failure_of(log_dir: LogDir) -> list[StorageError]:
+    try:
+        log_dir.check()
+    except StorageError as error:
+        return [error]
+    return []

@@ -1,0 +1,41 @@
+"""How many files the logs keep open: a cap, and the one used longest ago goes first."""
+
+from collections import deque
+from typing import Protocol
+
+
+class HoldsFile(Protocol):
+    """A segment, as this module sees it."""
+
+    used: bool
+    """Set at each use of its file; the cap takes it back once before it takes the file."""
+
+    def release_file(self) -> None:
+        """Drop the reference to the open file. Slices that are still being sent keep theirs."""
+        ...
+
+
+class OpenFiles:
+    """Segments with an open file, at most `files_max`. A second-chance clock, so a use costs one attribute."""
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._clock: deque[HoldsFile] = deque()
+
+    def __len__(self) -> int:
+        return len(self._clock)
+
+    def opened(self, holder: HoldsFile) -> None:
+        """`holder` has just opened its file."""
+        while len(self._clock) >= self._files_max:
+            oldest = self._clock.popleft()
+            if oldest.used:
+                oldest.used = False
+                self._clock.append(oldest)
+            else:
+                oldest.release_file()
+        self._clock.append(holder)
+
+    def closed(self, holder: HoldsFile) -> None:
+        """`holder` has released its file by itself."""
+        self._clock.remove(holder)

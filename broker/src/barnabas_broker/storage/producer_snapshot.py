@@ -1,0 +1,47 @@
+"""The `.snapshot` files: producer state at an offset, in Kafka's format, version 1. Pure: bytes to values and back."""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_CRC_COVERS_FROM: Final = 6
+_VERSION: Final = 1
+
+
+class SnapshotEntry(NamedTuple):
+    """One producer: its last batch, in the order of the bytes. `last_offset` is -1 when that batch is unknown."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
+    """The file's bytes, CRC included."""
+    rows = [_ENTRY.pack(*entry) for entry in entries]
+    data = bytearray(_HEAD.pack(_VERSION, 0, len(rows)) + b"".join(rows))
+    struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_COVERS_FROM:]))
+    return bytes(data)
+
+
+def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
+    """The reverse; ValueError says what is wrong with the file."""
+    if len(data) < _HEAD.size:
+        raise ValueError(f"it has {len(data)} bytes, less than a head's {_HEAD.size}")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"its version is {version}, not {_VERSION}")
+    if crc32c(memoryview(data)[_CRC_COVERS_FROM:]) != crc:
+        raise ValueError("its CRC does not match")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise ValueError(f"it has {len(data)} bytes, which is not {count} entries")
+    return [SnapshotEntry(*row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]

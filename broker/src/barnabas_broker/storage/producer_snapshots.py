@@ -1,0 +1,61 @@
+"""The `.snapshot` files of one partition: producer state at each segment's base offset and at the last shutdown."""
+
+from collections.abc import Iterable
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+
+
+class ProducerSnapshots:
+    """Which snapshots there are. Raises OSError."""
+
+    __slots__ = ("_files", "directory", "offsets")
+
+    def __init__(self, files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+        self._files = files
+        self.directory = directory
+        self.offsets = sorted(offsets)
+
+    @property
+    def latest_offset(self) -> int:
+        """-1 when there is none."""
+        return self.offsets[-1] if self.offsets else -1
+
+    def path(self, offset: int) -> str:
+        """Of the snapshot at this offset."""
+        return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
+
+    def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
+        """The newest snapshot at or below `offset_max` and its offset. Newer and damaged ones are removed."""
+        while self.offsets:
+            offset = self.offsets[-1]
+            if offset <= offset_max:
+                try:
+                    return offset, decode_snapshot(self._files.read(self.path(offset)))
+                except (ValueError, FileNotFoundError):
+                    pass
+            self._remove(offset)
+        return None
+
+    def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
+        """Take a snapshot if there is none at this offset. It is synced before the recovery point moves."""
+        if offset > self.latest_offset:
+            self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
+            self.offsets.append(offset)
+
+    def keep_only(self, offsets: Iterable[int]) -> None:
+        """Remove the snapshots that belong to no segment any more; the newest stays, whatever it belongs to."""
+        kept = set(offsets)
+        for offset in self.offsets[:-1]:
+            if offset not in kept:
+                self._remove(offset)
+
+    def clear(self) -> None:
+        """Remove all."""
+        for offset in list(self.offsets):
+            self._remove(offset)
+
+    def _remove(self, offset: int) -> None:
+        self.offsets.remove(offset)
+        self._files.remove(self.path(offset))

@@ -1,0 +1,283 @@
+"""One segment: `.log`, `.index`, `.timeindex` of one base offset. Its file opens at a use and may be closed again.
+
+All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `Log` makes both a StorageError.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.batch_scan import (
+    LOOKUP_CHUNK_BYTES,
+    SCAN_CHUNK_BYTES,
+    FoundBatch,
+    scan_batches,
+)
+from barnabas_broker.storage.errors import InvalidBatch
+from barnabas_broker.storage.files import FileSystem, LogFile
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
+from barnabas_core.config.log_config import LogConfig
+
+_ALL_OFFSETS: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """What all logs of a broker share; tests and simulations pass their own."""
+
+    files: FileSystem
+    open_files: OpenFiles
+    trash: Trash
+    random: Random
+    producer_id_expiration_ms: int = 86_400_000
+
+
+class SegmentSizes(NamedTuple):
+    """What a directory listing tells of a segment's files; None for an index that is missing."""
+
+    log_bytes: int = 0
+    index_bytes: int | None = 0
+    time_index_bytes: int | None = 0
+    modified_ms: int = 0
+
+
+class Segment:
+    """Batches from `base_offset` on, in the order of their offsets."""
+
+    __slots__ = (
+        "_environment",
+        "_file",
+        "_first_timestamp_ms",
+        "_lacks_index",
+        "_looked_into",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "indexes",
+        "roll_jitter_ms",
+        "size_bytes",
+        "used",
+    )
+
+    def __init__(
+        self, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
+    ) -> None:
+        """A segment that is on disk; it is looked into at its first use."""
+        self.base_offset = base_offset
+        self.directory = directory
+        self.size_bytes = sizes.log_bytes
+        self.created_ms = sizes.modified_ms
+        self.roll_jitter_ms = environment.random.randrange(config.roll_jitter_ms) if config.roll_jitter_ms else 0
+        self.used = True
+        self._first_timestamp_ms = NO_TIMESTAMP
+        self._environment = environment
+        self._file: LogFile | None = None
+        self._looked_into = False
+        self._lacks_index = sizes.index_bytes is None or sizes.time_index_bytes is None
+        self.indexes = SegmentIndexes.of(
+            environment.files,
+            (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX)),
+            (sizes.index_bytes or 0, sizes.time_index_bytes or 0),
+            base_offset,
+            config.index_interval_bytes,
+        )
+
+    @classmethod
+    def create(
+        cls, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, now_ms: int
+    ) -> "Segment":
+        """A new one. All three files are made at once, for Kafka's tools expect them."""
+        segment = cls(environment, directory, base_offset, config, SegmentSizes(modified_ms=now_ms))
+        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
+            environment.files.open_file(segment.path(suffix)).truncate(0)
+        segment._looked_into = True
+        return segment
+
+    def path(self, suffix: str) -> str:
+        """Of the file with this suffix."""
+        return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
+
+    @property
+    def file(self) -> LogFile:
+        """The open `.log` file."""
+        self.used = True
+        return self._file or self._open()
+
+    def _open(self) -> LogFile:
+        file = self._file = self._environment.files.open_file(self.path(file_names.LOG))
+        self._environment.open_files.opened(self)
+        if not self._looked_into:
+            self._look_into()
+        return file
+
+    def release_file(self) -> None:
+        """Called by the cap on open files."""
+        self._file = None
+
+    def close_file(self) -> None:
+        """Let the file go now; it opens again when it is used."""
+        if self._file is not None:
+            self._file = None
+            self._environment.open_files.closed(self)
+
+    def _look_into(self) -> None:
+        """At the first use of what was on disk: indexes that cannot be right are made anew, timestamps are found."""
+        self._looked_into = True
+        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
+            self.indexes.clear()
+        for _ in self._observe_from(_ALL_OFFSETS, LOOKUP_CHUNK_BYTES):
+            pass
+        first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
+        self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
+
+    def _observe_from(self, offset: int, chunk_bytes: int, *, check_crc: bool = False) -> Iterator[FoundBatch]:
+        """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
+        for batch in self._scan(self._trusted_position(offset), chunk_bytes, check_crc=check_crc):
+            header = batch.header
+            self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
+            yield batch
+
+    def _trusted_position(self, offset: int) -> int:
+        """Where the last batch that is indexed below `offset` begins, or 0 when the index does not hold its promise."""
+        entry = self.indexes.truncate_to(offset)
+        try:
+            if (
+                entry is None
+                or next(self._scan(entry.position, LOOKUP_CHUNK_BYTES)).header.last_offset == entry.last_offset
+            ):
+                return entry.position if entry else 0
+        except (InvalidBatch, StopIteration):
+            pass
+        self.indexes.clear()
+        return 0
+
+    def _scan(self, start: int, chunk_bytes: int, *, check_crc: bool = False) -> Iterator[FoundBatch]:
+        return scan_batches(
+            self.file, start, self.size_bytes, self.base_offset, chunk_bytes=chunk_bytes, check_crc=check_crc
+        )
+
+    def append(self, batch: memoryview, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Write one batch whose offsets are assigned. On OSError nothing has changed."""
+        position = self.size_bytes
+        (self._file or self._open()).append(batch, position)
+        self.size_bytes = position + size_bytes
+        self.used = True
+        if not position:
+            self._first_timestamp_ms = max_timestamp_ms
+        self.indexes.observe(position, size_bytes, last_offset, max_timestamp_ms)
+
+    def must_roll(
+        self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
+        """Whether a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        _ = self._looked_into or self.file
+        first_ms = self._first_timestamp_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
+        return (
+            self.size_bytes + size_bytes > config.segment_bytes
+            or (self.size_bytes > 0 and waited_ms > config.roll_ms - self.roll_jitter_ms)
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.indexes.are_full(config.index_bytes_max)
+        )
+
+    def find(self, offset: int) -> FoundBatch | None:
+        """The first batch that ends at `offset` or later. A wrong index is made anew before that fails."""
+        _ = self.file
+        try:
+            return self._find(offset)
+        except InvalidBatch:
+            self.rebuild_indexes()
+            return self._find(offset)
+
+    def _find(self, offset: int) -> FoundBatch | None:
+        entry = self.indexes.floor(offset)
+        start = entry.position if entry else 0
+        for batch in self._scan(start, LOOKUP_CHUNK_BYTES):
+            last_offset = batch.header.last_offset
+            if entry and batch.position == start and last_offset != entry.last_offset:
+                raise InvalidBatch(start, f"the index promised the batch that ends with offset {entry.last_offset}")
+            if last_offset >= offset:
+                return batch
+        return None
+
+    def batches_from(self, offset: int) -> Iterator[FoundBatch]:
+        """The batches from the one that holds `offset` on."""
+        found = self.find(offset)
+        return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
+
+    def batch_at(self, position: int) -> BatchHeader:
+        """The header of the batch that begins at this byte."""
+        return next(self._scan(position, HEADER_BYTES)).header
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """In ms, and the last offset of the batch that brought it; -1 when there is none."""
+        _ = self._looked_into or self.file
+        return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
+
+    def retention_timestamp_ms(self) -> int:
+        """What retention by time counts from: the largest timestamp, or the file's time where records have none."""
+        timestamp_ms, _ = self.largest_timestamp()
+        return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(file_names.LOG))
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the log."""
+        self.indexes.clear()
+        for _ in self._observe_from(self.base_offset, SCAN_CHUNK_BYTES):
+            pass
+
+    def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
+        """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails."""
+        self._looked_into = True
+        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
+            self.indexes.clear()
+        try:
+            for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, check_crc=True):
+                if batch.position == 0:
+                    self._first_timestamp_ms = batch.header.max_timestamp_ms
+                yield batch.header
+        except InvalidBatch as invalid:
+            self._cut(invalid.position)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batches that do not end before `offset`."""
+        found = self.find(offset)
+        if found:
+            self._cut(found.position)
+            for _ in self._observe_from(offset, LOOKUP_CHUNK_BYTES):
+                pass
+
+    def _cut(self, length: int) -> None:
+        self.file.truncate(length)
+        self.size_bytes = length
+
+    def seal(self) -> None:
+        """Before a roll or a close: index entries are written, the largest timestamp among them."""
+        if self._looked_into:
+            self.indexes.seal()
+
+    def sync_calls(self) -> list[Callable[[], None]]:
+        """What a thread has to call until this segment, as it is now, is on the disk."""
+        log = self.file
+        self.indexes.flush()
+        indexes = (self.path(file_names.INDEX), self.path(file_names.TIME_INDEX))
+        return [log.sync, *(self._environment.files.open_file(path).sync for path in indexes)]
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted`, out of Kafka's sight; the result is what to remove later."""
+        files = self._environment.files
+        self.close_file()
+        present = [path for path in map(self.path, file_names.SEGMENT_SUFFIXES) if files.exists(path)]
+        for path in present:
+            files.rename(path, path + file_names.DELETED)
+        return [path + file_names.DELETED for path in present]
+
+    def moved_to(self, directory: str) -> None:
+        """The files lie in this directory now."""
+        self.directory = directory
+        self.indexes.offsets.path = self.path(file_names.INDEX)
+        self.indexes.times.path = self.path(file_names.TIME_INDEX)

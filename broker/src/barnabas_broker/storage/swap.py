@@ -1,0 +1,61 @@
+"""Puts compacted segments in the place of old ones so that a crash at any moment loses nothing and leaves no double.
+
+`.cleaned` files are not finished and vanish at the next start. Once they are whole and synced they become `.swap`: from
+then on the swap is completed, now or at the next start. Only then the old files go.
+"""
+
+from collections.abc import Iterable
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.batch_scan import SCAN_CHUNK_BYTES, scan_batches
+from barnabas_broker.storage.files import FileEntry, FileSystem
+
+
+def promote_cleaned(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+    """Rename the `.cleaned` files of these segments to `.swap`: the point of no return."""
+    _rename_all(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
+    files.sync_dir(directory)
+
+
+def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
+    """Rename the `.swap` files to what they replace."""
+    _rename_all(files, directory, offsets, file_names.SWAP, "")
+
+
+def _rename_all(files: FileSystem, directory: str, offsets: Iterable[int], old: str, new: str) -> None:
+    for offset in offsets:
+        for suffix in file_names.SEGMENT_SUFFIXES:
+            path = f"{directory}/{file_names.segment_file(offset, suffix)}"
+            if files.exists(path + old):
+                files.rename(path + old, path + new)
+
+
+def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
+    """Remove what is unfinished, finish what has begun; the directory's entries after that."""
+    entries = files.scan(directory)
+    marked = [entry.name for entry in entries if entry.name.endswith((file_names.DELETED, file_names.CLEANED, ".tmp"))]
+    for name in marked:
+        files.remove(f"{directory}/{name}")
+    swaps = [
+        parsed
+        for entry in entries
+        if (parsed := file_names.parse_segment_file(entry.name)) and parsed.state == file_names.SWAP
+    ]
+    for swap in swaps:
+        if swap.suffix == file_names.LOG:
+            _remove_replaced(files, directory, entries, swap.offset)
+    finish_swap(files, directory, {swap.offset for swap in swaps})
+    return files.scan(directory) if marked or swaps else entries
+
+
+def _remove_replaced(files: FileSystem, directory: str, entries: Iterable[FileEntry], base_offset: int) -> None:
+    """The old segments whose records the swap file holds: from its base to its last offset."""
+    path = f"{directory}/{file_names.segment_file(base_offset, file_names.LOG)}{file_names.SWAP}"
+    file = files.open_file(path)
+    end_offset = base_offset + 1
+    for batch in scan_batches(file, 0, file.size_bytes(), base_offset, chunk_bytes=SCAN_CHUNK_BYTES):
+        end_offset = batch.header.last_offset + 1
+    for entry in entries:
+        old = file_names.parse_segment_file(entry.name)
+        if old and not old.state and old.suffix != file_names.SNAPSHOT and base_offset <= old.offset < end_offset:
+            files.remove(f"{directory}/{entry.name}")

@@ -1,0 +1,50 @@
+"""Which log dir gets a new partition."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class LogDirLoad(NamedTuple):
+    """How full a log dir is. `empty_partitions` are those of its partitions that hold no data yet."""
+
+    path: str
+    partitions: int
+    empty_partitions: int
+    log_bytes: int
+    free_bytes: int
+
+
+def choose_log_dir(placement: str, dirs: Sequence[LogDirLoad], headroom_bytes: int) -> str:
+    """The path for one more partition, among the log dirs that are online, by the value of `log.dirs.placement`.
+
+    `fewest-partitions` is Kafka's rule: partitions count, whatever their size, and the first of equals wins.
+    `least-bytes` looks at bytes: an empty partition counts as much as the average one that is not, so that many new
+    partitions do not all go to one place; a dir with less than `headroom_bytes` free is the last choice.
+    Raises ApiError(KAFKA_STORAGE_ERROR) where no dir is left.
+    """
+    if not dirs:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no log dir is online")
+    return _RULES[placement](dirs, headroom_bytes)
+
+
+def _fewest_partitions(dirs: Sequence[LogDirLoad], _headroom_bytes: int) -> str:
+    return min(dirs, key=lambda load: load.partitions).path
+
+
+def _least_bytes(dirs: Sequence[LogDirLoad], headroom_bytes: int) -> str:
+    with_data = sum(load.partitions - load.empty_partitions for load in dirs)
+    average = max(1, sum(load.log_bytes for load in dirs) // max(1, with_data))
+
+    def rank(load: LogDirLoad) -> tuple[bool, int, int]:
+        expected_bytes = load.log_bytes + average * load.empty_partitions
+        return load.free_bytes < headroom_bytes, expected_bytes, load.partitions
+
+    return min(dirs, key=rank).path
+
+
+_RULES: Final[Mapping[str, Callable[[Sequence[LogDirLoad], int], str]]] = {
+    "fewest-partitions": _fewest_partitions,
+    "least-bytes": _least_bytes,
+}

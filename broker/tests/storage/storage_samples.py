@@ -1,0 +1,131 @@
+"""Batches and logs for the tests of the storage floor."""
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from crc32c import crc32c
+
+from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.log import Log, LogAppend
+from barnabas_broker.storage.log_loader import LogPlace, open_log
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.record_batch import HEADER, BatchHeader, parse_header
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def _varint(number: int) -> bytes:
+    rest, out = (number << 1) ^ (number >> 63), bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes((*out, rest))
+
+
+def _record(offset_delta: int, timestamp_delta: int, value: bytes) -> bytes:
+    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
+    return _varint(len(body)) + body
+
+
+def batch(
+    records: int = 1,
+    *,
+    value: bytes = b"value",
+    timestamps: list[int] | None = None,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> memoryview:
+    """A batch as a producer sends it: base offset 0. `timestamps` has one entry a record."""
+    times = timestamps or [NOW_MS] * records
+    body = b"".join(_record(number, time - times[0], value) for number, time in enumerate(times))
+    fields = (0, 49 + len(body), -1, 2, 0, 0, len(times) - 1, times[0], max(times), producer_id, epoch, sequence)
+    data = bytearray(HEADER.pack(*fields, len(times)) + body)
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    return memoryview(data)
+
+
+def append(log: Log, data: memoryview, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> LogAppend:
+    """Append a batch as the partition's leader does."""
+    return log.append(data, parse_header(data, 0), leader_epoch, now_ms)
+
+
+def bytes_of(found: FileSlice | None) -> bytes:
+    """What a slice holds."""
+    return found.file.read_at(found.position, found.length) if found else b""
+
+
+def headers_in(data: bytes) -> list[BatchHeader]:
+    """Of the whole batches in `data`."""
+    headers, position = [], 0
+    while position + 61 <= len(data):
+        header = parse_header(data, position)
+        position += header.size_bytes
+        if position <= len(data):
+            headers.append(header)
+    return headers
+
+
+def read_all(log: Log) -> list[BatchHeader]:
+    """Every batch, as a consumer would meet them."""
+    headers: list[BatchHeader] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        found = headers_in(bytes_of(log.read(offset, 1 << 20, log.log_end_offset, at_least_one_batch=True)))
+        headers += found
+        offset = found[-1].last_offset + 1
+    return headers
+
+
+@dataclass
+class OneLog:
+    """A log dir with one log, which a test opens, crashes and opens again."""
+
+    path: Path
+    config: LogConfig = field(default_factory=LogConfig)
+    files: FileSystem = field(default_factory=PosixFileSystem)
+    open_files_max: int = 100
+    log_start_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.directory = self.path / str(FLIGHTS)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.environment = LogEnvironment(self.files, OpenFiles(self.open_files_max), Trash(), random.Random(0))
+
+    def place(self, recovery_point: int | None, clean_shutdown_ns: int | None) -> LogPlace:
+        return LogPlace(
+            log_dir=str(self.path),
+            directory=str(self.directory),
+            topic_partition=FLIGHTS,
+            config=self.config,
+            log_start_offset=self.log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown_ns=clean_shutdown_ns,
+        )
+
+    def open(
+        self,
+        *,
+        recovery_point: int | None = 0,
+        clean: bool = False,
+        on_recovered: Callable[[int], None] = lambda _: None,
+    ) -> Log:
+        """After a crash, unless `clean`."""
+        place = self.place(recovery_point, 2**62 if clean else None)
+        return open_log(self.environment, place, NOW_MS, on_recovered)
+
+    def with_config(self, **settings: int) -> "OneLog":
+        self.config = replace(self.config, **settings)  # type: ignore[arg-type]
+        return self
+
+    def file(self, offset: int, suffix: str) -> Path:
+        return self.directory / f"{offset:020d}{suffix}"
