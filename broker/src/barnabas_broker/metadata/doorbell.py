@@ -1,0 +1,72 @@
+"""How processes on one machine wake each other: a datagram socket each, in a directory of its own for temporary files.
+
+A process that ends, however it ends, leaves a socket that refuses connections: so others see for certain that it is
+gone. A socket that is not there at all proves nothing, somebody may have tidied up the directory.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+_RING: Final = b"!"
+
+
+class Answer(Enum):
+    """What ringing tells about a process."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class Doorbell:
+    """The socket of this process; `on_ring` is called on the loop, once for any number of rings since."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_ring: Callable[[], object]) -> None:
+        self._loop = loop
+        self._on_ring = on_ring
+        self._directory = Path(tempfile.mkdtemp(prefix="barnabas-"))
+        self.address: Final = str(self._directory / "bell")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(self.address)
+        loop.add_reader(self._socket, self._drain)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(1):
+                pass
+        self._on_ring()
+
+    def close(self) -> None:
+        """Nobody can ring any more."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def ring(address: str) -> Answer:
+    """Wakes the process at `address`; what came of it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
+        try:
+            bell.sendto(_RING, address)
+        except BlockingIOError:
+            return Answer.ALIVE  # Its queue is full of rings.
+        except ConnectionRefusedError:
+            return Answer.GONE
+        except OSError:
+            return Answer.UNKNOWN
+    return Answer.ALIVE
+
+
+def clear_away(address: str) -> None:
+    """Removes what a process that is gone has left."""
+    with contextlib.suppress(OSError):
+        os.unlink(address)
+        os.rmdir(os.path.dirname(address))

@@ -1,0 +1,207 @@
+"""The cluster's metadata in memory: what a broker reads, always current up to `revision`.
+
+It holds what the store holds; `image_feed` keeps it so. Everything here runs on the event loop's thread.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.metadata.documents import (
+    ALL_BROKERS,
+    AnyDocument,
+    MalformedDocument,
+    broker_configs_key,
+    decode,
+)
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    ClusterDocument,
+    ConfigDocument,
+    ControllerDocument,
+    TopicDocument,
+)
+from barnabas_broker.metadata.store import ABSENT, Changes, Listing
+
+NO_CONTROLLER: Final = -1
+NO_CONFIGS: Final[Mapping[str, str]] = {}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageChange:
+    """What became different. A topic that was deleted and made again is in both `deleted` and `created`."""
+
+    created: tuple[TopicDocument, ...] = ()
+    changed: tuple[TopicDocument, ...] = ()
+    deleted: tuple[TopicDocument, ...] = ()
+    brokers: frozenset[int] = frozenset()
+    configs: frozenset[str] = frozenset()
+    """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
+
+
+Listener = Callable[[ImageChange], object]
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A document as it is in the store, for compare-and-set."""
+
+    document: AnyDocument
+    version: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What a batch of changes touched, with what was there before."""
+
+    topics: dict[str, TopicDocument | None] = field(default_factory=dict)
+    brokers: set[int] = field(default_factory=set)
+    configs: set[str] = field(default_factory=set)
+
+
+class MetadataImage:
+    """Read `topics`, `brokers` and the rest freely; they are replaced by nobody but the feed, between two turns."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.controller_id = NO_CONTROLLER
+        self.revision = 0
+        self.topics: dict[str, TopicDocument] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self._names: dict[UUID, str] = {}
+        self._stored: dict[str, _Stored] = {}
+        self._listeners: list[Listener] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiter_count = 0
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with this id."""
+        return self._names.get(topic_id)
+
+    def version(self, key: str) -> int:
+        """The version of a document, to expect when writing it; ABSENT where there is none."""
+        stored = self._stored.get(key)
+        return ABSENT if stored is None else stored.version
+
+    def configs_of_broker(self, broker: str) -> Mapping[str, str]:
+        """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
+        return self.broker_configs.get(broker, NO_CONFIGS)
+
+    def live_brokers(self) -> list[int]:
+        """Brokers that may lead, in order."""
+        return sorted(broker for broker, registration in self.brokers.items() if not registration.fenced)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Calls `listener` after each change, on the loop, once the image holds it."""
+        self._listeners.append(listener)
+
+    async def reached(self, revision: int) -> None:
+        """Returns when the image holds everything up to `revision`."""
+        if self.revision >= revision:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiter_count += 1
+        heapq.heappush(self._waiters, (revision, self._waiter_count, waiter))
+        await waiter
+
+    def apply_listing(self, listing: Listing) -> None:
+        """Takes over the whole state of the store; listeners hear of the differences."""
+        pending = _Pending()
+        present = {document.key for document in listing.documents}
+        for key in [key for key in self._stored if key not in present]:
+            self._remove(key, pending)
+        for key, value, version in listing.documents:
+            if self.version(key) != version:
+                self._put(key, value, version, pending)
+        self._finish(listing.revision, pending)
+
+    def apply_changes(self, changes: Changes) -> None:
+        """Takes over the next changes."""
+        pending = _Pending()
+        for change in changes.changes:
+            if change.value is None:
+                self._remove(change.key, pending)
+            else:
+                self._put(change.key, change.value, change.revision, pending)
+        self._finish(changes.revision, pending)
+
+    def _put(self, key: str, value: bytes, version: int, pending: _Pending) -> None:
+        try:
+            document = decode(key, value)
+        except MalformedDocument as error:
+            log.error("the metadata store holds a document that cannot be read; what was there before stays: %s", error)
+            return
+        if document is not None:
+            self._stored[key] = _Stored(document, version)
+            self._show(key, document, pending)
+
+    def _show(self, key: str, document: AnyDocument, pending: _Pending) -> None:
+        match document:
+            case TopicDocument():
+                previous = self.topics.get(document.name)
+                pending.topics.setdefault(document.name, previous)
+                if previous is not None:
+                    self._names.pop(previous.topic_id, None)
+                self.topics[document.name] = document
+                self._names[document.topic_id] = document.name
+            case BrokerRegistration():
+                self.brokers[document.broker_id] = document
+                pending.brokers.add(document.broker_id)
+            case ConfigDocument():
+                self.broker_configs[_config_owner(key)] = document.configs
+                pending.configs.add(_config_owner(key))
+            case ClusterDocument():
+                self.cluster_id = document.cluster_id
+            case ControllerDocument():
+                self.controller_id = document.broker_id
+
+    def _remove(self, key: str, pending: _Pending) -> None:
+        stored = self._stored.pop(key, None)
+        match stored.document if stored is not None else None:
+            case TopicDocument(name=name, topic_id=topic_id):
+                pending.topics.setdefault(name, self.topics.pop(name, None))
+                self._names.pop(topic_id, None)
+            case BrokerRegistration(broker_id=broker_id):
+                self.brokers.pop(broker_id, None)
+                pending.brokers.add(broker_id)
+            case ConfigDocument():
+                self.broker_configs.pop(_config_owner(key), None)
+                pending.configs.add(_config_owner(key))
+            case ControllerDocument():
+                self.controller_id = NO_CONTROLLER
+
+    def _finish(self, revision: int, pending: _Pending) -> None:
+        self.revision = revision
+        change = self._difference(pending)
+        if change != ImageChange():
+            for listener in self._listeners:
+                listener(change)
+        while self._waiters and self._waiters[0][0] <= revision:
+            waiter = heapq.heappop(self._waiters)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _difference(self, pending: _Pending) -> ImageChange:
+        pairs = [(before, self.topics.get(name)) for name, before in pending.topics.items()]
+        return ImageChange(
+            created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),
+            changed=tuple(now for before, now in pairs if now is not None and _same_topic(before, now)),
+            deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
+            brokers=frozenset(pending.brokers),
+            configs=frozenset(pending.configs),
+        )
+
+
+def _same_topic(before: TopicDocument | None, now: TopicDocument | None) -> bool:
+    return before is not None and now is not None and before.topic_id == now.topic_id
+
+
+def _config_owner(key: str) -> str:
+    return ALL_BROKERS if key == broker_configs_key(ALL_BROKERS) else key.partition("/")[2]

@@ -1,0 +1,76 @@
+"""The database file of the SQLite store: its tables, how it is opened, how a transaction runs.
+
+Several processes use one file: WAL, so that readers and the writer do not wait for each other, and a full sync at
+each commit, so that what was answered outlives a power cut.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+BUSY_TIMEOUT_S: Final = 10.0
+FORMAT: Final = 1
+
+_TABLES: Final = """
+CREATE TABLE documents (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE changes (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB);
+CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, token INTEGER NOT NULL, duration_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL, address TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE watchers (address TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE revision (latest INTEGER NOT NULL);
+INSERT INTO revision VALUES (0)
+"""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """A connection to the store at `path`, which is made where it is not there. Raises sqlite3.Error and OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        with transaction(connection):
+            _create_or_check(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switching a new file to WAL fails at once where another process does the same: SQLite does not wait here."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.005)
+
+
+def _create_or_check(connection: sqlite3.Connection) -> None:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found == 0:
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    elif found != FORMAT:
+        raise sqlite3.DatabaseError(f"the file has format {found}; must be {FORMAT}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, alone among writers."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,129 @@
+"""Where cluster state lives: documents with compare-and-set, a watch without gaps, and leases.
+
+One interface, several stores; `store_conformance` in the tests is what all of them pass. A version is the revision at
+which a document was written last. Revisions rise with every change in the whole store.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+ABSENT: Final = 0
+"""The version of a document that is not there: expecting it means "create only"."""
+
+
+class Document(NamedTuple):
+    """One stored document, JSON text."""
+
+    key: str
+    value: bytes
+    version: int
+
+
+class Listing(NamedTuple):
+    """All documents below a prefix, by key, as they were at `revision`: the place to begin a watch."""
+
+    revision: int
+    documents: Sequence[Document]
+
+
+class Change(NamedTuple):
+    """A document was written, or deleted where `value` is None."""
+
+    revision: int
+    key: str
+    value: bytes | None
+
+
+class Changes(NamedTuple):
+    """The next changes below the prefix, in order. The watcher has now seen everything up to `revision`."""
+
+    revision: int
+    changes: Sequence[Change]
+
+
+class Write(NamedTuple):
+    """A document to put, or to delete where `value` is None. `expected_version` None means: whatever is there."""
+
+    key: str
+    value: bytes | None
+    expected_version: int | None = None
+
+
+class Lease(NamedTuple):
+    """A name that `holder` has to itself until `expires_at_ms`. `token` rises with every new holder, so it fences."""
+
+    name: str
+    holder: str
+    token: int
+    duration_ms: int
+    expires_at_ms: int
+
+
+class VersionConflict(Exception):
+    """Somebody else wrote first: decide anew on what is there now."""
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        super().__init__(f"{key}: version {actual} is there, {expected} was expected")
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+
+class HistoryCompacted(Exception):
+    """The changes since that revision are no longer kept: list anew, then watch from there."""
+
+
+class LeaseLost(Exception):
+    """Somebody else holds the lease now."""
+
+
+class StoreUnavailable(Exception):
+    """The store does not answer. What was being written may have been written or not."""
+
+
+class MetadataStore(Protocol):
+    """Every method may raise StoreUnavailable."""
+
+    async def get(self, key: str) -> Document | None:
+        """The document, or None."""
+        ...
+
+    async def listing(self, prefix: str) -> Listing:
+        """All documents whose key begins with `prefix`."""
+        ...
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        """Writes one document; its new version. Raises VersionConflict."""
+        ...
+
+    async def delete(self, key: str, expected_version: int | None = None) -> int:
+        """Removes one document, which need not be there; the revision of that. Raises VersionConflict."""
+        ...
+
+    async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        """Many writes at the cost of one. Each succeeds or fails for itself: its revision, or its conflict."""
+        ...
+
+    def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        """Every change after `from_revision`, once and in order, for ever. Raises HistoryCompacted."""
+        ...
+
+    async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        """The lease, where nobody else holds it; None where somebody does. `holder` names one life of one process."""
+        ...
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        """The same lease for `duration_ms` from now. Raises LeaseLost once somebody else has had it."""
+        ...
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Gives it back at once. Harmless when it was lost."""
+        ...
+
+    async def leases(self, prefix: str) -> Sequence[Lease]:
+        """All leases whose name begins with `prefix`, expired ones too."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the watches. Leases stay until they expire or are released."""
+        ...

@@ -1,0 +1,24 @@
+"""Java's String.hashCode and what Kafka builds on it."""
+
+from typing import Final
+
+_SIGN: Final = 1 << 31
+_MASK: Final = (1 << 32) - 1
+
+
+def string_hash(text: str) -> int:
+    """`text.hashCode()`: over UTF-16 code units, a signed 32-bit number."""
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & _MASK
+    return value - (1 << 32) if value & _SIGN else value
+
+
+def coordinator_partition(key: str, partitions: int) -> int:
+    """The partition of the internal topic whose leader coordinates `key`, a group or a transactional id.
+
+    The absolute value of the smallest number is 0, as in Kafka's Utils.abs.
+    """
+    value = string_hash(key)
+    return 0 if value == -_SIGN else abs(value) % partitions

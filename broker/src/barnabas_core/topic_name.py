@@ -1,0 +1,45 @@
+"""Which topic names are allowed, and which two are too much alike."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas_core.errors import ApiError, ErrorCode
+
+NAME_LENGTH_MAX: Final = 249
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises ApiError(INVALID_TOPIC_EXCEPTION), which says what is wrong with the name."""
+    complaint = _complaint(name)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
+
+
+def _complaint(name: str) -> str | None:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return "'.' or '..' is not allowed"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"the length of '{name}' is {len(name)}; at most {NAME_LENGTH_MAX} is allowed"
+    if not _LEGAL.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def collides(name: str, others: Iterable[str]) -> str | None:
+    """Another name that is `name` but for `.` and `_`, which metrics cannot tell apart; None if there is none."""
+    if "." not in name and "_" not in name:
+        return None
+    folded = name.replace(".", "_")
+    return next((other for other in others if other != name and other.replace(".", "_") == folded), None)
+
+
+def is_internal(name: str) -> bool:
+    """Whether the brokers write this topic for themselves."""
+    return name in INTERNAL_TOPICS

@@ -1,0 +1,200 @@
+"""What every metadata store must do. A store's own test module calls these with a factory that opens it.
+
+A factory opens one more client of the same store, as another process would.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from barnabas_broker.metadata.store import (
+    ABSENT,
+    Change,
+    LeaseLost,
+    MetadataStore,
+    VersionConflict,
+    Write,
+)
+
+OpenStore = Callable[[], Awaitable[MetadataStore]]
+WAIT_S = 30
+
+
+class ManualClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic_s(self) -> float:
+        return self.time_ms / 1000
+
+
+async def changes_until(store: MetadataStore, prefix: str, from_revision: int, last: int) -> list[Change]:
+    """Everything a new watch brings up to revision `last`."""
+    seen: list[Change] = []
+    async with asyncio.timeout(WAIT_S):
+        async for batch in store.watch(prefix, from_revision):
+            seen += batch.changes
+            if batch.revision >= last:
+                break
+    return seen
+
+
+class StoreConformance:
+    """Inherit, and give the fixtures `open_store` and `clock`."""
+
+    async def test_a_document_is_read_as_it_was_written(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        version = await store.put("topics/a", b'{"n":1}')
+        document = await store.get("topics/a")
+        assert document == ("topics/a", b'{"n":1}', version)
+        assert await store.get("topics/b") is None
+
+    async def test_a_write_on_another_version_is_refused(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        first = await store.put("k", b"1", ABSENT)
+        with pytest.raises(VersionConflict) as refused:
+            await store.put("k", b"2", ABSENT)
+        assert (refused.value.expected, refused.value.actual) == (ABSENT, first)
+        second = await store.put("k", b"2", first)
+        assert second > first
+        with pytest.raises(VersionConflict):
+            await store.delete("k", first)
+        await store.delete("k", second)
+        with pytest.raises(VersionConflict):
+            await store.put("k", b"3", second)
+        assert await store.get("k") is None
+
+    async def test_a_write_that_expects_nothing_always_passes(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        assert await store.put("k", b"1") < await store.put("k", b"2") < await store.delete("k")
+        assert await store.delete("k") > 0
+
+    async def test_of_many_writes_each_passes_or_fails_for_itself(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await store.put("b", b"0")
+        first, conflict, third = await store.write([Write("a", b"1", 0), Write("b", b"1", 0), Write("c", b"1", 0)])
+        assert isinstance(conflict, VersionConflict)
+        assert conflict.key == "b"
+        assert isinstance(first, int)
+        assert isinstance(third, int)
+        assert first < third
+        listing = await store.listing("")
+        assert [(document.key, document.value) for document in listing.documents] == [
+            ("a", b"1"),
+            ("b", b"0"),
+            ("c", b"1"),
+        ]
+        assert listing.revision == third
+
+    async def test_a_listing_holds_only_what_is_below_the_prefix(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        for key in ("topics/b", "topics/a", "topics", "brokers/1", "topicsx/1", "Topics/a"):
+            await store.put(key, b"1")
+        assert [document.key for document in (await store.listing("topics/")).documents] == ["topics/a", "topics/b"]
+
+    async def test_a_watch_brings_every_change_once_and_in_order(self, open_store: OpenStore) -> None:
+        store, other = await open_store(), await open_store()
+        await store.put("topics/a", b"before")
+        begin = (await store.listing("")).revision
+        watching = asyncio.create_task(changes_until(other, "topics/", begin, begin + 6))
+        await store.put("topics/a", b"1")
+        await store.put("brokers/1", b"not below the prefix")
+        await store.put("topics/b", b"1")
+        await store.delete("topics/a")
+        await store.write([Write("topics/c", b"1"), Write("topics/c", b"2")])
+        changes = await watching
+        assert [(change.key, change.value) for change in changes] == [
+            ("topics/a", b"1"),
+            ("topics/b", b"1"),
+            ("topics/a", None),
+            ("topics/c", b"1"),
+            ("topics/c", b"2"),
+        ]
+        assert [change.revision for change in changes] == sorted({change.revision for change in changes})
+
+    async def test_a_watch_that_resumes_misses_nothing(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        last = 0
+        for number in range(10):
+            last = await store.put(f"k{number % 3}", b"%d" % number)
+        everything = await changes_until(store, "", 0, last)
+        for change in everything[:-1]:
+            rest = await changes_until(await open_store(), "", change.revision, last)
+            assert rest == [later for later in everything if later.revision > change.revision]
+
+    async def test_watches_of_several_clients_see_writes_of_all(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(3)]
+        watches = [asyncio.create_task(changes_until(store, "", 0, 30)) for store in stores]
+        await asyncio.gather(*(store.put(f"k{n}", b"%d" % m) for n, store in enumerate(stores) for m in range(10)))
+        seen = await asyncio.gather(*watches)
+        assert [len(changes) for changes in seen] == [30, 30, 30]
+        assert seen[0] == seen[1] == seen[2]
+
+    async def test_of_concurrent_writes_on_one_version_one_wins(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(4)]
+
+        async def increment(store: MetadataStore) -> None:
+            while True:
+                document = await store.get("counter")
+                value, version = (int(document.value), document.version) if document else (0, ABSENT)
+                try:
+                    await store.put("counter", b"%d" % (value + 1), version)
+                    return
+                except VersionConflict:
+                    continue
+
+        await asyncio.gather(*(increment(store) for store in stores for _ in range(10)))
+        document = await stores[0].get("counter")
+        assert document is not None
+        assert document.value == b"40"
+
+    async def test_a_lease_is_nobody_elses_until_it_expires(self, open_store: OpenStore, clock: ManualClock) -> None:
+        store, other = await open_store(), await open_store()
+        lease = await store.acquire_lease("controller", "a", 1000)
+        assert lease is not None
+        clock.time_ms += 999
+        assert await other.acquire_lease("controller", "b", 1000) is None
+        clock.time_ms += 1
+        taken = await other.acquire_lease("controller", "b", 1000)
+        assert taken is not None
+        assert taken.token > lease.token
+        with pytest.raises(LeaseLost):
+            await store.renew_lease(lease)
+
+    async def test_a_renewed_lease_lasts_from_then_on(self, open_store: OpenStore, clock: ManualClock) -> None:
+        store, other = await open_store(), await open_store()
+        lease = await store.acquire_lease("controller", "a", 1000)
+        assert lease is not None
+        for _ in range(5):
+            clock.time_ms += 900
+            lease = await store.renew_lease(lease)
+            assert await other.acquire_lease("controller", "b", 1000) is None
+
+    async def test_a_released_lease_is_free_at_once(self, open_store: OpenStore) -> None:
+        store, other = await open_store(), await open_store()
+        lease = await store.acquire_lease("controller", "a", 1000)
+        assert lease is not None
+        await store.release_lease(lease)
+        assert await store.leases("") == []
+        taken = await other.acquire_lease("controller", "b", 1000)
+        assert taken is not None
+        assert taken.token > lease.token
+        await store.release_lease(lease)  # Lost by now: does no harm.
+        assert [lease.holder for lease in await store.leases("contr")] == ["b"]
+
+    async def test_a_holder_that_asks_again_keeps_its_lease(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        first = await store.acquire_lease("broker-1", "a", 1000)
+        again = await store.acquire_lease("broker-1", "a", 1000)
+        assert first == again
+
+    async def test_of_many_that_want_a_lease_one_gets_it(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(4)]
+        leases = await asyncio.gather(*(s.acquire_lease("c", f"{n}", 1000) for n, s in enumerate(stores)))
+        assert sum(lease is not None for lease in leases) == 1

@@ -1,0 +1,209 @@
+"""The SQLite store: what every store does, and what several processes on one file do to each other."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until
+
+from barnabas_broker.metadata import sqlite_documents
+from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
+from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable, Write
+
+pytestmark = pytest.mark.anyio
+
+PRELUDE = """
+import asyncio, sys, time
+from pathlib import Path
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import VersionConflict, Write
+
+class WallClock:
+    def now_ms(self): return time.time_ns() // 1_000_000
+    def monotonic_s(self): return time.monotonic()
+
+async def main():
+    store = await SqliteStore.open(Path(sys.argv[1]), WallClock())
+"""
+
+INCREMENT = """
+    for _ in range(int(sys.argv[2])):
+        while True:
+            document = await store.get("counter")
+            value, version = (int(document.value), document.version) if document else (0, 0)
+            try:
+                await store.put("counter", b"%d" % (value + 1), version)
+                break
+            except VersionConflict:
+                pass
+    await store.close()
+asyncio.run(main())
+"""
+
+WRITE_PAIRS = """
+    number = 0
+    while True:
+        number += 1
+        await store.write([Write("left", b"%d" % number), Write("right", b"%d" % number)])
+        print(number, flush=True)
+asyncio.run(main())
+"""
+
+HOLD_LEASE = """
+    lease = await store.acquire_lease("broker-1", "the first one", 3_600_000)
+    print(lease.token, flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata" / "cluster.sqlite"
+
+
+@pytest.fixture
+async def open_store(path: Path, clock: ManualClock) -> AsyncIterator[OpenStore]:
+    opened: list[SqliteStore] = []
+
+    async def open_one() -> SqliteStore:
+        store = await SqliteStore.open(path, clock)
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+async def run_python(program: str, *arguments: object) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PRELUDE + program, *map(str, arguments), stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def read_line(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    async with asyncio.timeout(WAIT_S):
+        return await process.stdout.readline()
+
+
+async def kill(process: asyncio.subprocess.Process) -> None:
+    process.send_signal(signal.SIGKILL)
+    await process.communicate()
+
+
+class TestSqliteStore(StoreConformance):
+    async def test_processes_that_race_lose_no_update(self, path: Path, open_store: OpenStore) -> None:
+        racers = [await run_python(INCREMENT, path, 50) for _ in range(2)]
+        for racer in racers:
+            await racer.communicate()
+            assert racer.returncode == 0
+        document = await (await open_store()).get("counter")
+        assert document is not None
+        assert document.value == b"100"
+
+    async def test_a_watch_hears_of_another_process(self, path: Path, open_store: OpenStore) -> None:
+        store = await open_store()
+        writer = await run_python(INCREMENT, path, 20)
+        changes = await changes_until(store, "counter", 0, 20)
+        assert [change.value for change in changes] == [b"%d" % number for number in range(1, 21)]
+        await writer.communicate()
+
+    async def test_a_writer_killed_in_the_middle_leaves_whole_writes(self, path: Path, open_store: OpenStore) -> None:
+        for _ in range(5):
+            writer = await run_python(WRITE_PAIRS, path)
+            confirmed = [await read_line(writer) for _ in range(5)]
+            await kill(writer)
+            store = await open_store()
+            left, right = await store.get("left"), await store.get("right")
+            assert left is not None
+            assert right is not None
+            assert left.value == right.value
+            assert int(left.value) >= int(confirmed[-1])
+            await store.put("left", b"0")  # No lock is left behind.
+
+    async def test_a_killed_holder_frees_its_lease(self, path: Path, open_store: OpenStore, clock: ManualClock) -> None:
+        holder = await run_python(HOLD_LEASE, path)
+        first_token = int(await read_line(holder))
+        store = await open_store()
+        clock.time_ms = 0  # Long before it expires.
+        assert await store.acquire_lease("broker-1", "the second one", 1000) is None
+        await kill(holder)
+        lease = await store.acquire_lease("broker-1", "the second one", 1000)
+        assert lease is not None
+        assert lease.token == first_token + 1
+
+    async def test_what_a_killed_process_leaves_is_cleared_away(self, path: Path, open_store: OpenStore) -> None:
+        holder = await run_python(HOLD_LEASE, path)
+        await read_line(holder)
+        store = await open_store()
+        with sqlite3.connect(path) as connection:
+            before = [address for (address,) in connection.execute("SELECT address FROM watchers")]
+        assert len(before) == 2
+        await kill(holder)
+        await store.put("k", b"1")
+        with sqlite3.connect(path) as connection:
+            after = [address for (address,) in connection.execute("SELECT address FROM watchers")]
+        assert len(after) == 1
+        assert [address for address in before if os.path.exists(address)] == after
+
+    async def test_a_watcher_that_is_too_far_behind_is_told_so(
+        self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_documents, "HISTORY_CHANGES", 100)
+        store = await open_store()
+        await store.write([Write(f"k{number}", b"1") for number in range(2000)])
+        with pytest.raises(HistoryCompacted):
+            await changes_until(store, "", 1899, 2000)
+        assert len(await changes_until(store, "", 1900, 2000)) == 100
+
+    async def test_a_watcher_of_a_store_that_was_put_back_is_told_so(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        last = await store.put("k", b"1")
+        with pytest.raises(HistoryCompacted):
+            await changes_until(store, "", last + 5, last + 6)
+
+    async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        await store.put("k", b"1")
+        watching = asyncio.create_task(changes_until(store, "", 0, 1_000_000))
+        await changes_until(store, "", 0, 1)
+        await store.close()
+        async with asyncio.timeout(WAIT_S):
+            assert len(await watching) == 1
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await store.get("k")
+
+    async def test_a_file_that_is_no_store_is_named(self, path: Path, clock: ManualClock) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"this is no database" * 100)
+        with pytest.raises(StoreUnavailable, match=str(path)):
+            await SqliteStore.open(path, clock)
+
+    async def test_a_store_of_another_format_is_refused(self, path: Path, clock: ManualClock) -> None:
+        path.parent.mkdir()
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 77")
+        with pytest.raises(StoreUnavailable, match="format 77; must be 1"):
+            await SqliteStore.open(path, clock)
+
+    async def test_many_processes_may_make_the_store_at_once(self, path: Path, open_store: OpenStore) -> None:
+        stores = await asyncio.gather(*(open_store() for _ in range(8)))
+        await stores[0].put("k", b"1")
+        assert [await store.get("k") for store in stores] == [("k", b"1", 1)] * 8
+
+
+def test_three_slashes_are_a_relative_path_and_four_an_absolute_one() -> None:
+    assert database_path("sqlite:///data/metadata.sqlite") == Path("data/metadata.sqlite")
+    assert database_path("sqlite:////data/metadata.sqlite") == Path("/data/metadata.sqlite")
