@@ -1,0 +1,71 @@
+"""Strings and arrays' lengths as the straight-line parsers of Produce and Fetch read them, classic and compact.
+
+Each gives the value and the position behind it. They raise what `framing.BROKEN_BYTES` names where the bytes end, or
+MalformedRequest.
+"""
+
+import struct
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint, read_unsigned_varint
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+UUID_BYTES: Final = 16
+
+
+def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
+    """A string that is not null."""
+    name, position = read_nullable_string(data, position, flexible=flexible)
+    if name is None:
+        raise MalformedRequest("null for a name")
+    return name, position
+
+
+def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> tuple[str | None, int]:
+    """A string; None for null."""
+    if flexible:
+        length, position = read_unsigned_varint(data, position)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(data, position)
+        position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(data):
+        raise MalformedRequest(f"a string of {length} bytes ends behind the request")
+    return str(data[position:end], "utf-8"), end
+
+
+def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
+    """How many elements an array has, 0 for null. No more than there are bytes left, as each takes one at the least."""
+    if flexible:
+        count, position = read_unsigned_varint(data, position)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(data, position)
+        position += 4
+    if count > len(data) - position:
+        raise MalformedRequest(f"an array of {count} elements ends behind the request")
+    return max(count, 0), position
+
+
+def read_topic_id(data: memoryview, position: int) -> tuple[UUID, int]:
+    """A topic id."""
+    end = position + UUID_BYTES
+    return UUID(bytes=bytes(data[position:end])), end
+
+
+def write_name(name: str, *, flexible: bool) -> bytes:
+    """A string that is not null."""
+    encoded = name.encode()
+    if flexible:
+        return encode_unsigned_varint(len(encoded) + 1) + encoded
+    return _INT16.pack(len(encoded)) + encoded
+
+
+def write_count(count: int, *, flexible: bool) -> bytes:
+    """How many elements follow."""
+    return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
