@@ -30,7 +30,7 @@ def test_a_topic_and_a_cluster_of_one_file_are_read_with_their_defaults() -> Non
     assert cluster.spec.brokers.replicas == 1
     assert [volume.id for volume in cluster.spec.storage.volumes] == [0]
     assert [(listener.name, listener.port) for listener in cluster.spec.listeners] == [("plain", 9092)]
-    assert [item.place.line for item in manifests.declared] == [1, 6]
+    assert [item.place().line for item in manifests.declared] == [1, 6]
 
 
 def test_config_values_may_be_any_plain_value_and_null() -> None:
@@ -197,7 +197,7 @@ def test_every_error_of_every_document_and_file_is_told_at_once() -> None:
 def test_a_resource_declared_twice_is_an_error_that_names_both_places() -> None:
     manifests = parse_manifests({"a.yaml": TOPIC + "spec: {}\n", "b.yaml": "---\n" + TOPIC + "spec: {}\n"})
     assert [str(error) for error in manifests.errors] == [
-        "b.yaml:2:1: metadata.name is 'flights', but a.yaml:1:1 declares that Topic"
+        "b.yaml:4:18: metadata.name is 'flights', but a.yaml:3:18 declares that Topic"
     ]
 
 

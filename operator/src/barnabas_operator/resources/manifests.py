@@ -4,6 +4,7 @@ Every error says file, line, column, field, value and what is allowed.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -46,11 +47,17 @@ class ManifestError(NamedTuple):
         return f"{self.place}: {self.message}"
 
 
-class Declared(NamedTuple):
-    """A resource, and the place where its document begins."""
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A resource, and the document that it was read from."""
 
     resource: Resource
-    place: Place
+    file: str
+    document: object = field(repr=False)
+
+    def place(self, path: Path = (), *, at_key: bool = False) -> Place:
+        """Where a field stands; where the document begins, without one."""
+        return _place(self.file, self.document, Finding(path, "", at_key))
 
 
 class Manifests(NamedTuple):
@@ -101,7 +108,7 @@ def _parse_document(file: str, document: object) -> Iterator[Declared | Manifest
     for finding in found:
         yield ManifestError(_place(file, document, finding), finding.message)
     if not found and isinstance(plain, Mapping):
-        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), _place(file, document, Finding((), "")))
+        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), file, document)
 
 
 def _plain(value: object) -> object:
@@ -127,11 +134,11 @@ def _document_findings(document: object) -> Iterator[Finding]:
             (), f"the document is {shown(document)}; allowed: a mapping with apiVersion, kind, metadata, spec"
         )
         return
-    for field, choices in (("apiVersion", (API_VERSION,)), ("kind", tuple(KINDS))):
-        if field not in document:
-            yield Finding((), f"{field} is missing; allowed: {' or '.join(choices)}")
-        elif document[field] not in choices:
-            yield Finding((field,), f"{field} is {shown(document[field])}; allowed: {' or '.join(choices)}")
+    for name, choices in (("apiVersion", (API_VERSION,)), ("kind", tuple(KINDS))):
+        if name not in document:
+            yield Finding((), f"{name} is missing; allowed: {' or '.join(choices)}")
+        elif document[name] not in choices:
+            yield Finding((name,), f"{name} is {shown(document[name])}; allowed: {' or '.join(choices)}")
             return  # The fields of another kind of thing are not ours to judge.
     if document.get("kind") in KINDS:
         yield from findings(_type_of(document["kind"]), document)
@@ -181,12 +188,10 @@ def _entry_position(node: object, step: str | int, *, at_key: bool) -> tuple[int
 
 def _duplicates(declared: tuple[Declared, ...]) -> Iterator[ManifestError]:
     first: dict[tuple[str, str | None, str], Place] = {}
-    for resource, place in declared:
-        meta = resource.metadata
-        key = (resource.kind, meta.namespace, meta.name)
+    path: Path = ("metadata", "name")
+    for item in declared:
+        meta, kind, place = item.resource.metadata, item.resource.kind, item.place(path)
+        key = (kind, meta.namespace, meta.name)
         if key in first:
-            path: Path = ("metadata", "name")
-            yield ManifestError(
-                place, f"{dotted(path)} is {meta.name!r}, but {first[key]} declares that {resource.kind}"
-            )
+            yield ManifestError(place, f"{dotted(path)} is {meta.name!r}, but {first[key]} declares that {kind}")
         first.setdefault(key, place)

@@ -1,0 +1,101 @@
+"""What `barnabas status` tells: topics, partitions, groups and lag of a running cluster."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReport:
+    """One live broker."""
+
+    broker_id: int
+    address: str
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """One partition. Offsets are None where no leader answers; `size_bytes` is that of the leader's copy."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    earliest_offset: int | None
+    end_offset: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """One topic with its partitions in order."""
+
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: tuple[PartitionReport, ...]
+
+    @property
+    def records(self) -> int:
+        """Offsets between the earliest and the end; fewer records where the topic is compacted."""
+        return sum((part.end_offset or 0) - (part.earliest_offset or 0) for part in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the leaders' copies."""
+        return sum(part.size_bytes or 0 for part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReport:
+    """One member of a group and the partitions it has."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagReport:
+    """How far a group is behind in one partition; None where nothing is committed or the partition is gone."""
+
+    topic: str
+    partition: int
+    committed_offset: int | None
+    end_offset: int | None
+    client_id: str | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records that the group has still to read."""
+        if self.committed_offset is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """One consumer group; `members` is None where the broker does not tell (KIP-848 groups)."""
+
+    group_id: str
+    state: str
+    members: tuple[MemberReport, ...] | None
+    lags: tuple[LagReport, ...]
+
+    @property
+    def lag(self) -> int:
+        """Over all partitions."""
+        return sum(part.lag or 0 for part in self.lags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    """All of it."""
+
+    bootstrap: str
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerReport, ...]
+    topics: tuple[TopicReport, ...]
+    groups: tuple[GroupReport, ...]

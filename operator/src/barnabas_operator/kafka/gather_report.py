@@ -1,0 +1,152 @@
+"""Reads a ClusterReport from any Kafka cluster."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from kafka.admin import OffsetSpec
+from kafka.structs import TopicPartition
+
+from barnabas_core import kafka_uuid
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, reachable
+from barnabas_operator.kafka.cluster_report import (
+    BrokerReport,
+    ClusterReport,
+    GroupReport,
+    LagReport,
+    MemberReport,
+    PartitionReport,
+    TopicReport,
+)
+
+Key = tuple[str, int]
+Offsets = Mapping[Key, int]
+
+WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
+
+
+def gather_report(admin: ClusterAdmin) -> ClusterReport:
+    """Everything there is to tell now. Raises ClusterUnreachable."""
+    with reachable():
+        cluster = admin.client.describe_cluster()
+        topics = [topic for topic in admin.client.describe_topics() if topic["error_code"] == 0]
+        led = [
+            (topic["name"], partition["partition_index"])
+            for topic in topics
+            for partition in topic["partitions"]
+            if partition["leader_id"] >= 0
+        ]
+        earliest = _list_offsets(admin, led, OffsetSpec.EARLIEST)
+        ends = _list_offsets(admin, led, OffsetSpec.LATEST)
+        sizes = _sizes(admin)
+        groups = _groups(admin, ends)
+    return ClusterReport(
+        bootstrap=admin.bootstrap,
+        cluster_id=cluster["cluster_id"],
+        controller_id=cluster["controller_id"],
+        brokers=tuple(_broker(broker) for broker in cluster["brokers"] if not broker.get("is_fenced")),
+        topics=tuple(_topic(topic, earliest, ends, sizes) for topic in sorted(topics, key=lambda topic: topic["name"])),
+        groups=groups,
+    )
+
+
+def _list_offsets(admin: ClusterAdmin, partitions: Iterable[Key], spec: OffsetSpec) -> Offsets:
+    wanted = {TopicPartition(*key): spec for key in partitions}
+    found = admin.client.list_partition_offsets(wanted) if wanted else {}
+    return {(key.topic, key.partition): answer.offset for key, answer in found.items()}
+
+
+def _sizes(admin: ClusterAdmin) -> Mapping[tuple[int, str, int], int]:
+    """Bytes by broker, topic and partition."""
+    return {
+        (broker["broker"], topic["name"], partition["partition_index"]): partition["partition_size"]
+        for broker in admin.client.describe_log_dirs()
+        for log_dir in broker["log_dirs"]
+        for topic in log_dir["topics"]
+        for partition in topic["partitions"]
+    }
+
+
+def _broker(broker: Mapping[str, Any]) -> BrokerReport:
+    address = f"{broker['host']}:{broker['port']}"
+    return BrokerReport(broker_id=broker["broker_id"], address=address, rack=broker["rack"])
+
+
+def _topic(
+    topic: Mapping[str, Any], earliest: Offsets, ends: Offsets, sizes: Mapping[tuple[int, str, int], int]
+) -> TopicReport:
+    name = topic["name"]
+    ordered = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
+    partitions = tuple(
+        PartitionReport(
+            topic=name,
+            partition=number,
+            leader=part["leader_id"] if part["leader_id"] >= 0 else None,
+            replicas=tuple(part["replica_nodes"]),
+            isr=tuple(part["isr_nodes"]),
+            earliest_offset=earliest.get((name, number)),
+            end_offset=ends.get((name, number)),
+            size_bytes=sizes.get((part["leader_id"], name, number)),
+        )
+        for part in ordered
+        for number in (int(part["partition_index"]),)
+    )
+    topic_id = kafka_uuid.to_text(UUID(topic["topic_id"]))
+    return TopicReport(name=name, topic_id=topic_id, internal=topic["is_internal"], partitions=partitions)
+
+
+def _groups(admin: ClusterAdmin, ends: Offsets) -> tuple[GroupReport, ...]:
+    """Every group that reads topics, also those without an active member: their committed offsets stay."""
+    listed = {
+        group["group_id"]: group
+        for group in admin.client.list_groups()
+        if (group.get("group_type") or "").lower() in WITH_OFFSETS
+    }
+    if not listed:
+        return ()
+    described = admin.client.describe_groups(list(listed))
+    committed = admin.client.list_group_offsets(dict.fromkeys(listed))
+    return tuple(_group(group, listed[group], described[group], committed[group], ends) for group in sorted(listed))
+
+
+def _group(
+    group_id: str,
+    listed: Mapping[str, Any],
+    described: Mapping[str, Any],
+    committed: Mapping[TopicPartition, Any],
+    ends: Offsets,
+) -> GroupReport:
+    """A KIP-848 group has no classic description: the broker answers with an error, and members stay unknown."""
+    known = not described.get("error")
+    members = tuple(_member(member) for member in described["members"]) if known else None
+    state = described["group_state"] if known else listed.get("group_state") or "Unknown"
+    return GroupReport(group_id=group_id, state=state, members=members, lags=_lags(committed, ends, members or ()))
+
+
+def _member(member: Mapping[str, Any]) -> MemberReport:
+    assignment = member["member_assignment"]
+    assigned = assignment["assigned_partitions"] if isinstance(assignment, Mapping) else ()
+    return MemberReport(
+        member_id=member["member_id"],
+        client_id=member["client_id"],
+        host=member["client_host"].removeprefix("/"),
+        partitions=tuple((topic["topic"], number) for topic in assigned for number in topic["partitions"]),
+    )
+
+
+def _lags(
+    committed: Mapping[TopicPartition, Any], ends: Offsets, members: Iterable[MemberReport]
+) -> tuple[LagReport, ...]:
+    """One entry for each partition that the group has committed or that a member has."""
+    owners = {key: member.client_id for member in members for key in member.partitions}
+    offsets = {(key.topic, key.partition): answer.offset for key, answer in committed.items() if answer.offset >= 0}
+    return tuple(
+        LagReport(
+            topic=topic,
+            partition=number,
+            committed_offset=offsets.get((topic, number)),
+            end_offset=ends.get((topic, number)),
+            client_id=owners.get((topic, number)),
+        )
+        for topic, number in sorted({*offsets, *owners})
+    )

@@ -1,0 +1,93 @@
+"""A Cluster's brokers as local processes: each broker's `server.properties`, from the manifest."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_operator.planning.topic_config import declared_texts
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import Path
+
+HOST: Final = "127.0.0.1"
+
+# Settings that come from other fields: the manifest's config must not contradict them.
+OWNED_BY: Final[Mapping[str, str]] = {
+    "node.id": "spec.brokers",
+    "broker.id": "spec.brokers",
+    "listeners": "spec.listeners",
+    "advertised.listeners": "spec.listeners",
+    "listener.security.protocol.map": "spec.listeners",
+    "inter.broker.listener.name": "spec.listeners",
+    "log.dir": "spec.storage",
+    "log.dirs": "spec.storage",
+    "metadata.store": "barnabas up",
+    "http.listener": "barnabas up",
+}
+
+REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """What one broker gets on this machine: its number, ports, folder, and the file of the metadata that all share."""
+
+    broker_id: int
+    port: int
+    http_port: int
+    folder: str
+    metadata_file: str
+
+    @property
+    def address(self) -> str:
+        """For clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """For Prometheus and people."""
+        return f"http://{HOST}:{self.http_port}/metrics"
+
+
+def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
+    """One broker's settings by Kafka's names; what the manifest's config says goes last."""
+    (listener,) = cluster.spec.listeners
+    name = listener.name.upper()
+    log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
+    replicas = min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
+    return {
+        "node.id": str(place.broker_id),
+        "listeners": f"{name}://{place.address}",
+        "listener.security.protocol.map": f"{name}:PLAINTEXT",
+        "inter.broker.listener.name": name,
+        "http.listener": f"{HOST}:{place.http_port}",
+        "log.dirs": ",".join(log_dirs),
+        "metadata.store": f"sqlite:///{place.metadata_file}",
+        "offsets.topic.replication.factor": str(replicas),
+        **declared_texts(cluster.spec.config),
+    }
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The file's text. Backslashes are the format's escapes."""
+    lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Everything in a Cluster that its type allows and a broker does not: the field, and what is wrong."""
+    owned = {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
+    for name, owner in owned.items():
+        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    ids = [volume.id for volume in cluster.spec.storage.volumes]
+    for index, volume_id in enumerate(ids):
+        if volume_id in ids[:index]:
+            path = ("spec", "storage", "volumes", index, "id")
+            yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
+    place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
+    try:
+        parse_broker_config({n: text for n, text in server_properties(cluster, place).items() if n not in owned})
+    except InvalidConfig as error:
+        for problem in error.problems:
+            yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"

@@ -1,0 +1,58 @@
+"""What is to be done to a cluster. Each step is one request of the Kafka protocol."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas_operator.planning.cluster_state import ReplicaIds
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """A new topic, its replicas placed: one entry for each partition."""
+
+    topic: str
+    assignments: tuple[ReplicaIds, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IncreasePartitions:
+    """More partitions: `count` is the new total, the assignments are those of the added ones."""
+
+    topic: str
+    count: int
+    assignments: tuple[ReplicaIds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Configs to set; a None takes the topic's own value away, so that the default holds."""
+
+    topic: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """The end of a topic."""
+
+    topic: str
+
+
+Step = CreateTopic | IncreasePartitions | AlterConfigs | DeleteTopic
+
+
+def describe(step: Step) -> str:
+    """The step in words, for the log."""
+    match step:
+        case CreateTopic(topic, assignments, _):
+            return f"create {topic} with {len(assignments)} partitions x {len(assignments[0])} replicas"
+        case IncreasePartitions(topic, count, assignments):
+            return f"raise {topic} from {count - len(assignments)} to {count} partitions"
+        case AlterConfigs(topic, changes):
+            pairs = (
+                f"{key}={value}" if value is not None else f"{key} to its default" for key, value in changes.items()
+            )
+            return f"set {topic}: {', '.join(pairs)}"
+        case DeleteTopic(topic):
+            return f"delete {topic}"

@@ -1,0 +1,138 @@
+"""Why a topic may be refused: a table of named checks. The first that objects becomes the condition, unchanged."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_name import check_topic_name, collides, is_internal
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.topic_config import config_problems, declared_texts
+from barnabas_operator.resources.topic import Topic
+
+NOT_SUPPORTED: Final = "NotSupported"
+RESOURCE_CONFLICT: Final = "ResourceConflict"
+INVALID_CONFIG: Final = "InvalidConfig"
+INVALID_TOPIC_NAME: Final = "InvalidTopicName"
+NOT_ENOUGH_BROKERS: Final = "NotEnoughBrokers"
+DELETION_PROTECTED: Final = "DeletionProtected"
+KAFKA_ERROR: Final = "KafkaError"
+
+
+class Refusal(NamedTuple):
+    """Why nothing is done: a word for machines and a sentence for people."""
+
+    reason: str
+    message: str
+
+
+Check = Callable[[Topic, ClusterState], Refusal | None]
+
+
+def refuse(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """The first objection, if there is any."""
+    objections = (check(topic, cluster) for check in CHECKS)
+    return next((objection for objection in objections if objection is not None), None)
+
+
+def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Kafka's rules for names; two names that metrics cannot tell apart are refused as Kafka refuses them."""
+    name = topic.topic_name
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        return Refusal(INVALID_TOPIC_NAME, str(error))
+    other = None if name in cluster.topics else collides(name, cluster.topics)
+    return Refusal(INVALID_TOPIC_NAME, f"Topic {name} collides with the existing {other}") if other else None
+
+
+def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """The brokers make and keep their own topics."""
+    if not is_internal(topic.topic_name):
+        return None
+    return Refusal(NOT_SUPPORTED, f"{topic.topic_name} is a topic of the brokers themselves")
+
+
+def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """Kafka cannot rename a topic."""
+    before = topic.status.topic_name if topic.status else None
+    if before is None or before == topic.topic_name:
+        return None
+    return Refusal(
+        NOT_SUPPORTED, f"Changing spec.topicName is not supported: it is {topic.topic_name}, allowed: {before}"
+    )
+
+
+def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """Keys and values by the same table that the brokers use."""
+    problems = config_problems(topic.spec.config)
+    return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {problem}" for problem in problems)) if problems else None
+
+
+def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Records keep their partition by their key: taking partitions away would lose and misplace them."""
+    found, wanted = cluster.topics.get(topic.topic_name), topic.spec.partitions
+    if found is None or wanted is None or wanted >= len(found.partitions):
+        return None
+    has = len(found.partitions)
+    return Refusal(
+        NOT_SUPPORTED,
+        f"Decreasing partitions not supported: spec.partitions is {wanted}, "
+        f"the topic has {has}; allowed: {has} or more",
+    )
+
+
+def same_replication_factor(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Another number of replicas means moving data between brokers."""
+    found, wanted = cluster.topics.get(topic.topic_name), topic.spec.replicas
+    if found is None or wanted is None or (wanted == found.replication_factor and not found.mixed):
+        return None
+    return Refusal(
+        NOT_SUPPORTED,
+        f"Changing spec.replicas is not supported: it is {wanted}, the topic's partitions have {_factors(found)}",
+    )
+
+
+def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Each replica is on a broker of its own; only new partitions are placed."""
+    found = cluster.topics.get(topic.topic_name)
+    if found is not None and (topic.spec.partitions or 0) <= len(found.partitions):
+        return None
+    replicas, brokers = replicas_of(topic, cluster), len(cluster.racks)
+    if replicas <= brokers:
+        return None
+    return Refusal(NOT_ENOUGH_BROKERS, f"spec.replicas is {replicas}; allowed: 1 to {brokers}, the number of brokers")
+
+
+def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """With fewer replicas than min.insync.replicas every write with acks=all would fail."""
+    text = declared_texts(topic.spec.config).get("min.insync.replicas")
+    replicas = replicas_of(topic, cluster)
+    if text is None or int(text) <= replicas:
+        return None
+    return Refusal(
+        INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: 1 to {replicas}, the number of replicas"
+    )
+
+
+def replicas_of(topic: Topic, cluster: ClusterState) -> int:
+    """The replicas of each partition: those that are there, else those declared, else the brokers' default."""
+    found = cluster.topics.get(topic.topic_name)
+    if found is not None:
+        return found.replication_factor
+    return topic.spec.replicas or cluster.default_replication_factor
+
+
+def _factors(found: TopicState) -> str:
+    return " and ".join(map(str, sorted({len(replicas) for replicas in found.partitions})))
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    same_name_as_before,
+    valid_name,
+    not_internal,
+    valid_config,
+    no_fewer_partitions,
+    same_replication_factor,
+    enough_brokers,
+    reachable_min_insync,
+)

@@ -1,0 +1,60 @@
+"""A topic's configs: what is declared against what the topic has."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
+from barnabas_core.config.topic_configs import check_topic_configs
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+from barnabas_operator.resources.topic import ConfigValue
+
+_DEFAULT_BROKER: Final = parse_broker_config({})
+
+
+def config_text(value: str | int | float) -> str:
+    """A manifest's value as Kafka's text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """The keys that are to be set. Those declared as null are not among them: they are left alone."""
+    return {name: config_text(value) for name, value in config.items() if value is not None}
+
+
+def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
+    """Everything wrong with a declared config: key, value and what is allowed."""
+    unknown = [f"{name}: is no setting of a topic" for name in config if name not in TOPIC_CONFIGS]
+    known = {name: text for name, text in declared_texts(config).items() if name in TOPIC_CONFIGS}
+    try:
+        check_topic_configs(known, _DEFAULT_BROKER)
+    except InvalidConfig as error:
+        return [*unknown, *map(str, error.problems)]
+    return unknown
+
+
+def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str | None]:
+    """What to change so that the topic has what is declared: a text to set, or None to go back to the default.
+
+    Kafka's topic is brought to exactly what is declared, so a key that is not named goes back to its default;
+    one that is declared as null may be anything.
+    """
+    wanted = declared_texts(config)
+    changes: dict[str, str | None] = {
+        name: text for name, text in wanted.items() if name not in overrides or not _same(name, text, overrides[name])
+    }
+    changes |= {name: None for name in overrides if name not in config}
+    return changes
+
+
+def _same(name: str, wanted: str, found: str) -> bool:
+    return wanted == found or _value(name, wanted) == _value(name, found)
+
+
+def _value(name: str, text: str) -> Value:
+    try:
+        return parse_value(TOPIC_CONFIGS[name], text)
+    except (KeyError, InvalidConfig):
+        return text

@@ -1,0 +1,93 @@
+"""From declared topics and the cluster's state to steps. Pure: the same input always gives the same plan."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.replica_placement import place_partitions
+from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.topic_checks import (
+    DELETION_PROTECTED,
+    RESOURCE_CONFLICT,
+    Refusal,
+    refuse,
+    replicas_of,
+)
+from barnabas_operator.planning.topic_config import config_changes, declared_texts
+from barnabas_operator.resources.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What to do for one resource: steps in order, or the reason why there are none."""
+
+    resource: Topic
+    steps: tuple[Step, ...] = ()
+    refusal: Refusal | None = None
+
+
+def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
+    """One plan for each declared topic, in their order."""
+    owners = topic_owners(declared)
+    return tuple(_plan(topic, owners[topic.topic_name], cluster) for topic in declared)
+
+
+def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
+    """One plan for each resource that is declared no more. A refusal means that the resource stays."""
+    still_owned = {topic.topic_name for topic in declared}
+    return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
+
+
+def topic_owners(declared: Iterable[Topic]) -> dict[str, Topic]:
+    """Which resource a topic belongs to: of several that name it the oldest, and the first of those as old."""
+    owners: dict[str, Topic] = {}
+    for topic in declared:
+        owner = owners.get(topic.topic_name)
+        if owner is None or _age(topic) < _age(owner):
+            owners[topic.topic_name] = topic
+    return owners
+
+
+def _age(topic: Topic) -> tuple[bool, str]:
+    created = topic.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
+    return created is None, created or ""
+
+
+def _plan(topic: Topic, owner: Topic, cluster: ClusterState) -> TopicPlan:
+    if owner is not topic:
+        message = f"Topic {topic.topic_name} is managed by the older resource {owner.metadata.name}"
+        return TopicPlan(topic, refusal=Refusal(RESOURCE_CONFLICT, message))
+    if topic.spec.pause:
+        return TopicPlan(topic)
+    refusal = refuse(topic, cluster)
+    if refusal is not None:
+        return TopicPlan(topic, refusal=refusal)
+    found = cluster.topics.get(topic.topic_name)
+    return TopicPlan(topic, (_create(topic, cluster),) if found is None else tuple(_change(topic, found, cluster)))
+
+
+def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
+    partitions = range(topic.spec.partitions or cluster.num_partitions)
+    placed = place_partitions(topic, cluster.racks, partitions, replicas_of(topic, cluster))
+    return CreateTopic(topic.topic_name, placed, declared_texts(topic.spec.config))
+
+
+def _change(topic: Topic, found: TopicState, cluster: ClusterState) -> Iterator[Step]:
+    added = range(len(found.partitions), topic.spec.partitions or 0)
+    if added:
+        placed = place_partitions(topic, cluster.racks, added, found.replication_factor)
+        yield IncreasePartitions(topic.topic_name, added.stop, placed)
+    changes = config_changes(topic.spec.config, found.overrides)
+    if changes:
+        yield AlterConfigs(topic.topic_name, changes)
+
+
+def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
+    """A paused topic, one that was never this resource's, and one that is to be retained stay as they are."""
+    name = topic.status.topic_name if topic.status else None
+    if name is None or name in still_owned or name not in cluster.topics or topic.spec.pause:
+        return TopicPlan(topic)
+    if topic.spec.deletion_policy == "Protect":
+        message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
+        return TopicPlan(topic, refusal=Refusal(DELETION_PROTECTED, message))
+    return TopicPlan(topic, (DeleteTopic(name),) if topic.spec.deletion_policy == "Delete" else ())

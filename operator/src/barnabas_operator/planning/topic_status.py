@@ -1,0 +1,47 @@
+"""A topic's status: what a plan and its outcome say about the resource."""
+
+from barnabas_operator.planning.cluster_state import TopicState
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
+from barnabas_operator.resources.topic import Topic, TopicStatus
+
+RECONCILED = "Reconciled"
+
+
+def topic_status(topic: Topic, found: TopicState | None, problem: Refusal | None, now: str) -> TopicStatus:
+    """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
+
+    Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
+    """
+    before = topic.status or TopicStatus()
+    current = merge_conditions(before.conditions, (_condition(topic, problem, now),))
+    claimed = before.topic_name or (topic.topic_name if problem is None and found is not None else None)
+    return TopicStatus(
+        conditions=current,
+        observed_generation=topic.metadata.generation,
+        topic_name=claimed,
+        topic_id=found.topic_id if found else None,
+        partitions=len(found.partitions) if found else None,
+        replicas=found.replication_factor if found else None,
+    )
+
+
+def _condition(topic: Topic, problem: Refusal | None, now: str) -> Condition:
+    generation = topic.metadata.generation
+    if topic.spec.pause and problem is None:
+        return Condition(
+            type=RECONCILIATION_PAUSED,
+            status="True",
+            reason="Paused",
+            message="spec.pause is true",
+            last_transition_time=now,
+            observed_generation=generation,
+        )
+    return Condition(
+        type=READY,
+        status="True" if problem is None else "False",
+        reason=RECONCILED if problem is None else problem.reason,
+        message="" if problem is None else problem.message,
+        last_transition_time=now,
+        observed_generation=generation,
+    )
