@@ -11,6 +11,7 @@ from drivers.aio_kafka import AiokafkaClient
 from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
 from drivers.interface import COMPRESSIONS, Client
 from drivers.kafka_python import KafkaPythonClient
+from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 from harness import apache_kafka
@@ -147,3 +148,9 @@ def java(clients: Callable[[str], Client]) -> RemoteClient:
     made = clients("java")
     assert isinstance(made, RemoteClient)
     return made
+
+
+@pytest.fixture
+def tools(java: RemoteClient, broker: ServerProcess) -> KafkaTools:
+    """Apache Kafka's command-line tools against the broker under test."""
+    return KafkaTools(java, broker.bootstrap)

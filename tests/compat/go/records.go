@@ -70,6 +70,7 @@ func produce(ctx context.Context, d *driver, asked *request) (any, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(d.bootstrap), kgo.RequiredAcks(acks[asked.Acks]),
 		kgo.ProducerBatchCompression(codecs[asked.Compression]), kgo.ProducerLinger(50 * time.Millisecond),
+		kgo.AllowAutoTopicCreation(),
 	}
 	if !asked.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())

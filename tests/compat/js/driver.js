@@ -27,7 +27,7 @@ function describe(topic, partition, message) {
 }
 
 async function produce({ topic, messages, compression, idempotent, acks }) {
-  const producer = kafka.producer({ idempotent, maxInFlightRequests: 1, allowAutoTopicCreation: false })
+  const producer = kafka.producer({ idempotent, maxInFlightRequests: 1, allowAutoTopicCreation: true })
   await producer.connect()
   try {
     const options = { acks: acks === 'all' ? -1 : Number(acks), compression: compressions[compression] }

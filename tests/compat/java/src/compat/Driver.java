@@ -21,6 +21,7 @@ public final class Driver {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
+        System.setOut(System.err);
         Map<String, Operation> operations = new LinkedHashMap<>();
         String bootstrap = arguments[0];
         new Records(bootstrap).addTo(operations);

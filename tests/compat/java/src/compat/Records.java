@@ -1,6 +1,7 @@
 package compat;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HexFormat;
@@ -8,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.TreeSet;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -24,6 +26,7 @@ final class Records {
     static final String BYTES_IN = "org.apache.kafka.common.serialization.ByteArraySerializer";
     static final String BYTES_OUT = "org.apache.kafka.common.serialization.ByteArrayDeserializer";
     private final String bootstrap;
+    private KafkaProducer<byte[], byte[]> longLived;
 
     Records(String bootstrap) {
         this.bootstrap = bootstrap;
@@ -34,6 +37,12 @@ final class Records {
         operations.put("read", this::read);
         operations.put("offsets_for_time", this::offsetsForTime);
         operations.put("partitions_of_keys", this::partitionsOfKeys);
+        operations.put("open_producer", this::openProducer);
+        operations.put("send_keys", this::sendKeys);
+        operations.put("close_producer", request -> {
+            longLived.close();
+            return null;
+        });
     }
 
     private Object produce(JsonNode request) throws Exception {
@@ -123,6 +132,21 @@ final class Records {
         List<Integer> partitions = new ArrayList<>();
         for (JsonNode key : request.get("keys")) {
             partitions.add(Utils.toPositive(Utils.murmur2(bytes(key))) % request.get("partitions").asInt());
+        }
+        return partitions;
+    }
+
+    private Object openProducer(JsonNode request) {
+        longLived = new KafkaProducer<>(Settings.of(bootstrap, request, "key.serializer", BYTES_IN, "value.serializer", BYTES_IN));
+        return null;
+    }
+
+    /** Sends a record for each of {@code count} keys through the open producer; the partitions that they went to. */
+    private Object sendKeys(JsonNode request) throws Exception {
+        TreeSet<Integer> partitions = new TreeSet<>();
+        for (int n = 0; n < request.get("count").asInt(); n++) {
+            byte[] key = Integer.toString(n).getBytes(StandardCharsets.UTF_8);
+            partitions.add(longLived.send(new ProducerRecord<>(request.get("topic").asText(), key, key)).get().partition());
         }
         return partitions;
     }

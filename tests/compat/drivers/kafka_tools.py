@@ -1,0 +1,78 @@
+"""Apache Kafka's command-line tools: command lines as people type them, run inside one JVM to spare its start."""
+
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from drivers.remote import RemoteClient
+from harness.kafka_jars import java_command
+
+ALONE_SECONDS_MAX = 60.0
+TOOLS = "org.apache.kafka.tools."
+MAIN_CLASSES = {
+    "kafka-broker-api-versions.sh": TOOLS + "BrokerApiVersionsCommand",
+    "kafka-cluster.sh": TOOLS + "ClusterTool",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer.sh": TOOLS + "consumer.ConsoleConsumer",
+    "kafka-console-producer.sh": TOOLS + "ConsoleProducer",
+    "kafka-consumer-groups.sh": TOOLS + "consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test.sh": TOOLS + "ConsumerPerformance",
+    "kafka-delete-records.sh": TOOLS + "DeleteRecordsCommand",
+    "kafka-dump-log.sh": TOOLS + "DumpLogSegments",
+    "kafka-get-offsets.sh": TOOLS + "GetOffsetShell",
+    "kafka-leader-election.sh": TOOLS + "LeaderElectionCommand",
+    "kafka-log-dirs.sh": TOOLS + "LogDirsCommand",
+    "kafka-producer-perf-test.sh": TOOLS + "ProducerPerformance",
+    "kafka-reassign-partitions.sh": TOOLS + "reassign.ReassignPartitionsCommand",
+    "kafka-topics.sh": TOOLS + "TopicCommand",
+    "kafka-verifiable-consumer.sh": TOOLS + "VerifiableConsumer",
+    "kafka-verifiable-producer.sh": TOOLS + "VerifiableProducer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """What a tool left behind: exit status and both outputs."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def text(self) -> str:
+        """All that a person would see."""
+        return self.output + self.errors
+
+
+class KafkaTools:
+    """Runs command lines; `localhost:9092` in them stands for the broker under test."""
+
+    def __init__(self, java: RemoteClient, bootstrap: str) -> None:
+        self._java = java
+        self._bootstrap = bootstrap
+
+    def _parse(self, command_line: str) -> tuple[str, list[str]]:
+        script, *arguments = shlex.split(command_line)
+        arguments = [argument.replace("localhost:9092", self._bootstrap) for argument in arguments]
+        return MAIN_CLASSES[PurePath(script).name], arguments
+
+    def run(self, command_line: str, standard_input: str = "") -> ToolRun:
+        """The tool's end, whatever it is."""
+        main_class, arguments = self._parse(command_line)
+        return ToolRun(**self._java.ask("run_tool", **{"class": main_class}, arguments=arguments, input=standard_input))
+
+    def check(self, command_line: str, standard_input: str = "") -> str:
+        """The output of a tool that must succeed."""
+        ran = self.run(command_line, standard_input)
+        assert ran.status == 0, f"{command_line}: exit {ran.status}\n{ran.text}"
+        assert "Exception" not in ran.text, f"{command_line}:\n{ran.text}"
+        return ran.output
+
+    def check_alone(self, command_line: str) -> str:
+        """Like `check`, in a JVM of its own: for the tools that finish their work only when their JVM ends."""
+        main_class, arguments = self._parse(command_line)
+        command = java_command(main_class, *arguments, options=("-XX:TieredStopAtLevel=1", "-Xmx256m"))
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ALONE_SECONDS_MAX)
+        assert ran.returncode == 0, f"{command_line}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}"
+        return ran.stdout

@@ -1,0 +1,49 @@
+"""What one client compresses every other client reads, and the broker keeps the batches as they came (F03)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivers.interface import COMPRESSIONS, Client, Message
+from drivers.kafka_tools import KafkaTools
+from harness.server_process import ServerProcess
+
+# Enough equal bytes for a codec to bite.
+MESSAGES = [Message(b"the same words again and again " * 8 + b"%d" % n, key=b"%d" % n, partition=0) for n in range(40)]
+NAMES = ("librdkafka", "kafka-python", "aiokafka", "java", "franz-go", "kafkajs")
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("producer", NAMES)
+def test_every_client_reads_what_one_compressed(
+    clients: Callable[[str], Client], producer: str, compression: str, topic: str
+) -> None:
+    writer = clients(producer)
+    if compression not in writer.compressions:
+        return  # kafkajs has no codec of its own for these
+    writer.create_topic(topic, 1, {})
+    writer.produce(topic, MESSAGES, compression=compression)
+    for reader in (clients(name) for name in NAMES):
+        if compression in reader.compressions:
+            records = reader.read(topic, len(MESSAGES))
+            assert [(r.key, r.value) for r in records] == [(m.key, m.value) for m in MESSAGES], reader.name
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_topic_with_a_compression_of_its_own_recompresses(
+    broker: ServerProcess, librdkafka: Client, tools: KafkaTools, topic: str, compression: str
+) -> None:
+    other = "gzip" if compression != "gzip" else "lz4"
+    kept = "uncompressed" if compression == "none" else compression
+    librdkafka.create_topic(topic, 1, {"compression.type": kept})
+    librdkafka.produce(topic, MESSAGES, compression=other)
+    assert [r.value for r in librdkafka.read(topic, len(MESSAGES))] == [m.value for m in MESSAGES]
+    segment = broker.log_path.parent / "logs" / f"{topic}-0" / "00000000000000000000.log"
+    assert codecs_in(tools, segment) == {compression}
+
+
+def codecs_in(tools: KafkaTools, segment: Path) -> set[str]:
+    """The codecs of a segment's batches, as Kafka's own tool names them."""
+    dumped = tools.check(f"kafka-dump-log.sh --files {segment}")
+    words = dumped.split()
+    return {words[n + 1] for n, word in enumerate(words) if word == "compresscodec:"}

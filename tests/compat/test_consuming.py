@@ -1,0 +1,153 @@
+"""The options of consumers: assign, subscribe, patterns, seek, pause, reset, waiting for bytes (F14)."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from drivers.interface import Message
+from drivers.librdkafka import LibrdkafkaClient
+from harness.deadline import wait_for
+
+
+@pytest.fixture
+def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
+    """A topic of one partition with the records 0 to 9."""
+    librdkafka.create_topic(topic, 1, {})
+    librdkafka.produce(topic, [Message(b"%d" % n) for n in range(10)])
+    return topic
+
+
+@pytest.fixture
+def consumer(librdkafka: LibrdkafkaClient, topic: str) -> Iterator[Consumer]:
+    """A consumer in a group of its own."""
+    made = librdkafka.consumer(**{"group.id": topic, "heartbeat.interval.ms": 300, "enable.partition.eof": True})
+    yield made
+    made.close()
+
+
+def read_to_the_end(consumer: Consumer) -> list[bytes]:
+    """All values up to the end of the one assigned partition."""
+    values = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, f"no end of the partition after {values}"
+        if message.error() is not None:
+            return values
+        values.append(message.value())
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, end)]
+
+
+def test_a_partition_is_assigned_at_an_offset_and_sought(consumer: Consumer, filled: str) -> None:
+    consumer.assign([TopicPartition(filled, 0, 4)])
+    assert read_to_the_end(consumer) == numbers(4, 10)
+    consumer.seek(TopicPartition(filled, 0, 7))
+    assert read_to_the_end(consumer) == numbers(7, 10)
+    consumer.seek(TopicPartition(filled, 0, OFFSET_END))
+    assert read_to_the_end(consumer) == []
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(
+    librdkafka: LibrdkafkaClient, consumer: Consumer, topic: str
+) -> None:
+    librdkafka.create_topic(topic, 2, {})
+    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 2) for n in range(10)])
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+    consumer.pause([TopicPartition(topic, 0)])
+    assert values_of_partition(consumer, 1, 5) == [b"1", b"3", b"5", b"7", b"9"]
+    consumer.resume([TopicPartition(topic, 0)])
+    assert values_of_partition(consumer, 0, 5) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+def values_of_partition(consumer: Consumer, partition: int, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None, f"after {values}"
+        if message.error() is None:
+            assert message.partition() == partition
+            values.append(message.value())
+    return values
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", numbers(0, 10)), ("latest", [])])
+def test_a_group_without_offsets_starts_where_the_reset_says(
+    librdkafka: LibrdkafkaClient, filled: str, reset: str, expected: list[bytes]
+) -> None:
+    consumer = librdkafka.consumer(
+        **{"group.id": f"{filled}-{reset}", "auto.offset.reset": reset, "enable.partition.eof": True}
+    )
+    consumer.subscribe([filled])
+    assert read_to_the_end(consumer) == expected
+    consumer.close()
+
+
+def test_a_position_out_of_range_is_reset_or_an_error(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    for reset, first in (("earliest", 0), ("error", None)):
+        consumer = librdkafka.consumer(**{"auto.offset.reset": reset})
+        consumer.assign([TopicPartition(filled, 0, 5_000)])
+        message = consumer.poll(30)
+        assert (message.offset() if message.error() is None else None) == first
+        consumer.close()
+
+
+def test_a_pattern_finds_topics_made_later(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(f"{topic}.a", 1, {})
+    pattern = f"^{topic}[.].*"
+    member = librdkafka.join(topic, "by-pattern", [pattern], **{"topic.metadata.refresh.interval.ms": 500})
+    wait_for(member.assignment, lambda held: held == {(f"{topic}.a", 0)})
+    librdkafka.create_topic(f"{topic}.b", 2, {})
+    wait_for(member.assignment, lambda held: len(held) == 3)
+    librdkafka.produce(f"{topic}.b", [Message(b"found")])
+    wait_for(member.records, lambda records: [r.value for r in records] == [b"found"])
+    member.leave()
+
+
+def test_a_fetch_waits_for_its_least_bytes_or_its_longest_time(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    librdkafka.produce(topic, [Message(b"small")])
+    patient = librdkafka.consumer(
+        **{"fetch.min.bytes": 100_000, "fetch.wait.max.ms": 60_000, "socket.timeout.ms": 70_000}
+    )
+    patient.assign([TopicPartition(topic, 0, 0)])
+    assert patient.poll(1.0) is None, "a fetch answered before it had its least bytes"
+    librdkafka.produce(topic, [Message(b"x" * 200_000)])
+    assert patient.poll(30).value() == b"small"
+    patient.close()
+    brief = librdkafka.consumer(**{"fetch.min.bytes": 100_000_000, "fetch.wait.max.ms": 300})
+    brief.assign([TopicPartition(topic, 0, 0)])
+    assert brief.poll(30).value() == b"small"
+    brief.close()
+
+
+def test_a_record_larger_than_every_limit_of_the_fetch_is_still_read(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    librdkafka.produce(topic, [Message(b"x" * 500_000), Message(b"next")])
+    limits = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
+    consumer = librdkafka.consumer(**limits)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert [len(consumer.poll(30).value()) for _ in range(2)] == [500_000, 4]
+    consumer.close()
+
+
+def test_a_waiting_fetch_gets_a_record_as_soon_as_it_is_written(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    consumer = librdkafka.consumer(**{"fetch.wait.max.ms": 60_000, "socket.timeout.ms": 70_000})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert consumer.poll(0.5) is None
+    started = time.monotonic()
+    librdkafka.produce(topic, [Message(b"v")])
+    assert consumer.poll(50).value() == b"v"
+    assert time.monotonic() - started < 50, "the fetch waited out its time"
+    consumer.close()
+
+
+def test_a_missing_topic_is_reported(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    consumer = librdkafka.consumer(**{"group.id": topic, "allow.auto.create.topics": False})
+    consumer.subscribe([topic])
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        raise KafkaException(consumer.poll(30).error())
+    consumer.close()

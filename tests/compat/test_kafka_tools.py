@@ -1,0 +1,229 @@
+"""The other command-line tools of Apache Kafka."""
+
+import json
+from pathlib import Path
+
+import pytest
+from drivers.interface import Message
+from drivers.kafka_tools import KafkaTools
+from drivers.librdkafka import LibrdkafkaClient
+from harness.deadline import wait_for
+
+SERVER = "--bootstrap-server localhost:9092"
+
+
+@pytest.fixture
+def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
+    """A topic of two partitions with ten records in each."""
+    librdkafka.create_topic(topic, 2, {})
+    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 2, timestamp_ms=1000 + n) for n in range(20)])
+    return topic
+
+
+def committed_group(librdkafka: LibrdkafkaClient, topic: str) -> str:
+    """The id of a group without members that has read everything."""
+    member = librdkafka.join(topic, "reader", [topic])
+    wait_for(member.records, lambda records: len(records) == 20)
+    member.commit()
+    member.leave()
+    return topic
+
+
+def test_topics_are_described_altered_and_deleted(tools: KafkaTools, filled: str) -> None:
+    described = tools.check(f"kafka-topics.sh {SERVER} --describe --topic {filled}")
+    assert "PartitionCount: 2\tReplicationFactor: 1" in described
+    assert "Partition: 1\tLeader: 1\tReplicas: 1\tIsr: 1" in described
+    tools.check(f"kafka-topics.sh {SERVER} --alter --topic {filled} --partitions 6")
+    wait_for(lambda: "PartitionCount: 6" in tools.check(f"kafka-topics.sh {SERVER} --describe --topic {filled}"))
+    decrease = tools.run(f"kafka-topics.sh {SERVER} --alter --topic {filled} --partitions 3")
+    assert decrease.status == 1
+    assert "partition" in decrease.text
+    tools.check(f"kafka-topics.sh {SERVER} --delete --topic {filled}")
+    wait_for(lambda: filled not in tools.check(f"kafka-topics.sh {SERVER} --list").splitlines())
+
+
+def test_topics_can_be_described_by_their_faults_and_overrides(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 1 --config retention.ms=1234567")
+    shown = tools.check(f"kafka-topics.sh {SERVER} --describe --topics-with-overrides")
+    assert topic in shown
+    assert "retention.ms=1234567" in shown
+    for fault in ("under-replicated", "unavailable", "under-min-isr", "at-min-isr"):
+        shown = tools.check(f"kafka-topics.sh {SERVER} --describe --{fault}-partitions")
+        assert (topic in shown) == (fault == "at-min-isr")
+
+
+def test_an_invalid_topic_name_or_config_is_refused_with_the_reason(tools: KafkaTools, topic: str) -> None:
+    bad_name = tools.run(f"kafka-topics.sh {SERVER} --create --topic bad/name --partitions 1")
+    assert bad_name.status == 1
+    assert "bad/name" in bad_name.text
+    bad_config = tools.run(f"kafka-topics.sh {SERVER} --create --topic {topic} --config retention.ms=soon")
+    assert bad_config.status == 1
+    assert "retention.ms" in bad_config.text
+
+
+def test_console_tools_pass_keys_headers_and_timestamps(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 1")
+    tools.check(
+        f"kafka-console-producer.sh {SERVER} --topic {topic} --reader-property parse.key=true"
+        " --reader-property parse.headers=true",
+        "h1:one,h2:two\tkey\tvalue\n",
+    )
+    read = tools.check(
+        f"kafka-console-consumer.sh {SERVER} --topic {topic} --from-beginning --max-messages 1"
+        " --formatter-property print.key=true --formatter-property print.headers=true"
+        " --formatter-property print.offset=true"
+    )
+    assert read.strip() == "Offset:0\th1:one,h2:two\tkey\tvalue"
+
+
+def test_groups_are_listed_with_their_states(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
+    group = committed_group(librdkafka, filled)
+    assert group in tools.check(f"kafka-consumer-groups.sh {SERVER} --list").splitlines()
+    states = tools.check(f"kafka-consumer-groups.sh {SERVER} --list --state empty")
+    assert any(line.split() == [group, "Empty"] for line in states.splitlines())
+    assert "Empty" in tools.check(f"kafka-consumer-groups.sh {SERVER} --describe --group {group} --state")
+    member = librdkafka.join(group, "the-member", [filled])
+    wait_for(member.assignment, lambda held: len(held) == 2)
+    described = tools.check(f"kafka-consumer-groups.sh {SERVER} --describe --group {group} --members --verbose")
+    assert "the-member" in described
+    assert f"{filled}:0,1" in described.replace(f"{filled}(0,1)", f"{filled}:0,1")
+    assert "Stable" in tools.check(f"kafka-consumer-groups.sh {SERVER} --describe --group {group} --state")
+    member.leave()
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("--to-earliest", 0),
+        ("--to-latest", 10),
+        ("--to-offset 4", 4),
+        ("--shift-by -3", 7),
+        ("--to-datetime 1970-01-01T00:00:01.010", 5),
+        ("--to-current", 10),
+    ],
+)
+def test_offsets_of_a_group_are_reset(
+    tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str, target: str, expected: int
+) -> None:
+    group = committed_group(librdkafka, filled)
+    reset = f"kafka-consumer-groups.sh {SERVER} --group {group} --reset-offsets --topic {filled} {target}"
+    tools.check(f"{reset} --dry-run")
+    assert librdkafka.committed(group, filled) == {0: 10, 1: 10}
+    tools.check(f"{reset} --execute")
+    assert librdkafka.committed(group, filled) == {0: expected, 1: expected}
+
+
+def test_a_group_with_members_can_be_neither_reset_nor_deleted(
+    tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str
+) -> None:
+    member = librdkafka.join(filled, "busy", [filled])
+    wait_for(member.records, lambda records: len(records) == 20)
+    member.commit()
+    reset = tools.run(
+        f"kafka-consumer-groups.sh {SERVER} --group {filled} --reset-offsets --topic {filled} --to-earliest --execute"
+    )
+    assert "inactive" in reset.text
+    assert "The group is not empty" in tools.run(f"kafka-consumer-groups.sh {SERVER} --delete --group {filled}").text
+    assert librdkafka.committed(filled, filled) == {0: 10, 1: 10}
+    member.leave()
+
+
+def test_a_group_and_single_offsets_are_deleted(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
+    group = committed_group(librdkafka, filled)
+    tools.check(f"kafka-consumer-groups.sh {SERVER} --delete-offsets --group {group} --topic {filled}:1")
+    assert librdkafka.committed(group, filled) == {0: 10}
+    tools.check(f"kafka-consumer-groups.sh {SERVER} --delete --group {group}")
+    assert group not in tools.check(f"kafka-consumer-groups.sh {SERVER} --list").splitlines()
+
+
+def test_configs_of_topics_are_described_and_altered(tools: KafkaTools, filled: str) -> None:
+    about = f"kafka-configs.sh {SERVER} --entity-type topics --entity-name {filled}"
+    tools.check(f"{about} --alter --add-config retention.ms=7200000,cleanup.policy=[compact,delete]")
+    wait_for(lambda: "retention.ms=7200000" in tools.check(f"{about} --describe"))
+    assert "cleanup.policy=compact,delete" in tools.check(f"{about} --describe")
+    assert "segment.bytes=1073741824" in tools.check(f"{about} --describe --all")
+    tools.check(f"{about} --alter --delete-config retention.ms")
+    wait_for(lambda: "retention.ms" not in tools.check(f"{about} --describe"))
+    refused = tools.run(f"{about} --alter --add-config retention.ms=soon")
+    assert refused.status == 1
+    assert "retention.ms" in refused.text
+
+
+def test_configs_of_brokers_are_described_and_altered(tools: KafkaTools) -> None:
+    about = f"kafka-configs.sh {SERVER} --entity-type brokers"
+    assert "log.retention.hours=168" in tools.check(f"{about} --entity-name 1 --describe --all")
+    tools.check(f"{about} --entity-name 1 --alter --add-config log.cleaner.threads=2")
+    wait_for(lambda: "log.cleaner.threads=2" in tools.check(f"{about} --entity-name 1 --describe"))
+    tools.check(f"{about} --entity-name 1 --alter --delete-config log.cleaner.threads")
+    tools.check(f"{about} --entity-default --alter --add-config log.cleaner.backoff.ms=14000")
+    wait_for(lambda: "log.cleaner.backoff.ms=14000" in tools.check(f"{about} --entity-default --describe"))
+    tools.check(f"{about} --entity-default --alter --delete-config log.cleaner.backoff.ms")
+    refused = tools.run(f"{about} --entity-name 1 --alter --add-config process.roles=broker")
+    assert refused.status == 1
+
+
+def test_offsets_are_got_by_position_and_time(tools: KafkaTools, filled: str) -> None:
+    get = f"kafka-get-offsets.sh {SERVER} --topic {filled}"
+    assert tools.check(get).split() == [f"{filled}:0:10", f"{filled}:1:10"]
+    assert tools.check(f"{get} --time earliest").split() == [f"{filled}:0:0", f"{filled}:1:0"]
+    assert tools.check(f"{get} --time max-timestamp").split() == [f"{filled}:0:9", f"{filled}:1:9"]
+    assert tools.check(f"{get} --time 1010").split() == [f"{filled}:0:5", f"{filled}:1:5"]
+
+
+def test_records_are_deleted_up_to_an_offset(tools: KafkaTools, filled: str, tmp_path: Path) -> None:
+    plan = tmp_path / "delete.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": filled, "partition": 0, "offset": 4}]}))
+    shown = tools.check(f"kafka-delete-records.sh {SERVER} --offset-json-file {plan}")
+    assert f"partition: {filled}-0\tlow_watermark: 4" in shown
+    earliest = tools.check(f"kafka-get-offsets.sh {SERVER} --topic {filled} --time earliest").split()
+    assert earliest == [f"{filled}:0:4", f"{filled}:1:0"]
+
+
+def test_log_dirs_are_described_with_sizes(tools: KafkaTools, filled: str) -> None:
+    shown = tools.check(f"kafka-log-dirs.sh {SERVER} --describe --topic-list {filled}")
+    (described,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+    (broker,) = described["brokers"]
+    (log_dir,) = broker["logDirs"]
+    assert log_dir["error"] is None
+    sizes = {partition["partition"]: partition["size"] for partition in log_dir["partitions"]}
+    assert set(sizes) == {f"{filled}-0", f"{filled}-1"}
+    assert min(sizes.values()) > 60
+
+
+def test_the_verifiable_clients_agree_on_what_was_sent(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 3")
+    sent = tools.check_alone(f"kafka-verifiable-producer.sh {SERVER} --topic {topic} --max-messages 500 --acks -1")
+    events = [json.loads(line) for line in sent.splitlines()]
+    assert sum(event["name"] == "producer_send_success" for event in events) == 500
+    assert not [event for event in events if event["name"] == "producer_send_error"]
+    read = tools.check_alone(
+        f"kafka-verifiable-consumer.sh {SERVER} --topic {topic} --group-id {topic} --max-messages 500"
+        " --reset-policy earliest"
+    )
+    consumed = [json.loads(line) for line in read.splitlines()]
+    assert sum(event["count"] for event in consumed if event["name"] == "records_consumed") == 500
+    assert any(event["name"] == "offsets_committed" and event["success"] for event in consumed)
+
+
+def test_the_performance_tools_write_and_read_everything(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --partitions 2")
+    sent = tools.check(
+        f"kafka-producer-perf-test.sh --bootstrap-server localhost:9092 --topic {topic} --num-records 20000"
+        " --record-size 100 --throughput -1 --command-property acks=all"
+    )
+    assert "20000 records sent" in sent
+    read = tools.check(f"kafka-consumer-perf-test.sh {SERVER} --topic {topic} --num-records 20000 --timeout 20000")
+    assert read.splitlines()[-1].split(",")[4].strip() == "20000"
+
+
+def test_the_broker_tells_its_versions_and_its_cluster(tools: KafkaTools) -> None:
+    versions = tools.check(f"kafka-broker-api-versions.sh {SERVER}")
+    assert "(id: 1 rack: null" in versions
+    assert "Produce(0): " in versions
+    assert "Cluster ID: " in tools.check(f"kafka-cluster.sh cluster-id {SERVER}")
+
+
+def test_a_preferred_leader_that_leads_already_needs_no_election(tools: KafkaTools, filled: str) -> None:
+    shown = tools.run(f"kafka-leader-election.sh {SERVER} --election-type preferred --topic {filled} --partition 0")
+    assert shown.status == 0
+    assert "Valid replica already elected" in shown.text

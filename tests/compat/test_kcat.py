@@ -1,0 +1,128 @@
+"""Debian's kcat with librdkafka 2.0.2: the oldest client that must work."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from conftest import missing
+from drivers.interface import COMPRESSIONS, Client, Message
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+
+class Kcat:
+    """The command against one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._command = ["kcat", "-b", bootstrap]
+
+    def run(self, *arguments: str, standard_input: str = "") -> str:
+        """The output of a run that must succeed."""
+        command = [*self._command, *arguments]
+        ran = subprocess.run(command, input=standard_input, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    @contextmanager
+    def member(self, group: str, topic: str) -> Iterator["KcatMember"]:
+        """A running member of a group."""
+        times = (
+            "-X",
+            "heartbeat.interval.ms=300",
+            "-X",
+            "auto.offset.reset=earliest",
+            "-X",
+            "session.timeout.ms=10000",
+        )
+        command = [*self._command, "-u", *times, "-G", group, topic]
+        member = KcatMember(command)
+        try:
+            yield member
+        finally:
+            member.leave()
+
+
+class KcatMember:
+    """A kcat process in a group; standard error tells its assignments, standard output its records."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.values: list[str] = []
+        self.assignment: set[int] = set()
+        self._threads = [threading.Thread(target=read, daemon=True) for read in (self._read_values, self._read_events)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_values(self) -> None:
+        for line in self._process.stdout or ():
+            self.values.append(line.rstrip("\n"))
+
+    def _read_events(self) -> None:
+        for line in self._process.stderr or ():
+            if "assigned:" in line:
+                self.assignment = {int(index) for index in re.findall(r"\[(\d+)\]", line)}
+            elif "revoked:" in line:
+                self.assignment = set()
+
+    def leave(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def kcat(broker: ServerProcess) -> Kcat:
+    if shutil.which("kcat") is None:
+        missing("kcat is not on the machine")
+    return Kcat(broker.bootstrap)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_it_produces_and_consumes_with_every_compression(
+    kcat: Kcat, librdkafka: Client, topic: str, compression: str
+) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    lines = [f"key {n}:value {n}" for n in range(100)]
+    kcat.run("-P", "-t", topic, "-z", compression, "-K:", "-H", "name=header", standard_input="\n".join(lines))
+    read = kcat.run("-C", "-t", topic, "-o", "beginning", "-e", "-f", "%k:%s %h\n").splitlines()
+    assert read == [f"{line} name=header" for line in lines]
+
+
+def test_it_produces_idempotently(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    kcat.run("-P", "-t", topic, "-X", "enable.idempotence=true", standard_input="one\ntwo\n")
+    assert kcat.run("-C", "-t", topic, "-o", "beginning", "-e").splitlines() == ["one", "two"]
+
+
+def test_it_lists_the_cluster(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+    librdkafka.create_topic(topic, 3, {})
+    listed = json.loads(kcat.run("-L", "-J", "-t", topic))
+    assert [broker["id"] for broker in listed["brokers"]] == [1]
+    assert [partition["leader"] for partition in listed["topics"][0]["partitions"]] == [1, 1, 1]
+
+
+def test_it_finds_offsets_by_time_and_reads_from_a_tail(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    librdkafka.produce(topic, [Message(b"%d" % n, timestamp_ms=1_700_000_000_000 + n) for n in range(10)])
+    assert "offset 4" in kcat.run("-Q", "-t", f"{topic}:0:1700000000004")
+    assert kcat.run("-C", "-t", topic, "-o", "-2", "-e").splitlines() == ["8", "9"]
+
+
+def test_two_members_share_a_group_and_one_takes_over(kcat: Kcat, librdkafka: Client, topic: str) -> None:
+    librdkafka.create_topic(topic, 4, {})
+    with kcat.member(topic, topic) as first:
+        wait_for(lambda: first.assignment, lambda held: held == {0, 1, 2, 3})
+        with kcat.member(topic, topic) as second:
+            wait_for(lambda: (first.assignment, second.assignment), lambda held: list(map(len, held)) == [2, 2])
+            assert first.assignment | second.assignment == {0, 1, 2, 3}
+            librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 4) for n in range(40)])
+            wait_for(lambda: len(first.values) + len(second.values), lambda count: count == 40)
+        wait_for(lambda: first.assignment, lambda held: held == {0, 1, 2, 3})
+    # Both committed when they left.
+    assert librdkafka.committed(topic, topic) == {0: 10, 1: 10, 2: 10, 3: 10}

@@ -1,0 +1,84 @@
+"""Topics made by their first record, partitions added while a producer runs, refusals (F06, F10, F12)."""
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from drivers.interface import Client, Message
+from drivers.kafka_tools import KafkaTools
+from drivers.librdkafka import LibrdkafkaClient
+from drivers.remote import RemoteClient
+from harness.deadline import wait_for
+
+
+def test_the_first_record_makes_its_topic(client: Client, topic: str) -> None:
+    client.produce(topic, [Message(b"first")])
+    assert [record.value for record in client.read(topic, 1)] == [b"first"]
+    assert client.topics()[topic] == 1
+
+
+def test_an_internal_or_invalid_name_makes_no_topic(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    with pytest.raises(KafkaException):
+        librdkafka.produce(f"{topic}/slash", [Message(b"v")], **{"message.timeout.ms": 3_000})
+    assert f"{topic}/slash" not in librdkafka.topics()
+
+
+def test_librdkafka_sends_to_partitions_added_while_it_runs(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {})
+    settings = {**librdkafka.settings, "topic.metadata.refresh.interval.ms": 300, "partitioner": "murmur2"}
+    producer = Producer(settings)
+    places: set[int] = set()
+
+    def produce() -> int:
+        for n in range(20):
+            producer.produce(topic, b"v", b"%d" % n, on_delivery=lambda _, message: places.add(message.partition()))
+        producer.flush(30)
+        return len(places)
+
+    assert produce() == 1
+    librdkafka.create_partitions(topic, 3)
+    wait_for(produce, lambda count: count == 3)
+
+
+def test_java_sends_to_partitions_added_while_it_runs(java: RemoteClient, topic: str) -> None:
+    java.create_topic(topic, 1, {})
+    java.ask("open_producer", config={"metadata.max.age.ms": "300"})
+    assert java.ask("send_keys", topic=topic, count=20) == [0]
+    java.create_partitions(topic, 3)
+    wait_for(lambda: java.ask("send_keys", topic=topic, count=20), lambda places: places == [0, 1, 2])
+    java.ask("close_producer")
+
+
+def test_a_record_over_the_topics_limit_is_refused(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {"max.message.bytes": "2000"})
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        librdkafka.produce(topic, [Message(b"x" * 5_000)])
+    librdkafka.produce(topic, [Message(b"x" * 1_000)])
+    assert len(librdkafka.read(topic, 1)) == 1
+
+
+def test_a_record_without_a_key_is_refused_by_a_compacted_topic(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {"cleanup.policy": "compact"})
+    with pytest.raises(KafkaException, match="INVALID_RECORD"):
+        librdkafka.produce(topic, [Message(b"v")])
+    librdkafka.produce(topic, [Message(b"v", key=b"k")])
+
+
+def test_more_in_sync_replicas_wanted_than_there_are_replicas_means_all_of_them(
+    librdkafka: LibrdkafkaClient, topic: str
+) -> None:
+    librdkafka.create_topic(topic, 1, {"min.insync.replicas": "2"})
+    librdkafka.produce(topic, [Message(b"v")], acks="all")
+    assert len(librdkafka.read(topic, 1)) == 1
+
+
+def test_the_brokers_clock_stamps_where_the_topic_says_so(librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 1, {"message.timestamp.type": "LogAppendTime"})
+    librdkafka.produce(topic, [Message(b"v", timestamp_ms=1_000)])
+    (record,) = librdkafka.read(topic, 1)
+    assert record.timestamp_ms > 1_700_000_000_000
+
+
+def test_topics_whose_names_collide_in_metrics_are_refused(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh --bootstrap-server localhost:9092 --create --topic {topic}.a")
+    refused = tools.run(f"kafka-topics.sh --bootstrap-server localhost:9092 --create --topic {topic}_a")
+    assert refused.status == 1
+    assert "collide" in refused.text
