@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from drivers.aio_kafka import AiokafkaClient
 from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
 from drivers.interface import COMPRESSIONS, Client

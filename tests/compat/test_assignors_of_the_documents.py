@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
+
 from drivers.remote import RemoteClient, RemoteMember
 from harness.deadline import wait_for
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from drivers.interface import COMPRESSIONS, Client, Message
 from drivers.kafka_tools import KafkaTools
 from harness.server_process import ServerProcess

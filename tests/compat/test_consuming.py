@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
 from drivers.interface import Message
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import wait_for

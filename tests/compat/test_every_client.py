@@ -1,6 +1,7 @@
 """What each client library does with a broker: produce, consume, share a group, rebalance, commit, administrate."""
 
 import pytest
+
 from drivers.interface import Assignment, Client, Member, Message
 from harness.deadline import wait_for
 

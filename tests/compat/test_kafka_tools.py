@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

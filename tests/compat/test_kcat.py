@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from conftest import missing
 from drivers.interface import COMPRESSIONS, Client, Message
 from harness.deadline import wait_for

@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+
 from drivers.interface import Client, Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

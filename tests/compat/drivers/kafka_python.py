@@ -4,10 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drivers.background import PolledMember
-from drivers.interface import COMPRESSIONS, Assignment, Message, Received
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+
+from drivers.background import PolledMember
+from drivers.interface import COMPRESSIONS, Assignment, Message, Received
 
 WAIT_SECONDS = 30.0
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+
 from drivers.background import PolledMember
 from drivers.interface import COMPRESSIONS, Assignment, Message, Received
 
