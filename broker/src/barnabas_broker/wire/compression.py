@@ -1,0 +1,113 @@
+"""The five codecs of record batches. Decompression is bounded, so that a few kilobytes cannot become gigabytes."""
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+
+
+class Codec(IntEnum):
+    """Codecs by the number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BrokenCompression(ValueError):
+    """The bytes are not what the codec makes, or decompress to more than is allowed."""
+
+
+Buffer = bytes | bytearray | memoryview
+Decompressor = Callable[[Buffer, int], Buffer]
+Compressor = Callable[[Buffer, int | None], bytes]
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_INT32: Final = struct.Struct(">i")
+
+
+def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
+    """What `data` stands for, at most `bytes_max` bytes. Raises BrokenCompression."""
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise BrokenCompression(f"codec {codec}; 0 to 4 are known")
+    try:
+        return decompressor(data, bytes_max)
+    except (cramjam.DecompressionError, struct.error) as error:
+        raise BrokenCompression(f"{Codec(codec).name.lower()}, at most {bytes_max} bytes: {error}") from None
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the codec's own frame; snappy in xerial's, as the Java client writes it. None: default level."""
+    return _COMPRESSORS[codec](data, level)
+
+
+def _as_it_is(data: Buffer, _bytes_max: int) -> Buffer:
+    return data
+
+
+def _into(decompress_into: Callable[[Buffer, bytearray], int]) -> Decompressor:
+    """Into a buffer of the largest size allowed: the pages that are not written are never taken from the system."""
+
+    def decompressed(data: Buffer, bytes_max: int) -> Buffer:
+        out = bytearray(bytes_max)
+        return memoryview(out)[: decompress_into(data, out)]
+
+    return decompressed
+
+
+def _snappy(data: Buffer, bytes_max: int) -> Buffer:
+    if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _raw_snappy(data, bytes_max)
+    out = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        (length,) = _INT32.unpack_from(data, position)
+        end = position + 4 + length
+        if length < 0 or end > len(data):
+            raise BrokenCompression(f"snappy: a block of {length} bytes, {len(data) - position - 4} are left")
+        out += _raw_snappy(data[position + 4 : end], bytes_max - len(out))
+        position = end
+    return out
+
+
+def _raw_snappy(data: Buffer, bytes_max: int) -> Buffer:
+    length = cramjam.snappy.decompress_raw_len(data)
+    if length > bytes_max:
+        raise BrokenCompression(f"snappy: {length} bytes; at most {bytes_max} are allowed")
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _compress_xerial(data: Buffer, _level: int | None) -> bytes:
+    view = memoryview(data)
+    pieces = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        pieces += (_INT32.pack(len(block)), block)
+    return b"".join(pieces)
+
+
+def _with_level(compressor: Callable[..., cramjam.Buffer]) -> Compressor:
+    return lambda data, level: bytes(compressor(data) if level is None else compressor(data, level))
+
+
+_DECOMPRESSORS: Final[Mapping[int, Decompressor]] = {
+    Codec.NONE: _as_it_is,
+    Codec.GZIP: _into(cramjam.gzip.decompress_into),
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _into(cramjam.lz4.decompress_into),
+    Codec.ZSTD: _into(cramjam.zstd.decompress_into),
+}
+_COMPRESSORS: Final[Mapping[int, Compressor]] = {
+    Codec.NONE: lambda data, _: bytes(data),
+    Codec.GZIP: _with_level(cramjam.gzip.compress),
+    Codec.SNAPPY: _compress_xerial,
+    Codec.LZ4: _with_level(cramjam.lz4.compress),
+    Codec.ZSTD: _with_level(cramjam.zstd.compress),
+}
