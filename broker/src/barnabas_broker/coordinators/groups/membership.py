@@ -1,0 +1,87 @@
+"""Who is in the group and alive: heartbeats, leaving, and deadlines."""
+
+from collections.abc import Iterable
+
+from barnabas_broker.coordinators.groups import rebalance
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity, Now, Step
+from barnabas_core.errors import ErrorCode
+
+
+def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+    """A member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = group.check_member(member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    group.touch(group.members[member_id], now)
+    preparing = group.state is GroupState.PREPARING_REBALANCE
+    return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
+
+
+def leave(group: Group, identities: Iterable[MemberIdentity], step: Step) -> list[LeaveResult]:
+    """Members go, each with a result of its own; the rest rebalances once."""
+    size = len(group.members)
+    results = [LeaveResult(identity, _leave_one(group, identity, step)) for identity in identities]
+    _some_went(group, step, size, "members left")
+    return results
+
+
+def _leave_one(group: Group, identity: MemberIdentity, step: Step) -> ErrorCode:
+    member_id = identity.member_id
+    if not member_id and identity.instance_id is not None:
+        member_id = group.static_members.get(identity.instance_id, "")
+    if group.pending_joins.pop(member_id, None) is not None:
+        return ErrorCode.NONE
+    error = group.check_member(member_id, identity.instance_id)
+    if error is ErrorCode.NONE:
+        rebalance.dismiss(group, step, member_id)
+        step.notes.append(f"member {member_id} left: {identity.reason or 'no reason given'}")
+    return error
+
+
+def on_time(group: Group, step: Step) -> None:
+    """Everything whose deadline has passed. To be called at `wake_ms`, which it sets anew; harmless before."""
+    size = len(group.members)
+    _expire_members(group, step)
+    _some_went(group, step, size, "members were removed")
+    if group.sync_deadline_ms is not None and group.sync_deadline_ms <= step.now.steady_ms:
+        _expire_syncs(group, step)
+    if group.join_deadline is not None and group.join_deadline.at_ms <= step.now.steady_ms:
+        rebalance.deadline_passed(group, step)
+    group.wake_ms = group.first_deadline_ms()
+
+
+def _expire_members(group: Group, step: Step) -> None:
+    """Remove those not heard of in time, members and given-out ids alike."""
+    pending = [member_id for member_id, at_ms in group.pending_joins.items() if at_ms <= step.now.steady_ms]
+    for member_id in pending:
+        del group.pending_joins[member_id]
+        step.notes.append(f"member id {member_id} was never used")
+    silent = [
+        member.member_id
+        for member in group.members.values()
+        if member.session_deadline_ms <= step.now.steady_ms and not member.waits
+    ]
+    for member_id in silent:
+        step.notes.append(f"member {member_id} was not heard of within its session timeout")
+        rebalance.dismiss(group, step, member_id)
+
+
+def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
+    """Fewer members than before begin a rebalance; in one, those who still wait may now be all."""
+    if len(group.members) < size_before and group.can_rebalance:
+        rebalance.begin(group, step, reason)
+    else:
+        rebalance.complete_if_joined(group, step)
+
+
+def _expire_syncs(group: Group, step: Step) -> None:
+    """Members that joined but never asked for their assignment are gone."""
+    for member_id in sorted(group.pending_syncs):
+        step.notes.append(f"member {member_id} never asked for its assignment")
+        rebalance.dismiss(group, step, member_id)
+    rebalance.begin(group, step, "members that did not sync were removed")

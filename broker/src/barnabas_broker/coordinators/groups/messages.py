@@ -1,0 +1,154 @@
+"""What goes into a group and what comes out: requests, replies, effects. All frozen but `Step`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, NewType
+
+from barnabas_broker.coordinators.groups.records import GroupMetadata
+from barnabas_core.errors import ErrorCode
+
+Token = NewType("Token", int)
+"""Names a request whose answer may come later."""
+
+NO_MEMBER_ID: Final = ""
+NO_GENERATION: Final = -1
+
+
+class Now(NamedTuple):
+    """The time of one step: `wall_ms` for what is written down, `steady_ms`, which never jumps, for deadlines."""
+
+    wall_ms: int
+    steady_ms: int
+
+
+class GroupConfig(NamedTuple):
+    """The broker's settings that groups obey, by Kafka's names; the defaults are Kafka's."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    new_member_join_timeout_ms: int = 300_000
+    """Not a setting in Kafka either: a parked first join is dropped after this, as its client may long be gone."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5_000
+
+
+class Protocol(NamedTuple):
+    """One way to assign partitions that a member can do (`range`), with what it tells the leader for that way."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinRequest(NamedTuple):
+    """A JoinGroup request of any version. `new_member_id` is the id to give, should the member need one."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    new_member_id: str
+    requires_known_member_id: bool = True
+    """From version 4 on: a new dynamic member is told its id first (KIP-394)."""
+    supports_skipping_assignment: bool = True
+    """From version 9 on: a static leader that comes back is told that nothing is to be assigned (KIP-814)."""
+    reason: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    """One member as the leader sees it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinReply(NamedTuple):
+    """The answer to a JoinGroup; `members` is for the leader alone."""
+
+    error: ErrorCode
+    member_id: str = NO_MEMBER_ID
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER_ID
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+class SyncRequest(NamedTuple):
+    """A SyncGroup request; `assignments` by member id, from the leader alone. Type and name from version 5 on."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = {}
+
+
+class SyncReply(NamedTuple):
+    """The answer to a SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class MemberIdentity(NamedTuple):
+    """Who is to leave; an empty member id means the static member of that instance id (KIP-345)."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveResult(NamedTuple):
+    """What became of one member that was to leave."""
+
+    identity: MemberIdentity
+    error: ErrorCode
+
+
+Reply = JoinReply | SyncReply
+
+
+class StaticRejoin(NamedTuple):
+    """A static member that came back into a stable group: `reply` is its answer once the record holds its new id."""
+
+    token: Token
+    reply: JoinReply
+
+
+class Store(NamedTuple):
+    """A record to append. Its fate comes back through `sync.stored` or `sync.store_failed`."""
+
+    metadata: GroupMetadata
+    rejoin: StaticRejoin | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a group: it goes in with the time and the settings, and comes out with what is to be done: answers to
+    give, a record to append, lines to log.
+    """
+
+    now: Now
+    config: GroupConfig
+    replies: list[tuple[Token, Reply]] = field(default_factory=list)
+    store: Store | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def reply(self, token: Token, reply: Reply) -> None:
+        """Answer the request named `token`."""
+        self.replies.append((token, reply))

@@ -1,0 +1,85 @@
+"""Committed offsets: who may commit and delete, and when an offset has had its time (KIP-211). Pure functions."""
+
+from collections.abc import Iterator, Mapping
+
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, Now
+from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
+from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+"""What one group has committed."""
+
+
+def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+    """Whether this one may commit: members of the current generation, and strangers while the group is Empty.
+
+    While members join again the old generation may still commit; once they have, it may not until it is assigned anew.
+    A commit is a sign of life.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group.state is GroupState.EMPTY and generation < 0:
+        return ErrorCode.NONE
+    if generation < 0 and member_id == NO_MEMBER_ID and instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    group.touch(group.members[member_id], now)
+    return ErrorCode.NONE
+
+
+def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
+    """A commit for a group that is not known: strangers may begin one; members are told that it is gone."""
+    if generation < 0:
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+
+
+def check_delete_group(group: Group) -> ErrorCode:
+    """Only a group without members can be deleted."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+
+def check_delete_offsets(group: Group) -> ErrorCode:
+    """Offsets of a group with members can be deleted only where it tells which topics it uses (KIP-496)."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    known = group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return ErrorCode.NONE if known else ErrorCode.NON_EMPTY_GROUP
+
+
+def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
+    """Each offset that will expire, with the wall-clock millisecond from which it has: those of an Empty group since it
+    became empty, of a stable consumer group those of topics that it no longer uses since the commit, of a group that is
+    only a name for offsets since the commit. Others are in use and never expire.
+    """
+    if not _may_expire(group):
+        return
+    for topic_partition, offset in offsets.items():
+        if not group.is_subscribed_to(topic_partition.topic):
+            yield topic_partition, _expiry_ms(group, offset, retention_ms)
+
+
+def _may_expire(group: Group) -> bool:
+    if group.protocol_type is None or group.state is GroupState.EMPTY:
+        return True
+    return group.state is GroupState.STABLE and group.subscribed_topics is not None
+
+
+def _expiry_ms(group: Group, offset: CommittedOffset, retention_ms: int) -> int:
+    if offset.expire_timestamp_ms is not None:
+        return offset.expire_timestamp_ms
+    since_empty = (
+        group.protocol_type is not None and group.state is GroupState.EMPTY and group.state_timestamp_ms != NO_TIMESTAMP
+    )
+    return (group.state_timestamp_ms if since_empty else offset.commit_timestamp_ms) + retention_ms

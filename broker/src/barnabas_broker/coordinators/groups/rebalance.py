@@ -1,0 +1,142 @@
+"""The join phase: how it begins, when it is complete, and what it ends in. Called by all the other phases.
+
+A phase ends when every member has joined again, or at its deadline; dynamic members that did not join are dropped,
+static ones stay until their session ends. Whenever somebody goes, the caller asks `complete_if_joined` again: a phase
+never waits for a member that is no longer there.
+"""
+
+from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline, Member
+from barnabas_broker.coordinators.groups.messages import JoinReply, Step, Store, SyncReply
+from barnabas_core.errors import ErrorCode
+
+
+def begin_or_complete(group: Group, step: Step, reason: str) -> None:
+    """Members changed: begin a rebalance, or see whether the one that is on is complete now."""
+    if group.can_rebalance:
+        begin(group, step, reason)
+    else:
+        complete_if_joined(group, step)
+
+
+def begin(group: Group, step: Step, reason: str) -> None:
+    """Enter the join phase. From Empty it waits a while for others to come, too (KIP-134)."""
+    step.notes.append(f"rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
+    _interrupt_syncs(group, step)
+    delay_ms = step.config.initial_rebalance_delay_ms if group.state is GroupState.EMPTY else 0
+    timeout_ms = group.rebalance_timeout_ms
+    group.transition(GroupState.PREPARING_REBALANCE, step.now)
+    group.join_deadline = JoinDeadline(
+        at_ms=group.expect(step.now.steady_ms + (delay_ms or timeout_ms)),
+        is_initial=delay_ms > 0,
+        delay_ms=delay_ms,
+        remaining_ms=max(timeout_ms - delay_ms, 0),
+    )
+    complete_if_joined(group, step)
+
+
+def _interrupt_syncs(group: Group, step: Step) -> None:
+    """Who waits for an assignment of the old generation is told to join again."""
+    for member in group.members.values():
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            member.assignment = b""
+        if answer_sync(member, step, ErrorCode.REBALANCE_IN_PROGRESS):
+            group.touch(member, step.now)
+    group.pending_syncs.clear()
+    group.sync_deadline_ms = None
+    group.storing_assignment = False
+
+
+def complete_if_joined(group: Group, step: Step) -> None:
+    """End the join phase if everybody is there. The first phase after Empty runs its time: more may come."""
+    deadline = group.join_deadline
+    if deadline is not None and not deadline.is_initial and group.all_joined:
+        complete(group, step)
+
+
+def deadline_passed(group: Group, step: Step) -> None:
+    """The join phase's time is over: extend it if it is the first and somebody came meanwhile, else end it."""
+    deadline = group.join_deadline
+    assert deadline is not None
+    if not (deadline.new_member_added and deadline.remaining_ms):
+        complete(group, step)
+        return
+    delay_ms = min(step.config.initial_rebalance_delay_ms, deadline.remaining_ms)
+    group.join_deadline = JoinDeadline(
+        at_ms=group.expect(step.now.steady_ms + delay_ms),
+        is_initial=True,
+        delay_ms=delay_ms,
+        remaining_ms=max(deadline.remaining_ms - deadline.delay_ms, 0),
+    )
+
+
+def complete(group: Group, step: Step) -> None:
+    """End the join phase: the next generation begins with those who joined; with nobody left the group is Empty."""
+    absent = [member for member in group.members.values() if member.awaiting_join is None]
+    for member in absent:
+        if member.instance_id is None:
+            step.notes.append(f"member {member.member_id} did not join again and is dropped")
+            group.remove(member.member_id)
+    if group.members and not _elect_leader(group):
+        step.notes.append("nobody joined again: waiting for the sessions of the static members to end")
+        group.join_deadline = JoinDeadline(at_ms=group.expect(step.now.steady_ms + group.rebalance_timeout_ms))
+        return
+    group.join_deadline = None
+    group.generation += 1
+    if group.members:
+        _start_generation(group, step)
+    else:
+        _become_empty(group, step)
+
+
+def _elect_leader(group: Group) -> bool:
+    """The leader stays if it joined, else the first who did; False where nobody did."""
+    joined = [member.member_id for member in group.members.values() if member.awaiting_join is not None]
+    if joined and group.leader not in joined:
+        group.leader = joined[0]
+    return bool(joined)
+
+
+def _start_generation(group: Group, step: Step) -> None:
+    group.protocol_name = group.select_protocol()
+    group.subscribed_topics = group.compute_subscribed_topics()
+    group.transition(GroupState.COMPLETING_REBALANCE, step.now)
+    group.sync_deadline_ms = group.expect(step.now.steady_ms + group.rebalance_timeout_ms)
+    step.notes.append(f"generation {group.generation} has {len(group.members)} members")
+    for member in group.members.values():
+        if member.awaiting_join is not None:
+            group.pending_syncs.add(member.member_id)
+            member.is_new = False
+            answer_join(member, step, group.join_reply(member))
+            group.touch(member, step.now)
+
+
+def _become_empty(group: Group, step: Step) -> None:
+    group.protocol_name = None
+    group.leader = None
+    group.subscribed_topics = group.compute_subscribed_topics()
+    group.transition(GroupState.EMPTY, step.now)
+    step.notes.append(f"generation {group.generation} is empty")
+    step.store = Store(group.metadata({}))
+
+
+def answer_join(member: Member, step: Step, reply: JoinReply) -> None:
+    """Answer the member's waiting join, if there is one."""
+    if member.awaiting_join is not None:
+        step.reply(member.awaiting_join, reply)
+        member.awaiting_join = None
+
+
+def answer_sync(member: Member, step: Step, error: ErrorCode) -> bool:
+    """Answer the member's waiting sync with an error; False where there is none. Its session runs again from here."""
+    if member.awaiting_sync is None:
+        return False
+    step.reply(member.awaiting_sync, SyncReply(error))
+    member.awaiting_sync = None
+    return True
+
+
+def dismiss(group: Group, step: Step, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+    """Remove a member and answer what it waits for, so that a client that is still there joins anew."""
+    member = group.remove(member_id)
+    answer_join(member, step, JoinReply(error))
+    answer_sync(member, step, error)

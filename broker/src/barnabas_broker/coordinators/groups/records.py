@@ -1,0 +1,194 @@
+"""The records of `__consumer_offsets`, in Kafka's own format.
+
+A key begins with its version, which says what it is: 0 and 1 a committed offset, 2 a group; other versions belong to
+group types of later protocols and are passed over. A value begins with its own version: offsets 0-4, groups 0-4.
+Written are the versions that Kafka 4.4 writes: offsets 4 (1 where the client asked for an expiry of its own), groups
+3.
+"""
+
+import struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.coordinators.groups.record_fields import (
+    BYTES,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    UUID_FIELD,
+    Field,
+    MalformedRecord,
+    Reader,
+    array,
+    read_struct,
+    write_struct,
+)
+
+NO_LEADER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+_NO_TOPIC_ID: Final = UUID(int=0)
+
+_OFFSET_KEY_VERSIONS: Final = (0, 1)
+_GROUP_KEY_VERSION: Final = 2
+_VALUE_VERSION_MAX: Final = 4
+_OFFSET_VALUE_VERSION: Final = 4
+_EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+_GROUP_VALUE_VERSION: Final = 3
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+class OffsetKey(NamedTuple):
+    """Names one committed offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """Names one group."""
+
+    group_id: str
+
+
+class CommittedOffset(NamedTuple):
+    """What a group committed for one partition: `offset` is the next one it will read."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+    expire_timestamp_ms: int | None = None
+    topic_id: UUID | None = None
+
+
+class StoredMember(NamedTuple):
+    """A member as the group's record keeps it: its metadata for the chosen protocol, and its assignment."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadata(NamedTuple):
+    """A group's durable state: one generation, complete."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[StoredMember, ...]
+
+
+_OFFSET_FIELDS: Final = (
+    Field("offset", INT64),
+    Field("leader_epoch", INT32, since=3, default=NO_LEADER_EPOCH),
+    Field("metadata", STRING),
+    Field("commit_timestamp_ms", INT64),
+    Field("expire_timestamp_ms", INT64, since=1, until=1, default=NO_TIMESTAMP),
+    Field("topic_id", UUID_FIELD, since=4, default=_NO_TOPIC_ID, tag=0),
+)
+_MEMBER_FIELDS: Final = (
+    Field("member_id", STRING),
+    Field("instance_id", NULLABLE_STRING, since=3),
+    Field("client_id", STRING),
+    Field("client_host", STRING),
+    Field("rebalance_timeout_ms", INT32, since=1, default=NO_TIMESTAMP),
+    Field("session_timeout_ms", INT32),
+    Field("subscription", BYTES),
+    Field("assignment", BYTES),
+)
+_GROUP_FIELDS: Final = tuple(
+    (
+        Field("protocol_type", STRING),
+        Field("generation", INT32),
+        Field("protocol", NULLABLE_STRING),
+        Field("leader", NULLABLE_STRING),
+        Field("state_timestamp_ms", INT64, since=2, default=NO_TIMESTAMP),
+        Field("members", array(_MEMBER_FIELDS, version)),
+    )
+    for version in range(_VALUE_VERSION_MAX + 1)
+)
+"""By version: an array's elements are read in the version of the record around them."""
+
+
+def _string(text: str) -> bytes:
+    blob = text.encode()
+    return _INT16.pack(len(blob)) + blob
+
+
+def encode_offset_key(key: OffsetKey) -> bytes:
+    """Key version 1."""
+    return _INT16.pack(1) + _string(key.group_id) + _string(key.topic) + _INT32.pack(key.partition)
+
+
+def encode_group_key(group_id: str) -> bytes:
+    """Key version 2."""
+    return _INT16.pack(_GROUP_KEY_VERSION) + _string(group_id)
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
+    """What the record is about; None for kinds of record that are not the classic groups'."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version in _OFFSET_KEY_VERSIONS:
+        return OffsetKey(STRING.read(reader, False), STRING.read(reader, False), reader.int32())
+    return GroupKey(STRING.read(reader, False)) if version == _GROUP_KEY_VERSION else None
+
+
+def encode_offset(value: CommittedOffset) -> bytes:
+    """Value version 4, or 1 for an offset with an expiry of its own, which later versions have no field for."""
+    expires = value.expire_timestamp_ms is not None
+    version = _EXPIRING_OFFSET_VALUE_VERSION if expires else _OFFSET_VALUE_VERSION
+    fields = value._asdict() | {"topic_id": value.topic_id or _NO_TOPIC_ID}
+    return _INT16.pack(version) + write_struct(fields, _OFFSET_FIELDS, version)
+
+
+def decode_offset(data: bytes) -> CommittedOffset:
+    """Any of the value versions 0-4."""
+    reader = Reader(data)
+    fields = read_struct(reader, _OFFSET_FIELDS, _value_version(reader))
+    if fields["expire_timestamp_ms"] == NO_TIMESTAMP:
+        fields["expire_timestamp_ms"] = None
+    if fields["topic_id"] == _NO_TOPIC_ID:
+        fields["topic_id"] = None
+    return CommittedOffset(**fields)
+
+
+def encode_group(value: GroupMetadata) -> bytes:
+    """Value version 3, which is what every Kafka since 2.3 can read."""
+    fields = value._asdict() | {"members": [member._asdict() for member in value.members]}
+    return _INT16.pack(_GROUP_VALUE_VERSION) + write_struct(
+        fields, _GROUP_FIELDS[_GROUP_VALUE_VERSION], _GROUP_VALUE_VERSION
+    )
+
+
+def decode_group(data: bytes) -> GroupMetadata:
+    """Any of the value versions 0-4; before version 1 the session timeout stands for the rebalance timeout."""
+    reader = Reader(data)
+    version = _value_version(reader)
+    fields = read_struct(reader, _GROUP_FIELDS[version], version)
+    fields["members"] = tuple(_member(StoredMember(**member)) for member in fields["members"])
+    return GroupMetadata(**fields)
+
+
+def _member(stored: StoredMember) -> StoredMember:
+    if stored.rebalance_timeout_ms != NO_TIMESTAMP:
+        return stored
+    return stored._replace(rebalance_timeout_ms=stored.session_timeout_ms)
+
+
+def _value_version(reader: Reader) -> int:
+    version = reader.int16()
+    if not 0 <= version <= _VALUE_VERSION_MAX:
+        raise MalformedRecord(f"value version {version}; 0 to {_VALUE_VERSION_MAX} are known")
+    return version

@@ -1,0 +1,98 @@
+"""SyncGroup: the leader's assignment goes to the log, then to everybody."""
+
+from barnabas_broker.coordinators.groups import rebalance
+from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
+from barnabas_broker.coordinators.groups.messages import JoinReply, Step, Store, SyncReply, SyncRequest, Token
+from barnabas_core.errors import ErrorCode
+
+
+def sync(group: Group, request: SyncRequest, token: Token, step: Step) -> None:
+    """One SyncGroup. A follower's answer waits for the leader's assignment, which waits for the log."""
+    error = _refusal(group, request)
+    if error is not ErrorCode.NONE:
+        step.reply(token, SyncReply(error))
+        return
+    member = group.members[request.member_id]
+    group.pending_syncs.discard(member.member_id)
+    if not group.pending_syncs:
+        group.sync_deadline_ms = None
+    if group.state is GroupState.STABLE:
+        group.touch(member, step.now)
+        step.reply(token, _assigned(group, member))
+    else:
+        _wait(group, member, request, token, step)
+
+
+def _refusal(group: Group, request: SyncRequest) -> ErrorCode:
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = group.check_member(request.member_id, request.instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol_name not in (
+        None,
+        group.protocol_name,
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step: Step) -> None:
+    """Park the request; the leader's sends the assignment to the log, once a generation."""
+    rebalance.answer_sync(member, step, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.awaiting_sync = token
+    if group.leader == member.member_id and not group.storing_assignment:
+        group.storing_assignment = True
+        step.store = Store(group.metadata(request.assignments))
+
+
+def _assigned(group: Group, member: Member) -> SyncReply:
+    return SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+
+
+def stored(group: Group, store: Store, step: Step) -> None:
+    """The record is committed. What it was for may be over: then nothing happens."""
+    if store.metadata.generation != group.generation:
+        return
+    if store.rejoin is not None:
+        _answer_rejoin(group, store, store.rejoin.reply, step)
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        _become_stable(group, store, step)
+
+
+def _become_stable(group: Group, store: Store, step: Step) -> None:
+    assignments = {member.member_id: member.assignment for member in store.metadata.members}
+    group.storing_assignment = False
+    group.transition(GroupState.STABLE, step.now)
+    step.notes.append(f"generation {group.generation} is stable")
+    for member in group.members.values():
+        member.assignment = assignments[member.member_id]
+        if member.awaiting_sync is not None:
+            step.reply(member.awaiting_sync, _assigned(group, member))
+            member.awaiting_sync = None
+            group.touch(member, step.now)
+
+
+def _answer_rejoin(group: Group, store: Store, reply: JoinReply, step: Step) -> None:
+    assert store.rejoin is not None
+    member = group.members.get(store.rejoin.reply.member_id)
+    if group.state is GroupState.STABLE and member is not None and member.awaiting_join == store.rejoin.token:
+        rebalance.answer_join(member, step, reply)
+        group.touch(member, step.now)
+
+
+def store_failed(group: Group, store: Store, error: ErrorCode, step: Step) -> None:
+    """The record is not committed: who waits for it gets the error, and the group tries anew."""
+    if store.metadata.generation != group.generation:
+        return
+    if store.rejoin is not None:
+        _answer_rejoin(group, store, JoinReply(error), step)
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        for member in group.members.values():
+            if rebalance.answer_sync(member, step, error):
+                group.touch(member, step.now)
+        rebalance.begin(group, step, f"the assignment could not be stored: {error.name}")
