@@ -81,6 +81,11 @@ class SparseIndex:
             self._written = count
             self._page = b""
 
+    def create_file(self) -> None:
+        """An empty file, whatever was there."""
+        self._files.open_file(self.path).truncate(0)
+        self._written, self._tail, self._page = 0, bytearray(), b""
+
     def is_sane(self, last_second_max: int) -> bool:
         """Whether the file can be this index: whole entries, the last no less than the first and within the bounds."""
         file = self._files.open_file(self.path)

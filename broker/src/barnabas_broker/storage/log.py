@@ -370,13 +370,24 @@ class Log:
             self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
 
     @disk_access
-    def close(self) -> None:
-        """Before a clean shutdown: everything is on the disk, a snapshot of the producers too."""
+    def closing_job(self) -> FlushJob | None:
+        """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
         if self._producers is not None:
             self._snapshots.write(self.log_end_offset, self._producers.snapshot())
         self.segments.active.seal()
-        self.flush()
+        return self.flush_job()
+
+    def closed(self) -> None:
+        """The closing job has run."""
+        self.recovery_point = self.log_end_offset
         self.release_files()
+
+    def close(self) -> None:
+        """Blocks until everything is on the disk; the log may be used again."""
+        job = self.closing_job()
+        if job:
+            job.run()
+        self.closed()
 
     def release_files(self) -> None:
         """Close all files without writing anything; each opens again when it is used."""

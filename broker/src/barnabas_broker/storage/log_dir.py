@@ -18,6 +18,7 @@ from barnabas_broker.storage.checkpoints import (
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
 from barnabas_broker.storage.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.log import Log
+from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
@@ -69,6 +70,11 @@ class LogDir:
     def size_bytes(self) -> int:
         """Of all logs in it."""
         return sum(log.size_bytes for log in self.logs.values())
+
+    def load(self) -> LogDirLoad:
+        """What placement goes by."""
+        sizes = [log.size_bytes for log in self.logs.values()]
+        return LogDirLoad(self.path, len(sizes), sizes.count(0), sum(sizes), self.usage().usable_bytes)
 
     @disk_access
     def usage(self) -> DiskUsage:

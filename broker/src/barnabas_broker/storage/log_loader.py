@@ -56,7 +56,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     entries = finish_interrupted_swap(environment.files, place.directory)
     segments, snapshots = _found_segments(environment, place, entries)
     if not segments:
-        segments = [Segment.create(environment, place.directory, place.log_start_offset, place.config, now_ms)]
+        segments = [_first_segment(environment, place, now_ms)]
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
     log.topic_id = _topic_id(environment, place, entries)
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
@@ -65,6 +65,13 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
     return log
+
+
+def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
+    """A log that begins at 0 makes its files at the first append: thousands of empty partitions cost little."""
+    if place.log_start_offset:
+        return Segment.create(environment, place.directory, place.log_start_offset, place.config, now_ms)
+    return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
 
 def _as_after_clean_shutdown(
@@ -106,7 +113,8 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 def _found_segments(
     environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]
 ) -> tuple[list[Segment], ProducerSnapshots]:
-    found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in (*file_names.SEGMENT_SUFFIXES, ".snapshot")}
+    suffixes = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
+    found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in suffixes}
     for entry in entries:
         parsed = file_names.parse_segment_file(entry.name)
         if parsed:

@@ -6,6 +6,7 @@ plain methods that the app's timers call.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,10 +23,12 @@ from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.log_dir_placement import LogDirLoad, choose_log_dir
+from barnabas_core.log_dir_placement import choose_log_dir
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
+_CLOSED_TOGETHER: Final = 32
+"""Logs synced at the same time in a shutdown; each has up to six files open meanwhile."""
 
 
 class LoadProgress(NamedTuple):
@@ -194,12 +197,11 @@ class LogManager:
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path}; the broker has {allowed}")
 
     def _choose_dir(self) -> LogDir:
-        loads = [self._load_of(log_dir) for log_dir in self.log_dirs if log_dir.is_online]
+        online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
+        if len(online) == 1:
+            return online[0]
+        loads = [log_dir.load() for log_dir in online]
         return self._dir_at(choose_log_dir(self._settings.placement, loads, self._settings.headroom_bytes))
-
-    def _load_of(self, log_dir: LogDir) -> LogDirLoad:
-        sizes = [log.size_bytes for log in log_dir.logs.values()]
-        return LogDirLoad(log_dir.path, len(sizes), sizes.count(0), sum(sizes), log_dir.usage().usable_bytes)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
@@ -290,12 +292,23 @@ class LogManager:
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:
-                    for log in log_dir.logs.values():
-                        log.close()
+                    _close_logs(list(log_dir.logs.values()))
                     log_dir.checkpoint(high_watermarks)
                     log_dir.mark_clean()
                 except StorageError as error:
                     _logger.error("%s", error)
+
+
+def _close_logs(logs: Sequence[Log]) -> None:
+    """Many at a time: the disk merges syncs that wait for it together."""
+    with ThreadPoolExecutor(_CLOSED_TOGETHER) as threads:
+        for start in range(0, len(logs), _CLOSED_TOGETHER):
+            some = logs[start : start + _CLOSED_TOGETHER]
+            jobs = [job for log in some if (job := log.closing_job())]
+            for _ in threads.map(FlushJob.run, jobs):
+                pass
+            for log in some:
+                log.closed()
 
 
 def _failure_of(log_dir: LogDir) -> list[StorageError]:

@@ -67,7 +67,7 @@ class Segment:
     def __init__(
         self, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
-        """A segment that is on disk; it is looked into at its first use."""
+        """A segment whose files have these sizes; it is looked into at its first use, and made where it is missing."""
         self.base_offset = base_offset
         self.directory = directory
         self.size_bytes = sizes.log_bytes
@@ -91,11 +91,9 @@ class Segment:
     def create(
         cls, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, now_ms: int
     ) -> "Segment":
-        """A new one. All three files are made at once, for Kafka's tools expect them."""
-        segment = cls(environment, directory, base_offset, config, SegmentSizes(modified_ms=now_ms))
-        for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX):
-            environment.files.open_file(segment.path(suffix)).truncate(0)
-        segment._looked_into = True
+        """A new one. Its files are made at once: their name is what remembers the log's end when all before is gone."""
+        segment = cls(environment, directory, base_offset, config, SegmentSizes(0, None, None, now_ms))
+        segment.file.truncate(0)
         return segment
 
     def path(self, suffix: str) -> str:
@@ -128,12 +126,16 @@ class Segment:
     def _look_into(self) -> None:
         """At the first use of what was on disk: indexes that cannot be right are made anew, timestamps are found."""
         self._looked_into = True
-        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
-            self.indexes.clear()
+        self._clear_wrong_indexes()
         for _ in self._observe_from(_ALL_OFFSETS, LOOKUP_CHUNK_BYTES):
             pass
         first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
+
+    def _clear_wrong_indexes(self) -> None:
+        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
+            self.indexes.create_files()
+            self._lacks_index = False
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, check_crc: bool = False) -> Iterator[FoundBatch]:
         """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
@@ -233,8 +235,7 @@ class Segment:
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
         """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails."""
         self._looked_into = True
-        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
-            self.indexes.clear()
+        self._clear_wrong_indexes()
         try:
             for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, check_crc=True):
                 if batch.position == 0:

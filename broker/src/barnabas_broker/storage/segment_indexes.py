@@ -115,6 +115,12 @@ class SegmentIndexes:
         self._bytes_since_entry = 0
         return IndexedBatch(self._base_offset + newest[0], newest[1]) if newest else None
 
+    def create_files(self) -> None:
+        """Begin again with empty files, whatever was there; Kafka's tools expect both."""
+        self.offsets.create_file()
+        self.times.create_file()
+        self.clear()
+
     def clear(self) -> None:
         """Forget all batches."""
         self.truncate_to(self._base_offset)

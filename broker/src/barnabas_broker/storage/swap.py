@@ -5,10 +5,13 @@ then on the swap is completed, now or at the next start. Only then the old files
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.batch_scan import SCAN_CHUNK_BYTES, scan_batches
 from barnabas_broker.storage.files import FileEntry, FileSystem
+
+_MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp")
 
 
 def promote_cleaned(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
@@ -33,19 +36,18 @@ def _rename_all(files: FileSystem, directory: str, offsets: Iterable[int], old: 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
     """Remove what is unfinished, finish what has begun; the directory's entries after that."""
     entries = files.scan(directory)
-    marked = [entry.name for entry in entries if entry.name.endswith((file_names.DELETED, file_names.CLEANED, ".tmp"))]
-    for name in marked:
+    marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
+    if not marked:
+        return entries
+    swaps = {name for name in marked if name.endswith(file_names.SWAP)}
+    for name in set(marked) - swaps:
         files.remove(f"{directory}/{name}")
-    swaps = [
-        parsed
-        for entry in entries
-        if (parsed := file_names.parse_segment_file(entry.name)) and parsed.state == file_names.SWAP
-    ]
-    for swap in swaps:
+    parsed_swaps = [parsed for name in swaps if (parsed := file_names.parse_segment_file(name))]
+    for swap in parsed_swaps:
         if swap.suffix == file_names.LOG:
             _remove_replaced(files, directory, entries, swap.offset)
-    finish_swap(files, directory, {swap.offset for swap in swaps})
-    return files.scan(directory) if marked or swaps else entries
+    finish_swap(files, directory, {swap.offset for swap in parsed_swaps})
+    return files.scan(directory)
 
 
 def _remove_replaced(files: FileSystem, directory: str, entries: Iterable[FileEntry], base_offset: int) -> None:
