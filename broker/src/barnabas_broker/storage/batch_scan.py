@@ -17,6 +17,7 @@ LOOKUP_CHUNK_BYTES: Final = 8192
 """Read at once to find a batch between two index entries."""
 SCAN_CHUNK_BYTES: Final = 1 << 20
 """Read at once to walk a whole segment."""
+NO_CRC: Final = 2**63 - 1
 _LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 
 
@@ -28,16 +29,19 @@ class FoundBatch(NamedTuple):
 
 
 def scan_batches(
-    file: LogFile, start: int, end: int, offset_min: int, *, chunk_bytes: int, check_crc: bool = False
+    file: LogFile, start: int, end: int, offset_min: int, *, chunk_bytes: int, crc_from: int = NO_CRC
 ) -> Iterator[FoundBatch]:
-    """Each batch in [start, end), their offsets rising from `offset_min`; InvalidBatch at the first that is none."""
+    """Each batch in [start, end), their offsets rising from `offset_min`; InvalidBatch at the first that is none.
+
+    The CRC is checked from the offset `crc_from` on.
+    """
     chunk, chunk_start, position = memoryview(b""), start, start
     while position < end:
         place = position - chunk_start
         if place + HEADER_BYTES > len(chunk):
             chunk, chunk_start, place = _read(file, position, chunk_bytes, end), position, 0
         header = _valid_header(chunk, place, position, end, offset_min)
-        if check_crc:
+        if header.base_offset >= crc_from:
             if place + header.size_bytes > len(chunk):
                 chunk, place = _read(file, position, max(chunk_bytes, header.size_bytes), end), 0
                 chunk_start = position
@@ -54,14 +58,18 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
 
 def _valid_header(chunk: memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
     if len(chunk) - place < HEADER_BYTES:
-        raise InvalidBatch(position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}")
+        raise InvalidBatch(
+            position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}", torn=True
+        )
     header = parse_header(chunk, place)
     if header.magic != 2:
         raise InvalidBatch(position, f"the magic is {header.magic}, not 2")
-    if header.length < _LENGTH_MIN or position + header.length + LENGTH_OFFSET > end:
-        raise InvalidBatch(position, f"the length is {header.length}, and {end - position} bytes are left")
+    if header.length < _LENGTH_MIN:
+        raise InvalidBatch(position, f"the length is {header.length}, less than {_LENGTH_MIN}")
     if header.base_offset < offset_min or header.last_offset_delta < 0:
         raise InvalidBatch(
             position, f"the offsets {header.base_offset}+{header.last_offset_delta} do not follow {offset_min}"
         )
+    if position + header.length + LENGTH_OFFSET > end:
+        raise InvalidBatch(position, f"the length is {header.length}, and {end - position} bytes are left", torn=True)
     return header

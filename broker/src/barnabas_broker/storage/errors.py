@@ -33,11 +33,15 @@ class LogDirRefused(StorageError):
 
 
 class InvalidBatch(Exception):
-    """What lies at byte `position` of a segment is no whole batch; the message says why. It never leaves this floor."""
+    """What lies at byte `position` of a segment is no whole batch; the message says why. It never leaves this floor.
 
-    def __init__(self, position: int, reason: str) -> None:
+    `torn`: so far it could be one, but the file ends within it.
+    """
+
+    def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
         super().__init__(f"at byte {position}: {reason}")
         self.position = position
+        self.torn = torn
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:

@@ -4,6 +4,7 @@ All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `L
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.batch_scan import (
     LOOKUP_CHUNK_BYTES,
+    NO_CRC,
     SCAN_CHUNK_BYTES,
     FoundBatch,
     scan_batches,
@@ -129,6 +131,7 @@ class Segment:
         self._clear_wrong_indexes()
         for _ in self._observe_from(_ALL_OFFSETS, LOOKUP_CHUNK_BYTES):
             pass
+        self._write_indexes()
         first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
 
@@ -137,9 +140,13 @@ class Segment:
             self.indexes.create_files()
             self._lacks_index = False
 
-    def _observe_from(self, offset: int, chunk_bytes: int, *, check_crc: bool = False) -> Iterator[FoundBatch]:
+    def _write_indexes(self) -> None:
+        with suppress(OSError):  # A full disk does not stop reads: what cannot be written stays in memory.
+            self.indexes.seal()
+
+    def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
         """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
-        for batch in self._scan(self._trusted_position(offset), chunk_bytes, check_crc=check_crc):
+        for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
             self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
             yield batch
@@ -158,9 +165,9 @@ class Segment:
         self.indexes.clear()
         return 0
 
-    def _scan(self, start: int, chunk_bytes: int, *, check_crc: bool = False) -> Iterator[FoundBatch]:
+    def _scan(self, start: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
         return scan_batches(
-            self.file, start, self.size_bytes, self.base_offset, chunk_bytes=chunk_bytes, check_crc=check_crc
+            self.file, start, self.size_bytes, self.base_offset, chunk_bytes=chunk_bytes, crc_from=crc_from
         )
 
     def append(self, batch: memoryview, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
@@ -231,18 +238,27 @@ class Segment:
         self.indexes.clear()
         for _ in self._observe_from(self.base_offset, SCAN_CHUNK_BYTES):
             pass
+        self._write_indexes()
 
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
-        """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails."""
+        """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails.
+
+        What fails below the recovery point was on the disk once: it is damaged, not torn, and InvalidBatch is raised.
+        """
         self._looked_into = True
         self._clear_wrong_indexes()
+        end_offset = self.base_offset
         try:
-            for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, check_crc=True):
+            for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):
                 if batch.position == 0:
                     self._first_timestamp_ms = batch.header.max_timestamp_ms
+                end_offset = batch.header.last_offset + 1
                 yield batch.header
         except InvalidBatch as invalid:
+            if end_offset < recovery_point and not invalid.torn:
+                raise
             self._cut(invalid.position)
+        self.indexes.seal()
 
     def truncate_to(self, offset: int) -> None:
         """Drop the batches that do not end before `offset`."""

@@ -1,0 +1,216 @@
+"""What a log makes of its files after a crash, a cut, a flipped bit."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
+
+from barnabas_broker.storage.errors import CorruptLog
+from barnabas_broker.storage.log import Log
+
+SIZE = len(batch(1))
+
+
+def filled(one: OneLog, batches: int) -> Log:
+    log = one.open()
+    for _ in range(batches):
+        append(log, batch(1))
+    return log
+
+
+def test_a_torn_batch_is_cut_off_and_the_rest_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 5).release_files()
+    with one.file(0, ".log").open("rb+") as file:
+        file.truncate(4 * SIZE + 30)
+    log = one.open()
+    assert log.log_end_offset == 4
+    assert one.file(0, ".log").stat().st_size == 4 * SIZE
+    assert append(log, batch(1)).base_offset == 4
+    assert "the last 30 bytes are no whole batches" in caplog.text
+
+
+def test_zeros_behind_the_last_batch_are_cut_off(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 2).release_files()
+    with one.file(0, ".log").open("ab") as file:
+        file.write(bytes(1000))
+    assert one.open().log_end_offset == 2
+
+
+def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=3 * SIZE)
+    filled(one, 8).release_files()
+    flip(one.file(3, ".log"), SIZE + 65)
+    log = one.open()
+    assert log.log_end_offset == 4
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    assert len(read_all(log)) == 4
+
+
+def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=100 * SIZE, index_interval_bytes=0)
+    log = filled(one, 80)
+    log.flush()
+    for _ in range(10):
+        append(log, batch(1))
+    log.release_files()
+    flip(one.file(0, ".log"), 79 * SIZE + 65)
+    assert one.open(recovery_point=80).log_end_offset == 90
+    assert one.open(recovery_point=79).log_end_offset == 79
+
+
+@pytest.mark.parametrize("byte", [16, 8])
+def test_damage_below_the_recovery_point_is_not_cut_off_with_all_that_follows(tmp_path: Path, byte: int) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 9).release_files()
+    flip(one.file(0, ".log"), 3 * SIZE + byte)
+    with pytest.raises(CorruptLog, match=f"flights-0 is damaged at byte {3 * SIZE}"):
+        one.open(recovery_point=8)
+    assert one.file(0, ".log").stat().st_size == 9 * SIZE
+
+
+def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=10 * SIZE)
+    filled(one, 25).release_files()
+    flip(one.file(10, ".log"), 5 * SIZE + 16)
+    log = one.open(recovery_point=20)
+    assert log.log_end_offset == 25
+    assert headers_in(bytes_of(log.read(3, 10, 25, at_least_one_batch=True)))[0].base_offset == 3
+    with pytest.raises(CorruptLog, match=f"flights-0 is damaged at byte {5 * SIZE}: the magic is -3, not 2"):
+        log.read(17, 1000, 25, at_least_one_batch=True)
+
+
+def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    log = filled(one, 5)
+    log.close()
+    checked: list[int] = []
+    again = one.open(recovery_point=5, clean=True, on_recovered=checked.append)
+    assert (again.log_end_offset, again.recovery_point, checked) == (5, 5, [])
+    assert len(one.environment.open_files) == 0
+
+
+def test_a_log_that_was_touched_after_the_clean_shutdown_is_checked(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 5).close()
+    path = one.file(0, ".log")
+    with path.open("rb+") as file:
+        file.truncate(4 * SIZE + 1)
+    place = one.place(5, path.stat().st_mtime_ns - 1)
+    from barnabas_broker.storage.log_loader import open_log
+
+    assert open_log(one.environment, place, NOW_MS).log_end_offset == 4
+
+
+def flip(path: Path, position: int) -> None:
+    with path.open("rb+") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def _missing(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def _zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _beyond_the_log(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-4] + struct.pack(">i", 2**30))
+
+
+def _other_batch(path: Path) -> None:
+    """Positions shifted into the middle of batches."""
+    content = bytearray(path.read_bytes())
+    for place in range(4, len(content), 8):
+        content[place + 3] ^= 0x05
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_missing, _cut, _zeros, _beyond_the_log, _other_batch])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_wrong_offset_index_is_made_anew(tmp_path: Path, damage: Callable[[Path], None], clean: bool) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=50 * SIZE, index_interval_bytes=100)
+    filled(one, 120).close()
+    expected = {base: one.file(base, ".index").read_bytes() for base in (0, 50)}
+    for base in expected:
+        damage(one.file(base, ".index"))
+    log = one.open(recovery_point=120, clean=clean)
+    for offset in (0, 7, 49, 50, 77, 119):
+        found = headers_in(bytes_of(log.read(offset, 1, 120, at_least_one_batch=True)))
+        assert found[0].base_offset == offset
+    log.close()
+    assert {base: one.file(base, ".index").read_bytes() for base in expected} == expected
+
+
+@pytest.mark.parametrize("damage", [_missing, _cut, _zeros])
+def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=50 * SIZE, index_interval_bytes=100)
+    log = one.open()
+    for number in range(60):
+        append(log, batch(1, timestamps=[NOW_MS + number]))
+    log.close()
+    expected = one.file(0, ".timeindex").read_bytes()
+    damage(one.file(0, ".timeindex"))
+    log = one.open(recovery_point=60, clean=True)
+    assert log.segments.first.largest_timestamp() == (NOW_MS + 49, 49)
+    log.segments.first.seal()
+    assert one.file(0, ".timeindex").read_bytes() == expected
+
+
+def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(index_interval_bytes=100)
+    log = filled(one, 40)
+    log.release_files()
+    assert one.file(0, ".index").stat().st_size == 0
+    again = one.open()
+    again.close()
+    assert one.file(0, ".index").stat().st_size == 8 * len(log.segments.first.indexes.offsets)
+
+
+def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    log = one.open()
+    for epoch in (0, 0, 3, 3, 5):
+        append(log, batch(2), leader_epoch=epoch)
+    expected = log.epochs.entries
+    log.release_files()
+    (one.directory / "leader-epoch-checkpoint").unlink()
+    again = one.open()
+    assert again.epochs.entries == expected
+    assert again.end_offset_for_epoch(3) == (3, 8)
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    filled(one, 3).release_files()
+    one.log_start_offset = 10
+    log = one.open()
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    assert append(log, batch(1)).base_offset == 10
+
+
+def test_files_of_an_interrupted_deletion_vanish_and_a_finished_swap_is_completed(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
+    log = filled(one, 6)
+    log.close()
+    content = one.file(0, ".log").read_bytes() + one.file(2, ".log").read_bytes()
+    one.file(0, ".log.swap").write_bytes(content)
+    one.file(4, ".log.cleaned").write_bytes(b"half")
+    one.file(9, ".log.deleted").write_bytes(b"gone")
+    again = one.open(recovery_point=6, clean=True)
+    assert [segment.base_offset for segment in again.segments] == [0, 4]
+    assert len(read_all(again)) == 6
+    left = {path.suffix for path in one.directory.iterdir()}
+    assert left <= {".log", ".index", ".timeindex", ".snapshot", ""}
