@@ -1,0 +1,184 @@
+"""Changes of the cluster's metadata, asked for through any broker.
+
+Each is decided by a pure function of `decisions`, written by compare-and-set, and answered when this broker's image
+holds the result, so that a client which asks on sees it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from uuid import UUID
+
+from barnabas_broker.metadata.decisions.alter_configs import (
+    BrokerOverrides,
+    ConfigChange,
+    ConfigResource,
+    ConfigResourceType,
+    decide_alter_broker,
+    decide_alter_topic,
+    replace_all,
+)
+from barnabas_broker.metadata.decisions.cluster_view import ClusterView, view_cluster
+from barnabas_broker.metadata.decisions.create_partitions import NewPartitions, decide_create_partitions
+from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_create_topics
+from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
+from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
+from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
+from barnabas_broker.metadata.producer_id_blocks import allocate_block
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.transitions import Decide, Item, Planned, Transitions, each
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+log = logging.getLogger(__name__)
+
+ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
+
+
+class Controller:
+    """`config` gives this broker's settings of now; `random` places replicas and makes topic ids."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        image: MetadataImage,
+        config: Callable[[], BrokerConfig],
+        random: Random,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._image = image
+        self._config = config
+        self._random = random
+        self._transitions = Transitions(store, image)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicDocument | ApiError]:
+        """The new topics, or why not, by name; with `validate_only` what they would be."""
+        by_name: dict[str, list[NewTopic]] = {}
+        for topic in topics:
+            by_name.setdefault(topic.name, []).append(topic)
+        created: dict[str, TopicDocument] = {}
+
+        def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
+            wanted = [topic for name in names for topic in by_name[name]]
+            decided = decide_create_topics(self._view(), wanted, self._random)
+            created.update({name: topic for name, topic in decided.items() if isinstance(topic, TopicDocument)})
+            return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in decided.items()}
+
+        outcomes = await self._carry_out(list(by_name), decide, validate_only)
+        return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
+
+    async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Makes topics that are used before anybody has made them; why not, by name.
+
+        That a topic is there already is no failure.
+        """
+        config = self._config()
+        outcomes = await self.create_topics([automatic_topic(name, config) for name in dict.fromkeys(names)])
+        failures: dict[str, ErrorCode] = {}
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                log.warning("topic %s is not created automatically: %s", name, outcome)
+                failures[name] = outcome.code
+        return failures
+
+    async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
+        """The topics that are gone now, or why not, by the name or id that was given."""
+        deleted: dict[str | UUID, TopicDocument] = {}
+
+        def decide(topic: str | UUID) -> Planned:
+            found = decide_delete_topic(self._view(), topic, self._image.topic_name)
+            deleted[topic] = found
+            return Planned(topic_key(found.name), None)
+
+        outcomes = await self._carry_out(list(dict.fromkeys(topics)), each(decide))
+        return {topic: _answer(outcome, deleted.get(topic)) for topic, outcome in outcomes.items()}
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, ApiError | None]:
+        """None where the topic has its new partitions, or why not, by name."""
+        by_name = {request.name: request for request in requests}
+        names = [request.name for request in requests]
+
+        def decide(name: str) -> Planned:
+            if names.count(name) > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {name}")
+            return Planned(topic_key(name), decide_create_partitions(self._view(), by_name[name]))
+
+        return _failures(await self._carry_out(list(by_name), each(decide), validate_only))
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Changes single settings (IncrementalAlterConfigs): None where that is done, or why not."""
+        return await self._alter(list(changes), lambda resource, _: changes[resource], validate_only)
+
+    async def replace_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Replaces all settings of each resource (AlterConfigs): None where that is done, or why not."""
+        return await self._alter(
+            list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
+        )
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
+        try:
+            return await allocate_block(self._store)
+        except StoreUnavailable as error:
+            message = f"the metadata store does not answer: {error}"
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
+
+    async def _alter(
+        self, resources: Sequence[ConfigResource], changes_of: ChangesOf, validate_only: bool
+    ) -> dict[ConfigResource, ApiError | None]:
+        deciders = {
+            ConfigResourceType.TOPIC: self._decide_topic_configs,
+            ConfigResourceType.BROKER: self._decide_broker_configs,
+        }
+
+        def decide(resource: ConfigResource) -> Planned:
+            decider = deciders.get(resource.type)
+            if decider is None:
+                message = f"{resource.type.name} {resource.name} has no configs to change; TOPIC and BROKER have."
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            return decider(resource, changes_of)
+
+        return _failures(await self._carry_out(resources, each(decide), validate_only))
+
+    def _decide_topic_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
+        topic = self._image.topics.get(resource.name)
+        changes = changes_of(resource, topic.configs if topic is not None else {})
+        return Planned(topic_key(resource.name), decide_alter_topic(self._view(), resource.name, changes))
+
+    def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
+        owner = str(self._broker_id) if resource.name == ALL_BROKERS else resource.name
+        current = BrokerOverrides(self._image.configs_of_broker(owner), self._image.configs_of_broker(ALL_BROKERS))
+        changes = changes_of(resource, self._image.configs_of_broker(resource.name))
+        configs = decide_alter_broker(self._view(), resource.name, changes, current)
+        return Planned(broker_configs_key(resource.name), ConfigDocument(configs))
+
+    async def _carry_out(
+        self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False
+    ) -> Mapping[Item, Planned | ApiError]:
+        return decide(items) if validate_only else await self._transitions.carry_out(items, decide)
+
+    def _view(self) -> ClusterView:
+        return view_cluster(self._image.topics, self._image.brokers, self._config())
+
+
+def _answer(outcome: Planned | ApiError, document: TopicDocument | None) -> TopicDocument | ApiError:
+    if isinstance(outcome, ApiError):
+        return outcome
+    assert document is not None, "what was carried out was decided on"
+    return document
+
+
+def _failures(outcomes: Mapping[Item, Planned | ApiError]) -> dict[Item, ApiError | None]:
+    return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

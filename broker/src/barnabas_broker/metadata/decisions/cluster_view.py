@@ -1,0 +1,29 @@
+"""What decisions look at: the cluster at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
+from barnabas_core.config.broker_config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Topics by name, the rack of every registered broker, those that are alive, the settings of the deciding one."""
+
+    topics: Mapping[str, TopicDocument]
+    racks: Mapping[int, str | None]
+    live_brokers: tuple[int, ...]
+    config: BrokerConfig
+
+
+def view_cluster(
+    topics: Mapping[str, TopicDocument], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig
+) -> ClusterView:
+    """A view of these; fenced brokers are registered, but not alive."""
+    return ClusterView(
+        topics=topics,
+        racks={broker: registration.rack for broker, registration in sorted(brokers.items())},
+        live_brokers=tuple(sorted(broker for broker, found in brokers.items() if not found.fenced)),
+        config=config,
+    )

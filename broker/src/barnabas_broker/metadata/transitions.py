@@ -1,0 +1,98 @@
+"""How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from barnabas_broker.metadata.documents import CLUSTER_KEY, AnyDocument, encode
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable, VersionConflict, Write
+from barnabas_core.errors import ApiError, ErrorCode
+
+ATTEMPTS_MAX: Final = 20
+AT_ONCE_MAX: Final = 100
+"""Items decided in one turn of the loop and written in one transaction: about 10 ms for topics of a few partitions."""
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Planned(NamedTuple):
+    """A document to write under `key`, or to delete where it is None."""
+
+    key: str
+    document: AnyDocument | None
+
+
+Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
+"""Decides on items as the image is now. It must not wait for anything."""
+
+
+def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
+    """Decides on items one by one; an ApiError is the decision on that one."""
+
+    def decide_one(item: Item) -> Planned | ApiError:
+        try:
+            return decide(item)
+        except ApiError as error:
+            return error
+
+    return lambda items: {item: decide_one(item) for item in items}
+
+
+class Transitions:
+    """Carries decisions out, and decides again where somebody else was faster."""
+
+    def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
+        self._store = store
+        self._image = image
+
+    async def carry_out(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
+        """What became of each item, once the image holds it. One item's failure is no other's.
+
+        While the store does not answer, neither is it known what it has written: REQUEST_TIMED_OUT.
+        """
+        outcomes: dict[Item, Planned | ApiError] = {}
+        try:
+            for begin in range(0, len(items), AT_ONCE_MAX):
+                await self._carry_out_some(items[begin : begin + AT_ONCE_MAX], decide, outcomes)
+        except StoreUnavailable as error:
+            log.warning("metadata cannot be changed: %s", error)
+            failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
+            outcomes |= {item: failure for item in items if item not in outcomes}
+        return outcomes
+
+    async def _carry_out_some(
+        self, items: Sequence[Item], decide: Decide[Item], outcomes: dict[Item, Planned | ApiError]
+    ) -> None:
+        left = items
+        for _ in range(ATTEMPTS_MAX):
+            decisions = decide(left)
+            outcomes |= {item: decision for item, decision in decisions.items() if isinstance(decision, ApiError)}
+            planned = {item: decision for item, decision in decisions.items() if isinstance(decision, Planned)}
+            left = await self._write(planned, outcomes)
+            if not left:
+                return
+        failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"others changed the same {ATTEMPTS_MAX} times; try again")
+        outcomes |= dict.fromkeys(left, failure)
+
+    async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
+        """The items whose documents were changed by somebody else in between; the image has caught up with that."""
+        if not planned:
+            return ()
+        results = await self._store.write([self._as_write(decision) for decision in planned.values()])
+        conflicts = []
+        for (item, decision), result in zip(planned.items(), results, strict=True):
+            if isinstance(result, VersionConflict):
+                conflicts.append(item)
+            else:
+                outcomes[item] = decision
+        await self._image.reached(max((result for result in results if isinstance(result, int)), default=0))
+        if conflicts:
+            await self._image.reached((await self._store.listing(CLUSTER_KEY)).revision)
+        return conflicts
+
+    def _as_write(self, planned: Planned) -> Write:
+        value = None if planned.document is None else encode(planned.document)
+        return Write(planned.key, value, self._image.version(planned.key))

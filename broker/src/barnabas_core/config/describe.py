@@ -1,0 +1,100 @@
+"""Settings as DescribeConfigs shows them: the value in force, where it comes from, and what it hides (KIP-226)."""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, format_value, parse_value
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+
+
+class ConfigSource(IntEnum):
+    """Where a value was set, by the protocol's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """A place where the setting could come from: its name there, the text there (None where hidden), the place."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One setting of a resource. `synonyms` begins with the one in force; a hidden or missing value is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """All settings of a broker, by name."""
+    return [
+        _entry(
+            definition,
+            tuple(_broker_synonyms((name, *(synonym.name for synonym in definition.synonyms)), config)),
+            format_value(config.value(name)),
+            read_only=definition.dynamic is Dynamic.READ_ONLY,
+        )
+        for name, definition in sorted(BROKER_CONFIGS.items())
+    ]
+
+
+def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+    """All settings of a topic, by name, from its own ones and the broker's."""
+    return [_topic_entry(definition, overrides, config) for _, definition in sorted(TOPIC_CONFIGS.items())]
+
+
+def _topic_entry(definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:
+    synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
+    text = overrides.get(definition.name)
+    if text is not None:
+        own = ConfigSynonym(definition.name, text, ConfigSource.TOPIC)
+        return _entry(definition, (own, *synonyms), format_value(parse_value(definition, text)), read_only=False)
+    value = config.value(definition.synonyms[0].name) if definition.synonyms else definition.default
+    return _entry(definition, synonyms, format_value(value), read_only=False)
+
+
+def _entry(
+    definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], value: str | None, *, read_only: bool
+) -> ConfigEntry:
+    hidden = definition.sensitive
+    return ConfigEntry(
+        name=definition.name,
+        value=None if hidden else value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        type=definition.type,
+        read_only=read_only,
+        sensitive=hidden,
+        synonyms=tuple(synonym._replace(value=None) for synonym in synonyms) if hidden else synonyms,
+        documentation=definition.documentation,
+    )
+
+
+def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[ConfigSynonym]:
+    """Where the broker setting of `names`, most important first, is set: dynamic before static before default."""
+    places = (
+        (ConfigSource.DYNAMIC_BROKER, config.broker_overrides),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster_overrides),
+        (ConfigSource.STATIC_BROKER, config.originals),
+    )
+    for source, texts in places:
+        yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
+    for name in names:
+        default = format_value(BROKER_CONFIGS[name].default)
+        if default is not None:
+            yield ConfigSynonym(name, default, ConfigSource.DEFAULT)
