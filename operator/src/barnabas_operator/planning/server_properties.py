@@ -26,6 +26,7 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "http.listener": "barnabas up",
 }
 
+BROKERS_MAX: Final = 1
 REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
 
 
@@ -80,6 +81,10 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     owned = {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    replicas = cluster.spec.brokers.replicas
+    if replicas > BROKERS_MAX:
+        why = "because brokers do not replicate to each other yet"
+        yield ("spec", "brokers", "replicas"), f"spec.brokers.replicas is {replicas}; allowed: {BROKERS_MAX}, {why}"
     ids = [volume.id for volume in cluster.spec.storage.volumes]
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:

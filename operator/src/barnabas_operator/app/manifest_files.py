@@ -1,0 +1,50 @@
+"""Manifests on disk: which files of a directory are read, and being told when they change."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from watchfiles import Change, awatch
+
+from barnabas_operator.planning.manifest_checks import manifest_problems
+from barnabas_operator.resources.manifests import ManifestError, Manifests, Place, parse_manifests
+
+SUFFIXES: Final = frozenset({".yaml", ".yml"})
+# A save is often several writes and a rename: wait until it has been quiet for one step.
+QUIET_MS: Final = 50
+DELAY_MS_MAX: Final = 400
+
+
+def read_manifests(path: Path) -> Manifests:
+    """All manifests of a directory (or of one file), checked also against each other. Hidden files are not read."""
+    texts: dict[str, str] = {}
+    unreadable: list[ManifestError] = []
+    for file in manifest_files(path):
+        try:
+            texts[str(file)] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            unreadable.append(ManifestError(Place(str(file), 1, 1), f"cannot be read: {error}"))
+    manifests = parse_manifests(texts)
+    manifests = manifests._replace(errors=(*unreadable, *manifests.errors))
+    return manifests._replace(errors=manifest_problems(manifests, str(path)))
+
+
+def manifest_files(path: Path) -> list[Path]:
+    """The files that count, in order of their names."""
+    return sorted(file for file in path.iterdir() if _counts(file)) if path.is_dir() else [path]
+
+
+def _counts(file: Path) -> bool:
+    return file.suffix in SUFFIXES and not file.name.startswith(".")
+
+
+async def changes(path: Path) -> AsyncIterator[None]:
+    """One item after each burst of changes to files that count."""
+    folder = path if path.is_dir() else path.parent
+
+    def counts(_change: Change, name: str) -> bool:
+        return _counts(Path(name))
+
+    watch = awatch(folder, watch_filter=counts, step=QUIET_MS, debounce=DELAY_MS_MAX, recursive=False)
+    async for _changed in watch:
+        yield None

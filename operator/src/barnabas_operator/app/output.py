@@ -1,0 +1,87 @@
+"""What people see: lines with the time, and tables. Plain text where the output is no terminal."""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from barnabas_operator.resources.manifests import ManifestError
+from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, condition_of
+from barnabas_operator.resources.topic import Topic
+
+WIDTH_WITHOUT_TERMINAL = 160
+BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def console() -> Console:
+    """The standard output; wide enough for tables when it goes into a file or a pipe."""
+    return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, soft_wrap=True)
+
+
+class Log:
+    """Lines for people, each with the time of day."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+
+    def say(self, text: str) -> None:
+        """One line; further lines of the text are indented."""
+        first, *others = text.splitlines() or [""]
+        self.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(first)}")
+        for line in others:
+            self.out.print(f"         {escape(line)}")
+
+    def complain(self, headline: str, errors: Iterable[ManifestError]) -> None:
+        """A headline, then one line for each error: `file:line:column: what`, at the margin for editors."""
+        self.say(headline)
+        for error in errors:
+            self.out.print(f"[red]{escape(str(error))}[/red]")
+
+
+def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Headings that end in `>` are right-aligned."""
+    made = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        right = heading.endswith(">")
+        made.add_column(heading.rstrip(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def topics_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Rows of `topic_rows`, as `kubectl get topics` would print them."""
+    return table("", ("TOPIC", "READY", "PARTITIONS>", "REPLICAS>", "MESSAGE"), rows)
+
+
+def topic_rows(topics: Iterable[Topic]) -> list[tuple[str, ...]]:
+    """What a person wants to know of each reconciled topic."""
+    return [_topic_row(topic) for topic in topics]
+
+
+def _topic_row(topic: Topic) -> tuple[str, ...]:
+    status = topic.status
+    assert status is not None, "only reconciled topics are shown"
+    ready = condition_of(status.conditions, READY)
+    paused = condition_of(status.conditions, RECONCILIATION_PAUSED)
+    word = "paused" if paused else (ready.status if ready else "Unknown")
+    message = f"{ready.reason}: {ready.message}" if ready and ready.message else ""
+    return topic.topic_name, word, number(status.partitions), number(status.replicas), message
+
+
+def number(value: int | None) -> str:
+    """With separators; a dash where it is unknown."""
+    return "-" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Bytes in the largest unit that leaves at least one."""
+    if value is None:
+        return "-"
+    scaled, unit = float(value), 0
+    while scaled >= 1024 and unit < len(BYTES_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{scaled:.1f} {BYTES_UNITS[unit]}" if unit else f"{value} B"

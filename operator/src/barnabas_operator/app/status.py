@@ -1,0 +1,165 @@
+"""`barnabas status`: topics, partitions, groups and lag of any Kafka cluster."""
+
+import argparse
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app.data_dir import MemoryBroken, read_status
+from barnabas_operator.app.output import console, number, size, table
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_report import ClusterReport, GroupReport, LagReport, PartitionReport, TopicReport
+from barnabas_operator.kafka.gather_report import gather_report
+
+EXIT_FAILED: Final = 1
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+CONNECT_TIMEOUT_S: Final = 5.0
+ADDRESSES: Final = re.compile(r"[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0, or 1 where no cluster answers."""
+    options = _parser().parse_args(arguments)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    out = console()
+    given = options.bootstrap
+    bootstrap, source = (given, "--bootstrap") if given else _here(options.data_dir)
+    try:
+        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin:
+            report = gather_report(admin)
+    except ClusterUnreachable as error:
+        out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
+        out.print("start one with `barnabas up -f examples/quickstart/`, or name one with --bootstrap HOST:PORT")
+        return EXIT_FAILED
+    if options.output == "json":
+        print(report_json(report))
+    else:
+        print_report(out, report, wide=options.output == "wide")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barnabas status", description=__doc__)
+    parser.add_argument(
+        "--bootstrap", type=_addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+    )
+    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
+    return parser
+
+
+def _addresses(text: str) -> str:
+    if not ADDRESSES.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT, several separated by commas")
+    return text
+
+
+def _here(data_dir: Path) -> tuple[str, str]:
+    """The address, and where it is from."""
+    try:
+        known = read_status(data_dir)
+    except MemoryBroken:
+        known = None
+    status = known.cluster.status if known else None
+    if status is None or not status.listeners or not status.listeners[0].bootstrap_servers:
+        return DEFAULT_BOOTSTRAP, f"the default: there is no cluster in {data_dir}"
+    return status.listeners[0].bootstrap_servers, f"of the cluster in {data_dir}"
+
+
+def report_json(report: ClusterReport) -> str:
+    """The report for machines; sums and lags, which the report derives, included."""
+    topics = [
+        {**msgspec.to_builtins(topic), "records": topic.records, "size_bytes": topic.size_bytes}
+        for topic in report.topics
+    ]
+    groups = [
+        {
+            **msgspec.to_builtins(group),
+            "lag": group.lag,
+            "lags": [{**msgspec.to_builtins(part), "lag": part.lag} for part in group.lags],
+        }
+        for group in report.groups
+    ]
+    whole = {**msgspec.to_builtins(report), "topics": topics, "groups": groups}
+    return msgspec.json.format(msgspec.json.encode(whole)).decode()
+
+
+def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
+    """Tables for people."""
+    brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
+    out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
+    topics = [topic for topic in report.topics if wide or not topic.internal]
+    for each in (topics_table(topics), partitions_table(topics), groups_table(report.groups), lag_table(report.groups)):
+        if each.row_count:
+            out.print()
+            out.print(each)
+    if not topics:
+        out.print("no topics")
+
+
+def topics_table(topics: Iterable[TopicReport]) -> Table:
+    """One line a topic."""
+    headings = ("TOPIC", "PARTITIONS>", "REPLICAS>", "RECORDS>", "SIZE>", "ID")
+    return table("Topics", headings, map(_topic_row, topics))
+
+
+def _topic_row(topic: TopicReport) -> tuple[str, ...]:
+    replicas = sorted({len(part.replicas) for part in topic.partitions})
+    return (
+        topic.name,
+        number(len(topic.partitions)),
+        " and ".join(map(str, replicas)),
+        number(topic.records),
+        size(topic.size_bytes),
+        topic.topic_id,
+    )
+
+
+def partitions_table(topics: Iterable[TopicReport]) -> Table:
+    """One line a partition."""
+    headings = ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "ISR", "EARLIEST>", "END>", "SIZE>")
+    rows = (_partition_row(part) for topic in topics for part in topic.partitions)
+    return table("Partitions", headings, rows)
+
+
+def _partition_row(part: PartitionReport) -> tuple[str, ...]:
+    return (
+        part.topic,
+        str(part.partition),
+        "none" if part.leader is None else str(part.leader),
+        ",".join(map(str, part.replicas)),
+        ",".join(map(str, part.isr)),
+        number(part.earliest_offset),
+        number(part.end_offset),
+        size(part.size_bytes),
+    )
+
+
+def groups_table(groups: Iterable[GroupReport]) -> Table:
+    """One line a group."""
+    headings = ("GROUP", "STATE", "MEMBERS>", "TOPICS", "LAG>")
+    return table("Groups", headings, map(_group_row, groups))
+
+
+def _group_row(group: GroupReport) -> tuple[str, ...]:
+    topics = ", ".join(sorted({part.topic for part in group.lags}))
+    members = None if group.members is None else len(group.members)
+    return group.group_id, group.state, number(members), topics, number(group.lag)
+
+
+def lag_table(groups: Iterable[GroupReport]) -> Table:
+    """One line for each partition that a group reads, also where nobody reads it now."""
+    headings = ("GROUP", "TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "CLIENT")
+    return table("Lag", headings, (_lag_row(group.group_id, part) for group in groups for part in group.lags))
+
+
+def _lag_row(group_id: str, part: LagReport) -> tuple[str, ...]:
+    offsets = map(number, (part.committed_offset, part.end_offset, part.lag))
+    return group_id, part.topic, str(part.partition), *offsets, part.client_id or "-"

@@ -1,0 +1,197 @@
+"""One run of `barnabas up`: the loop between manifest files, broker processes and the cluster's topics."""
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from barnabas_operator.app.broker_process import BrokerFailed
+from barnabas_operator.app.data_dir import DataDir, MemoryBroken
+from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
+from barnabas_operator.app.manifest_files import changes, read_manifests
+from barnabas_operator.app.output import Log, topic_rows, topics_table
+from barnabas_operator.app.reconciler import Outcome, reconcile
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.planning.memory import Wanted, remember
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.manifests import Manifests
+
+RETRY_S: Final = 1.0
+
+STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
+
+
+class UpFailed(Exception):
+    """The cluster cannot be brought up; the message says why."""
+
+
+class Supervisor:
+    """Brings brokers and topics to the manifests, and again whenever these change, until `stop`."""
+
+    def __init__(self, manifests_path: Path, data_dir: DataDir, log: Log, drift_check_s: float) -> None:
+        self._manifests_path = manifests_path
+        self._data_dir = data_dir
+        self._log = log
+        self._drift_check_s = drift_check_s
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._cluster = LocalCluster(data_dir, log.say)
+        self._admin: ClusterAdmin | None = None
+        self._reachable = True
+        self._pause_s = drift_check_s
+        self._cluster_problem: Refusal | None = None
+        self._rows_shown: list[tuple[str, ...]] = []
+
+    def stop(self) -> None:
+        """Ends `run`, which then takes everything down in order."""
+        self._stopping.set()
+
+    async def run(self, manifests: Manifests) -> None:
+        """Until `stop`; then every process that it started is gone. Raises UpFailed."""
+        known = self._remembered()
+        self._wanted = remember(manifests, known, _now(), _new_uid)
+        refusal = refuse_change(known.cluster, self._wanted.cluster) if known else None
+        if refusal is not None:
+            raise UpFailed(f"{refusal.reason}: {refusal.message}")
+        watcher = asyncio.create_task(self._watch())
+        try:
+            await self._unless_stopping(self._start())
+            while not self._stopping.is_set():
+                await self._unless_stopping(self._round())
+                await self._wait_for_change()
+                if self._changed.is_set():
+                    await self._unless_stopping(self._take_changes())
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+            await self._end()
+
+    def _remembered(self) -> Wanted | None:
+        try:
+            return self._data_dir.read_status()
+        except MemoryBroken as error:
+            self._log.say(f"what was remembered of an earlier run is lost: {error}")
+            return None
+
+    async def _start(self) -> None:
+        try:
+            await self._cluster.change(self._wanted.cluster)
+        except (BrokerFailed, PortTaken) as error:
+            raise UpFailed(str(error)) from error
+        self._log.say(f"the cluster {self._wanted.cluster.metadata.name} is up: {self._cluster.bootstrap}")
+
+    async def _watch(self) -> None:
+        async for _ in changes(self._manifests_path):
+            self._changed.set()
+
+    async def _wait_for_change(self) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed)]
+        await asyncio.wait(waits, timeout=self._pause_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work`, but cancels it when it is told to stop."""
+        task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._stopping.is_set():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        else:
+            await task
+
+    async def _round(self) -> None:
+        """Reconciles the topics once, and says how long until the next time."""
+        self._pause_s = self._drift_check_s
+        try:
+            outcome = await asyncio.to_thread(self._reconcile)
+        except ClusterUnreachable as error:
+            if self._reachable:
+                self._log.say(f"the cluster does not answer, trying again: {error}")
+            self._reachable = False
+            self._drop_admin()
+            self._pause_s = RETRY_S
+            return
+        self._reachable = True
+        self._wanted = outcome.wanted
+        self._show(outcome)
+        self._write_status(self._cluster_problem)
+
+    def _reconcile(self) -> Outcome:
+        if self._admin is None:
+            self._admin = ClusterAdmin(self._cluster.bootstrap)
+        return reconcile(self._admin, self._wanted, _now())
+
+    def _drop_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = None
+
+    def _show(self, outcome: Outcome) -> None:
+        for line in outcome.done:
+            self._log.say(line)
+        rows = topic_rows((*outcome.wanted.topics, *outcome.wanted.removed))
+        if rows != self._rows_shown:
+            self._log.out.print(topics_table(rows))
+        self._rows_shown = rows
+
+    def _write_status(self, problem: Refusal | None) -> None:
+        cluster = self._wanted.cluster
+        self._wanted = self._wanted._replace(
+            cluster=replace(cluster, status=self._cluster.status(cluster, _now(), problem))
+        )
+        self._data_dir.write_status(self._wanted)
+
+    async def _take_changes(self) -> None:
+        """Reads the manifests again. Broken ones, and a Cluster that cannot be had, leave things as they are."""
+        self._changed.clear()
+        manifests = read_manifests(self._manifests_path)
+        if manifests.errors:
+            self._log.complain("the manifests are broken; nothing changes until they are mended:", manifests.errors)
+            return
+        before = self._wanted.cluster
+        wanted = remember(manifests, self._wanted, _now(), _new_uid)
+        self._cluster_problem = await self._change_cluster(before, wanted.cluster)
+        if self._cluster_problem is not None:
+            self._log.say(f"the Cluster stays as it was: {self._cluster_problem.message}")
+            wanted = wanted._replace(cluster=before)
+        self._wanted = wanted
+
+    async def _change_cluster(self, before: Cluster, after: Cluster) -> Refusal | None:
+        if before.spec == after.spec and before.metadata.name == after.metadata.name:
+            return None
+        refusal = refuse_change(before, after)
+        if refusal is not None:
+            return refusal
+        try:
+            await self._cluster.change(after)
+        except PortTaken as error:
+            return Refusal("PortTaken", str(error))
+        except BrokerFailed as error:
+            await self._cluster.change(before)
+            return Refusal("BrokerFailed", str(error))
+        return None
+
+    async def _end(self) -> None:
+        self._log.say("stopping")
+        await self._cluster.stop()
+        self._drop_admin()
+        if self._wanted.cluster.status is not None:
+            self._write_status(STOPPED)
+        self._log.say("stopped; nothing is left running")
+
+
+def _now() -> str:
+    """RFC 3339 in UTC, as Kubernetes writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _new_uid() -> str:
+    return str(uuid.uuid4())

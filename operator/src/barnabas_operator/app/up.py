@@ -1,0 +1,67 @@
+"""`barnabas up`: runs the cluster and the topics that manifests declare, until it is told to stop."""
+
+import argparse
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app.data_dir import DataDir, DataDirHeld
+from barnabas_operator.app.manifest_files import read_manifests
+from barnabas_operator.app.output import Log, console
+from barnabas_operator.app.supervisor import Supervisor, UpFailed
+from barnabas_operator.resources.manifests import Manifests
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+DRIFT_CHECK_S: Final = 30.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0 stopped as asked, 1 failed, 2 bad usage or manifests."""
+    options = _parser().parse_args(arguments)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    log = Log(console())
+    if not options.file.exists():
+        log.say(f"--file {options.file}: there is no such file or directory")
+        return EXIT_USAGE
+    manifests = read_manifests(options.file)
+    if manifests.errors:
+        log.complain("the manifests are broken; nothing was started:", manifests.errors)
+        return EXIT_USAGE
+    try:
+        data_dir = DataDir(options.data_dir)
+    except (DataDirHeld, OSError) as error:
+        log.say(f"--data-dir: {error}")
+        return EXIT_FAILED
+    try:
+        asyncio.run(_run(options, data_dir, manifests, log))
+    except UpFailed as error:
+        log.say(str(error))
+        return EXIT_FAILED
+    finally:
+        data_dir.release()
+    return 0
+
+
+async def _run(options: argparse.Namespace, data_dir: DataDir, manifests: Manifests, log: Log) -> None:
+    supervisor = Supervisor(options.file, data_dir, log, options.drift_check_s)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+    await supervisor.run(manifests)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barnabas up", description=__doc__)
+    parser.add_argument("-f", "--file", type=Path, required=True, help="directory of manifests, or one manifest")
+    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    parser.add_argument(
+        "--drift-check-s",
+        type=float,
+        default=DRIFT_CHECK_S,
+        help="seconds after which topics are compared even when no manifest changes; default: %(default)s",
+    )
+    return parser

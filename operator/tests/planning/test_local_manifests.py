@@ -1,0 +1,148 @@
+"""What must hold between the manifests of a directory, and how a Cluster becomes brokers' settings."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.properties import parse_properties
+from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.planning.manifest_checks import manifest_problems
+from barnabas_operator.planning.memory import remember
+from barnabas_operator.planning.server_properties import BrokerPlace, properties_text, server_properties
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Storage, Volume
+from barnabas_operator.resources.manifests import Manifests, parse_manifests
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic
+
+HEAD = "apiVersion: barnabas.dev/v1alpha1\n"
+CLUSTER = HEAD + "kind: Cluster\nmetadata: {name: quickstart}\n"
+TOPIC = HEAD + "kind: Topic\nmetadata: {name: flights}\n"
+
+PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
+    "nothing wrong": (CLUSTER + "---\n" + TOPIC + "spec: {cluster: quickstart}\n", []),
+    "no Cluster": (TOPIC + "spec: {}\n", ["dir:1:1: no manifest declares a Cluster; allowed: exactly one"]),
+    "two Clusters": (
+        CLUSTER + "---\n" + CLUSTER.replace("quickstart", "second"),
+        ["a.yaml:5:1: a second Cluster beside that of a.yaml:1:1; allowed: exactly one"],
+    ),
+    "a Topic of another Cluster": (
+        CLUSTER + "---\n" + TOPIC + "spec: {cluster: other}\n",
+        ["a.yaml:8:17: spec.cluster is 'other'; allowed: quickstart, the Cluster declared here"],
+    ),
+    "a config out of range": (
+        CLUSTER + "spec:\n  config:\n    num.partitions: 0\n",
+        ["a.yaml:6:21: spec.config num.partitions=0: must be an integer, at least 1"],
+    ),
+    "a config that is none": (
+        CLUSTER + "spec:\n  config:\n    num.partition: 1\n",
+        ["a.yaml:6:20: spec.config num.partition=1: is no setting of a broker"],
+    ),
+    "a config that another field sets": (
+        CLUSTER + "spec:\n  config:\n    log.dirs: /tmp\n",
+        ["a.yaml:6:15: spec.config log.dirs is set by spec.storage; allowed: leave it out"],
+    ),
+    "a volume twice": (
+        CLUSTER + "spec: {storage: {volumes: [{id: 1}, {id: 1}]}}\n",
+        ["a.yaml:4:42: spec.storage.volumes[1].id is 1 a second time; allowed: each id once"],
+    ),
+    "more brokers than this version runs": (
+        CLUSTER + "spec: {brokers: {replicas: 3}}\n",
+        ["a.yaml:4:28: spec.brokers.replicas is 3; allowed: 1, because brokers do not replicate to each other yet"],
+    ),
+    "a manifest that is broken by itself": (TOPIC, ["a.yaml:1:1: spec is missing; allowed: a mapping"]),
+}
+
+
+@pytest.mark.parametrize(("text", "messages"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_problems_between_manifests_are_told_with_their_place(text: str, messages: list[str]) -> None:
+    assert [str(error) for error in manifest_problems(parse_manifests({"a.yaml": text}), "dir")] == messages
+
+
+def cluster(name: str = "c", **spec: object) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name=name), spec=ClusterSpec(**spec))  # type: ignore[arg-type]
+
+
+PLACE = BrokerPlace(0, 19092, 18080, "/data/broker-0", "/data/metadata.sqlite")
+
+
+def test_a_broker_understands_the_settings_made_for_it() -> None:
+    declared = cluster(
+        listeners=(Listener(name="external", port=0),),
+        storage=Storage(volumes=(Volume(id=0), Volume(id=7))),
+        config={"num.partitions": 3, "auto.create.topics.enable": False, "log.retention.hours": None},
+    )
+    config = parse_broker_config(parse_properties(properties_text(server_properties(declared, PLACE))))
+    assert config.broker_id == 0
+    assert [str(endpoint) for endpoint in config.listeners.bound] == ["EXTERNAL://127.0.0.1:19092"]
+    assert config.log_dirs == ("/data/broker-0/volume-0", "/data/broker-0/volume-7")
+    assert config.metadata_store == "sqlite:////data/metadata.sqlite"
+    assert config.http_listener == "127.0.0.1:18080"
+    assert (config.num_partitions, config.auto_create_topics_enable) == (3, False)
+    assert config.offsets_topic_replication_factor == 1
+
+
+def test_what_the_manifest_says_goes_before_what_is_derived() -> None:
+    settings = server_properties(cluster(config={"offsets.topic.replication.factor": 2}), PLACE)
+    assert settings["offsets.topic.replication.factor"] == "2"
+
+
+CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
+    "another config": (cluster(), cluster(config={"num.partitions": 2}), None),
+    "a volume more": (cluster(), cluster(storage=Storage(volumes=(Volume(id=1), Volume(id=0)))), None),
+    "a volume less": (
+        cluster(storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2)))),
+        cluster(storage=Storage(volumes=(Volume(id=1),))),
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2",
+    ),
+    "a broker less": (
+        cluster(brokers=Brokers(replicas=3)),
+        cluster(brokers=Brokers(replicas=2)),
+        "Removing brokers is not supported: spec.brokers.replicas is 2; allowed: 3 or more",
+    ),
+    "another cluster": (
+        cluster("a"),
+        cluster("b"),
+        "The data is that of the Cluster a, not of b; allowed: another data directory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "message"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_of_a_cluster_that_would_leave_data_behind_is_refused(
+    before: Cluster, after: Cluster, message: str | None
+) -> None:
+    refusal = refuse_change(before, after)
+    assert (refusal.message if refusal else None) == message
+
+
+def manifests(*topics: str) -> Manifests:
+    return parse_manifests({"a.yaml": "---\n".join([CLUSTER, *(f"{TOPIC}spec: {spec}\n" for spec in topics)])})
+
+
+def test_a_resource_keeps_uid_and_birth_and_counts_its_generations() -> None:
+    first = remember(manifests("{}"), None, "T1", lambda: "uid-1")
+    same = remember(manifests("{}"), first, "T2", lambda: "uid-2")
+    changed = remember(manifests("{partitions: 2}"), same, "T3", lambda: "uid-3")
+    metas = [wanted.topics[0].metadata for wanted in (first, same, changed)]
+    assert [(meta.uid, meta.creation_timestamp, meta.generation) for meta in metas] == [
+        ("uid-1", "T1", 1),
+        ("uid-1", "T1", 1),
+        ("uid-1", "T1", 2),
+    ]
+
+
+def test_a_resource_that_is_declared_no_more_is_removed_until_it_is_declared_again() -> None:
+    first = remember(manifests("{}"), None, "T1", lambda: "uid-1")
+    removed = remember(manifests(), first, "T2", lambda: "uid-2")
+    again = remember(manifests("{}"), removed, "T3", lambda: "uid-3")
+    assert [topic.metadata.name for topic in removed.removed] == ["flights"]
+    assert removed.topics == again.removed == ()
+    assert again.topics == first.topics
+
+
+def test_a_status_in_a_manifest_is_not_taken_for_the_truth() -> None:
+    text = CLUSTER + "---\n" + TOPIC + "spec: {deletionPolicy: Delete}\nstatus: {topicName: other}\n"
+    wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
+    assert isinstance(wanted.topics[0], Topic)
+    assert wanted.topics[0].status is None
