@@ -86,12 +86,13 @@ def broker(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 
 @pytest.fixture
 def own_broker(peer: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A running broker for one test, which may crash and restart it."""
+    """A running broker for one test, which may stop it, crash it and start it again."""
     server = prepare_server(peer, tmp_path, PROPERTIES)
     server.start()
     try:
         yield server
-        check_end(peer, server)
+        if server.running:
+            check_end(peer, server)
     finally:
         server.close()
 

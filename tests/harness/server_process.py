@@ -52,6 +52,11 @@ class ServerProcess:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def running(self) -> bool:
+        """Whether it was started and neither stopped nor killed since."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """The process id of the running server."""
         assert self._process is not None, "the server is not running"

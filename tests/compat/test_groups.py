@@ -1,0 +1,178 @@
+"""Consumer groups beyond the plain case: strangers, static members, crashes, commits of every kind (F44 to F49)."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from drivers.interface import Message
+from drivers.librdkafka import LibrdkafkaClient
+from drivers.remote import RemoteClient, RemoteError
+from harness.deadline import wait_for
+
+
+@pytest.fixture
+def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
+    """A topic of two partitions with ten records in each."""
+    librdkafka.create_topic(topic, 2, {})
+    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 2) for n in range(20)])
+    return topic
+
+
+@pytest.fixture
+def admin(librdkafka: LibrdkafkaClient) -> Iterator[AdminClient]:
+    return AdminClient(librdkafka.settings)
+
+
+def test_a_stranger_with_the_groups_id_cannot_commit_while_the_group_lives(
+    librdkafka: LibrdkafkaClient, java: RemoteClient, filled: str
+) -> None:
+    member = librdkafka.join(filled, "member", [filled])
+    wait_for(member.records, lambda records: len(records) == 20)
+    member.commit()
+    with pytest.raises(RemoteError, match="CommitFailedException"):
+        java.ask("stranger_commits", group=filled, topic=filled, offset=3)
+    assert librdkafka.committed(filled, filled) == {0: 10, 1: 10}
+    member.leave()
+    java.ask("stranger_commits", group=filled, topic=filled, offset=3)
+    assert librdkafka.committed(filled, filled) == {0: 3, 1: 10}
+
+
+def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalance(
+    librdkafka: LibrdkafkaClient, admin: AdminClient, filled: str
+) -> None:
+    first, second = (
+        librdkafka.join(filled, name, [filled], **{"group.instance.id": name}) for name in ("first", "second")
+    )
+    wait_for(lambda: len(first.assignment() | second.assignment()), lambda count: count == 2)
+    before = {"first": first.assignment(), "second": second.assignment()}
+    second.leave()
+    # Away, but not gone: what it holds stays with it for the session's time.
+    assert instances(admin, filled) == before
+    again = librdkafka.join(filled, "second", [filled], **{"group.instance.id": "second"})
+    wait_for(again.assignment, lambda held: held == before["second"])
+    assert first.assignment() == before["first"]
+    first.leave()
+    again.leave()
+
+
+def instances(admin: AdminClient, group: str) -> dict[str, frozenset[tuple[str, int]]]:
+    """Partitions by static member, as the coordinator tells them."""
+    described = admin.describe_consumer_groups([group])[group].result(30)
+    assert described.state == ConsumerGroupState.STABLE
+    return {
+        member.group_instance_id: frozenset((p.topic, p.partition) for p in member.assignment.topic_partitions)
+        for member in described.members
+    }
+
+
+def test_a_second_static_member_of_a_name_fences_the_first(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    options = {"group.instance.id": "same"}
+    first = librdkafka.join(filled, "first", [filled], **options)
+    wait_for(first.assignment, lambda held: len(held) == 2)
+    second = librdkafka.join(filled, "second", [filled], **options)
+    wait_for(second.assignment, lambda held: len(held) == 2)
+    with pytest.raises(KafkaException, match=r"_FATAL|FENCED_INSTANCE_ID"):
+        wait_for(first.assignment, lambda held: not held)
+    second.leave()
+
+
+CRASHING = """
+import sys
+from confluent_kafka import Consumer
+bootstrap, group, topic = sys.argv[1:]
+times = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **times})
+consumer.subscribe([topic], on_assign=lambda _, held: print("assigned", len(held), flush=True))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_the_partitions_of_a_crashed_member_go_to_the_others_after_its_session(
+    librdkafka: LibrdkafkaClient, filled: str
+) -> None:
+    command = [sys.executable, "-c", CRASHING, librdkafka.settings["bootstrap.servers"], filled, filled]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as crashing:
+        assert crashing.stdout is not None
+        assert crashing.stdout.readline().strip() == "assigned 2"
+        survivor = librdkafka.join(filled, "survivor", [filled])
+        wait_for(survivor.assignment, lambda held: len(held) == 1)
+        crashing.send_signal(signal.SIGKILL)
+    wait_for(survivor.assignment, lambda held: len(held) == 2)
+    survivor.leave()
+
+
+def test_a_session_timeout_out_of_bounds_is_refused(java: RemoteClient, filled: str) -> None:
+    for session_ms in ("100", "1900000"):
+        config = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": "30"}
+        member = java.join(f"{filled}-{session_ms}", f"member-{session_ms}", [filled], config=config)
+        with pytest.raises(RemoteError, match="InvalidSessionTimeout"):
+            wait_for(member.assignment)
+
+
+def test_added_partitions_are_given_out(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    member = librdkafka.join(filled, "member", [filled], **{"topic.metadata.refresh.interval.ms": 300})
+    wait_for(member.assignment, lambda held: len(held) == 2)
+    librdkafka.create_partitions(filled, 5)
+    wait_for(member.assignment, lambda held: len(held) == 5)
+    member.leave()
+
+
+def test_offsets_are_committed_automatically(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    options = {"enable.auto.commit": True, "auto.commit.interval.ms": 200}
+    member = librdkafka.join(filled, "member", [filled], **options)
+    wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {0: 10, 1: 10})
+    member.leave()
+
+
+def test_commits_without_a_group_keep_their_metadata(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
+    consumer.commit(offsets=[TopicPartition(filled, 0, 7, "a note")], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(filled, 1, 8)], asynchronous=True)
+    wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {0: 7, 1: 8})
+    (noted,) = consumer.committed([TopicPartition(filled, 0)], timeout=30)
+    assert (noted.offset, noted.metadata) == (7, "a note")
+    with pytest.raises(KafkaException, match="OFFSET_METADATA_TOO_LARGE"):
+        consumer.commit(offsets=[TopicPartition(filled, 0, 9, "x" * 5_000)], asynchronous=False)
+    consumer.close()
+
+
+def test_the_offsets_of_a_deleted_topic_are_forgotten(librdkafka: LibrdkafkaClient, filled: str) -> None:
+    consumer: Consumer = librdkafka.consumer(**{"group.id": filled})
+    consumer.commit(offsets=[TopicPartition(filled, 0, 7)], asynchronous=False)
+    consumer.close()
+    librdkafka.delete_topic(filled)
+    wait_for(lambda: librdkafka.committed(filled, filled), lambda offsets: offsets == {})
+
+
+def test_clients_of_different_makers_share_one_group(clients, librdkafka: LibrdkafkaClient, topic: str) -> None:
+    librdkafka.create_topic(topic, 6, {})
+    # All of them offer the range assignor.
+    java = clients("java").join(
+        topic,
+        "java",
+        [topic],
+        config={"partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"},
+    )
+    members = [
+        java,
+        librdkafka.join(topic, "librdkafka", [topic]),
+        clients("kafka-python").join(topic, "python", [topic]),
+    ]
+    everything = {(topic, partition) for partition in range(6)}
+
+    def shared(assignments: list[frozenset[tuple[str, int]]]) -> bool:
+        return [len(held) for held in assignments] == [2, 2, 2] and set().union(*assignments) == everything
+
+    wait_for(lambda: [member.assignment() for member in members], shared)
+    librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 6) for n in range(60)])
+    wait_for(lambda: [len(member.records()) for member in members], lambda counts: counts == [20, 20, 20])
+    for member in members:
+        member.commit()
+        member.leave()
+    assert librdkafka.committed(topic, topic) == dict.fromkeys(range(6), 10)
