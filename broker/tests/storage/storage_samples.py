@@ -1,12 +1,9 @@
 """Batches and logs for the tests of the storage floor."""
 
 import random
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from crc32c import crc32c
 
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.log import Log, LogAppend
@@ -15,25 +12,13 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.parts import FileSlice
-from barnabas_broker.wire.record_batch import HEADER, BatchHeader, parse_header
+from barnabas_broker.wire.record_batch import BatchHeader, parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 FLIGHTS = TopicPartition("flights", 0)
-
-
-def _varint(number: int) -> bytes:
-    rest, out = (number << 1) ^ (number >> 63), bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes((*out, rest))
-
-
-def _record(offset_delta: int, timestamp_delta: int, value: bytes) -> bytes:
-    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
-    return _varint(len(body)) + body
 
 
 def batch(
@@ -47,10 +32,12 @@ def batch(
 ) -> memoryview:
     """A batch as a producer sends it: base offset 0. `timestamps` has one entry a record."""
     times = timestamps or [NOW_MS] * records
-    body = b"".join(_record(number, time - times[0], value) for number, time in enumerate(times))
-    fields = (0, 49 + len(body), -1, 2, 0, 0, len(times) - 1, times[0], max(times), producer_id, epoch, sequence)
-    data = bytearray(HEADER.pack(*fields, len(times)) + body)
-    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    data = encode_batch(
+        [Record(number, time, None, value) for number, time in enumerate(times)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
     return memoryview(data)
 
 

@@ -136,4 +136,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstItsModel = LogMachine.TestCase
-TestLogAgainstItsModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogAgainstItsModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

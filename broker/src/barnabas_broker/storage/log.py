@@ -18,6 +18,11 @@ from barnabas_broker.storage.producers import ProducerStates
 from barnabas_broker.storage.retention import RetentionBounds, expired_segments
 from barnabas_broker.storage.segment import LogEnvironment, Segment
 from barnabas_broker.storage.segments import Segments
+from barnabas_broker.storage.timestamp_lookup import (
+    TimestampOffset,
+    first_record_since,
+    record_with_largest_timestamp,
+)
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
 from barnabas_core.config.log_config import LogConfig, TimestampType
@@ -227,6 +232,17 @@ class Log:
         self._tails[self.log_end_offset] = position
 
     @disk_access
+    def offset_for_timestamp(self, timestamp_ms: int, offset_max: int) -> TimestampOffset | None:
+        """The first record below `offset_max` of this time or later; None when there is none yet."""
+        found = first_record_since(self.segments, timestamp_ms, self.log_start_offset)
+        return found if found and found.offset < offset_max else None
+
+    @disk_access
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp; None when no record has one."""
+        return record_with_largest_timestamp(self.segments)
+
+    @disk_access
     def roll(self, now_ms: int) -> Segment:
         """Begin a new segment at the log's end, unless the active one is empty. The old one is ready to be synced."""
         active = self.segments.active
@@ -330,6 +346,7 @@ class Log:
                 self._environment.trash.add(path, now_ms)
         self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
         self._snapshots.clear()
+        self.epochs.clear()
         self.log_start_offset = offset
         self._ends_at(offset)
 

@@ -1,0 +1,101 @@
+"""The table of leader epochs."""
+
+from pathlib import Path
+
+import pytest
+from storage_samples import OneLog, append, batch
+
+from barnabas_broker.storage.checkpoints import EpochStart
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.leader_epochs import LeaderEpochs
+
+
+def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
+    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"))
+    for epoch, start_offset in entries:
+        epochs.assign(epoch, start_offset)
+    return epochs
+
+
+@pytest.mark.parametrize(
+    ("epoch", "answer"),
+    [(5, (5, 40)), (6, (-1, -1)), (4, (3, 30)), (3, (3, 30)), (2, (2, 20)), (1, (1, 10)), (0, (0, 10)), (-1, (-1, -1))],
+)
+def test_where_an_epoch_ends(tmp_path: Path, epoch: int, answer: tuple[int, int]) -> None:
+    assert table(tmp_path, (2, 10), (3, 20), (5, 30)).end_offset_for(epoch, 40) == answer
+
+
+def test_without_epochs_nothing_is_known(tmp_path: Path) -> None:
+    epochs = table(tmp_path)
+    assert epochs.end_offset_for(0, 7) == (-1, -1)
+    assert epochs.latest_epoch == -1
+    assert epochs.epoch_for_offset(3) == -1
+
+
+@pytest.mark.parametrize(
+    ("assigned", "left"),
+    [
+        ((5, 50), [(2, 10), (3, 20), (5, 30)]),
+        ((6, 40), [(2, 10), (3, 20), (5, 30), (6, 40)]),
+        ((6, 30), [(2, 10), (3, 20), (6, 30)]),
+        ((4, 40), [(2, 10), (3, 20), (4, 40)]),
+        ((7, 15), [(2, 10), (7, 15)]),
+    ],
+)
+def test_what_contradicts_a_new_epoch_is_forgotten(
+    tmp_path: Path, assigned: tuple[int, int], left: list[tuple[int, int]]
+) -> None:
+    assert table(tmp_path, (2, 10), (3, 20), (5, 30), assigned).entries == left
+
+
+@pytest.mark.parametrize(
+    ("end", "left"), [(31, [(2, 10), (3, 20), (5, 30)]), (30, [(2, 10), (3, 20)]), (11, [(2, 10)]), (10, [])]
+)
+def test_truncation_from_the_end(tmp_path: Path, end: int, left: list[tuple[int, int]]) -> None:
+    epochs = table(tmp_path, (2, 10), (3, 20), (5, 30))
+    epochs.truncate_from_end(end)
+    assert epochs.entries == left
+
+
+@pytest.mark.parametrize(
+    ("start", "left"),
+    [
+        (5, [(2, 10), (3, 20), (5, 30)]),
+        (10, [(2, 10), (3, 20), (5, 30)]),
+        (15, [(2, 15), (3, 20), (5, 30)]),
+        (20, [(3, 20), (5, 30)]),
+        (99, [(5, 99)]),
+    ],
+)
+def test_truncation_from_the_start(tmp_path: Path, start: int, left: list[tuple[int, int]]) -> None:
+    epochs = table(tmp_path, (2, 10), (3, 20), (5, 30))
+    epochs.truncate_from_start(start)
+    assert epochs.entries == left
+
+
+def test_the_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
+    epochs = table(tmp_path, (2, 10), (3, 20))
+    path = tmp_path / "leader-epoch-checkpoint"
+    assert path.read_bytes() == b"0\n2\n2 10\n3 20\n"
+    assert table(tmp_path).entries == epochs.entries == [EpochStart(2, 10), EpochStart(3, 20)]
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(9, -1), (10, 2), (19, 2), (20, 3), (1000, 5)])
+def test_the_epoch_of_an_offset(tmp_path: Path, offset: int, epoch: int) -> None:
+    assert table(tmp_path, (2, 10), (3, 20), (5, 30)).epoch_for_offset(offset) == epoch
+
+
+def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    for epoch in (1, 1, 4, 6):
+        append(log, batch(2), leader_epoch=epoch)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 4, 6, 7)] == [(1, 4), (1, 4), (4, 6), (6, 8), (-1, -1)]
+    log.truncate_to(4)
+    assert log.end_offset_for_epoch(1) == (1, 4)
+    assert log.end_offset_for_epoch(4) == (-1, -1)
+    append(log, batch(1), leader_epoch=5)
+    assert log.end_offset_for_epoch(1) == (1, 4)
+    assert log.epoch_of(4) == 5
+    log.truncate_fully_and_start_at(100, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (100, 100, [])
+    assert append(log, batch(1), leader_epoch=5).base_offset == 100

@@ -1,0 +1,320 @@
+"""Log dirs: whose they are, what a start finds in them, how one that fails leaves the others alone."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch, read_all
+
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
+from barnabas_broker.storage.log_manager import LoadProgress, LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+BROKER = BrokerIdentity("MkU3OEVBNTcwNTJENDM2Qk", 1)
+CONFIG = LogConfig()
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def manager(*paths: Path, identity: BrokerIdentity = BROKER, placement: str = "fewest-partitions") -> LogManager:
+    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+    settings = LogManagerSettings([str(path) for path in paths], placement)
+    return LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
+
+
+def started(*paths: Path) -> LogManager:
+    logs = manager(*paths)
+    logs.load()
+    return logs
+
+
+def flights(partition: int) -> TopicPartition:
+    return TopicPartition("flights", partition)
+
+
+def fill(logs: LogManager, partitions: int) -> Mapping[TopicPartition, int]:
+    for number in range(partitions):
+        log = logs.create(flights(number), TOPIC_ID, CONFIG)
+        for _ in range(number + 1):
+            append(log, batch(1))
+    return {key: log.log_end_offset for key, log in logs.logs.items()}
+
+
+def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    ends = fill(logs, 3)
+    logs.shutdown(ends)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    again = started(tmp_path)
+    assert {key: log.log_end_offset for key, log in again.logs.items()} == ends
+    assert {log.topic_id for log in again.logs.values()} == {TOPIC_ID}
+    assert again.log_dirs[0].offsets("replication-offset-checkpoint") == ends
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_logs_come_back_after_a_crash_with_progress(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    ends = fill(logs, 3)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    heard: list[LoadProgress] = []
+    again = manager(tmp_path)
+    again.load(heard.append)
+    assert {key: log.log_end_offset for key, log in again.logs.items()} == ends
+    assert heard[-1] == LoadProgress(str(tmp_path), 3, 3, 6 * len(batch(1)))
+
+
+def test_the_log_start_offset_survives_a_crash_after_a_checkpoint(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    fill(logs, 3)
+    log = logs.logs[flights(2)]
+    log.increment_log_start_offset(2)
+    logs.checkpoint({})
+    assert (tmp_path / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nflights 2 2\n"
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = started(tmp_path).logs[flights(2)]
+    assert (again.log_start_offset, again.log_end_offset) == (2, 3)
+
+
+def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, LogConfig(segment_bytes=2 * len(batch(1))))
+    for _ in range(5):
+        append(log, batch(1))
+    assert log.recovery_point == 0
+    [(flushed, job)] = logs.due_flushes(NOW_MS)
+    job.run()
+    assert log.recovery_point == 0
+    flushed.flushed(job)
+    assert log.recovery_point == 4
+    assert logs.due_flushes(NOW_MS) == []
+
+
+def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(4))
+    job = log.flush_job()
+    log.truncate_to(0)
+    append(log, batch(4))
+    assert job is not None
+    job.run()
+    log.flushed(job)
+    assert log.recovery_point == 0
+
+
+def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, LogConfig(flush_messages=3, flush_ms=1000))
+    logs.due_flushes(NOW_MS)
+    append(log, batch(2))
+    assert (log.recovery_point, logs.due_flushes(NOW_MS + 999)) == (0, [])
+    append(log, batch(1))
+    assert log.recovery_point == 3
+    append(log, batch(1))
+    assert [job.recovery_point for _, job in logs.due_flushes(NOW_MS + 1000)] == [4]
+
+
+def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None:
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(LogDirRefused, match="another process has locked it"):
+            started(tmp_path)
+        other.communicate(b"\n")
+    assert started(tmp_path).log_dirs[0].is_online
+
+
+@pytest.mark.parametrize("identity", [BrokerIdentity("other", 1), BrokerIdentity(BROKER.cluster_id, 2)])
+def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: BrokerIdentity) -> None:
+    started(tmp_path).shutdown({})
+    belongs = "it belongs to node.id=1 of cluster.id=MkU3OEVBNTcwNTJENDM2Qk; this is node.id="
+    with pytest.raises(LogDirRefused, match=belongs):
+        manager(tmp_path, identity=identity).load()
+
+
+def test_a_broken_meta_properties_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    with pytest.raises(LogDirRefused, match=r"it lacks cluster\.id, directory\.id, node\.id"):
+        started(tmp_path)
+
+
+def test_one_bad_log_dir_does_not_stop_the_others(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    bad.write_text("a file where a directory should be")
+    logs = started(bad, good)
+    assert [log_dir.state for log_dir in logs.log_dirs] == [LogDirState.OFFLINE, LogDirState.ONLINE]
+    assert logs.create(flights(0), TOPIC_ID, CONFIG).log_dir == str(good)
+    with pytest.raises(LogDirFailed, match=r"Not a directory|File exists"):
+        logs.create(flights(1), TOPIC_ID, CONFIG, str(bad))
+
+
+def test_without_any_log_dir_the_broker_does_not_start(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("")
+    with pytest.raises(LogDirRefused, match=r"no log dir can be used: .*bad: the disk failed"):
+        started(bad)
+
+
+def test_new_partitions_go_to_the_directory_with_the_fewest(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    logs = started(*paths)
+    for number in range(7):
+        logs.create(flights(number), TOPIC_ID, CONFIG)
+    assert [len(log_dir.logs) for log_dir in logs.log_dirs] == [3, 2, 2]
+
+
+def test_a_directory_that_is_not_the_brokers_is_named_with_what_is_allowed(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    with pytest.raises(ApiError, match=f"log dir /nowhere; the broker has {tmp_path}") as refused:
+        logs.create(flights(0), TOPIC_ID, CONFIG, "/nowhere")
+    assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_path: Path) -> None:
+    mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
+    logs = started(mounted, other)
+    fill(logs, 4)
+    held = set(logs.log_dirs[0].logs)
+    assert logs.check_dirs() == []
+    mounted.rename(elsewhere)
+    [error] = logs.check_dirs()
+    assert isinstance(error, LogDirFailed)
+    assert logs.fail_dir(error) == held
+    assert set(logs.logs) == {flights(number) for number in range(4)} - held
+    assert logs.fail_dir(error) == set()
+    assert logs.probe_failed_dirs() == {}
+    elsewhere.rename(mounted)
+    back = logs.probe_failed_dirs()
+    assert set(back) == held
+    assert logs.log_dirs[0].state is LogDirState.ONLINE
+    assert all(len(read_all(log)) == log.topic_partition.partition + 1 for log in back.values())
+    append(back[flights(0)], batch(1))
+
+
+def test_a_damaged_log_stays_out_and_the_others_load(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    fill(logs, 3)
+    for log in logs.logs.values():
+        log.flush()
+    logs.checkpoint({})
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    path = tmp_path / "flights-1" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[16] = 9
+    path.write_bytes(content)
+    again = started(tmp_path)
+    assert set(again.logs) == {flights(0), flights(2)}
+    assert "flights-1 is damaged at byte 0: the magic is 9, not 2" in str(again.failed[flights(1)])
+    with pytest.raises(type(again.failed[flights(1)])):
+        again.create(flights(1), TOPIC_ID, CONFIG)
+    again.delete(flights(1))
+
+
+def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    fill(logs, 1)
+    logs.delete(flights(0))
+    assert logs.get(flights(0)) is None
+    [renamed] = tmp_path.glob("flights-0.*-delete")
+    assert logs.due_deletions(NOW_MS + 59_999) == []
+    logs.remove_files(logs.due_deletions(NOW_MS + 60_000))
+    assert not renamed.exists()
+    assert logs.create(flights(0), TOPIC_ID, CONFIG).log_end_offset == 0
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    fill(logs, 2)
+    logs.delete(flights(0))
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = started(tmp_path)
+    assert set(again.logs) == {flights(1)}
+    again.remove_files(again.due_deletions(NOW_MS))
+    assert list(tmp_path.glob("*-delete")) == []
+
+
+class FullAfter(PosixFileSystem):
+    """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
+        self._pwrite = os.pwrite
+        monkeypatch.setattr(os, "pwrite", self._write)
+
+    def _write(self, descriptor: int, data: memoryview, position: int) -> int:
+        taken = min(len(data), self.bytes_left)
+        self.bytes_left -= taken
+        if not taken:
+            raise OSError(28, "No space left on device")
+        return self._pwrite(descriptor, data[:taken], position)
+
+
+def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(2))
+    path = tmp_path / "flights-0" / f"{0:020d}.log"
+    disk = FullAfter(monkeypatch, bytes_left=30)
+    sent = batch(1, producer_id=4, epoch=0, sequence=0)
+    for _ in range(2):
+        with pytest.raises(DiskFull, match="no space left"):
+            append(log, sent)
+        assert path.stat().st_size == len(batch(2))
+        assert log.log_end_offset == 2
+    assert len(read_all(log)) == 1
+    disk.bytes_left = 10_000
+    assert append(log, sent).base_offset == 2
+    assert append(log, sent).duplicate
+
+
+def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(2))
+
+    def broken(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pwrite", broken)
+    with pytest.raises(LogDirFailed, match=r"the disk failed .*Input/output error") as failed:
+        append(log, batch(1))
+    assert failed.value.log_dir == str(tmp_path)
+
+
+def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path / "a", tmp_path / "b")
+    ends = fill(logs, 2)
+    shutil.rmtree(tmp_path / "a")
+    logs.shutdown(ends)
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    again = started(tmp_path / "a", tmp_path / "b")
+    assert set(again.logs) == {flights(1)}

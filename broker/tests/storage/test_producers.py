@@ -1,0 +1,146 @@
+"""Idempotent producers: duplicates, gaps, epochs, and their state on disk."""
+
+from pathlib import Path
+
+import pytest
+from storage_samples import NOW_MS, OneLog, append, batch
+
+from barnabas_broker.storage.log import Log, LogAppend
+from barnabas_broker.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+from barnabas_core.errors import ApiError, ErrorCode
+
+PRODUCER = 5
+SEQUENCE_MAX = 2**31 - 1
+
+
+def send(log: Log, sequence: int, *, records: int = 1, epoch: int = 0, producer_id: int = PRODUCER) -> LogAppend:
+    return append(log, batch(records, producer_id=producer_id, epoch=epoch, sequence=sequence))
+
+
+def refusal(log: Log, sequence: int, *, records: int = 1, epoch: int = 0) -> ErrorCode:
+    end = log.log_end_offset
+    with pytest.raises(ApiError) as refused:
+        send(log, sequence, records=records, epoch=epoch)
+    assert log.log_end_offset == end
+    return refused.value.code
+
+
+def test_each_of_the_last_five_batches_is_answered_again_with_its_offset_and_time(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    for number in range(6):
+        send(log, 2 * number, records=2)
+    for number in range(1, 6):
+        assert send(log, 2 * number, records=2) == LogAppend(2 * number, NOW_MS, True)
+    assert log.log_end_offset == 12
+    assert refusal(log, 0, records=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("sequence", "records", "epoch", "code"),
+    [
+        (3, 1, 1, None),
+        (4, 1, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (2, 1, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 2, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 1, 2, None),
+        (3, 1, 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (3, 1, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (0, 3, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_what_may_follow_sequences_0_to_2_of_epoch_1(
+    tmp_path: Path, sequence: int, records: int, epoch: int, code: ErrorCode | None
+) -> None:
+    log = OneLog(tmp_path).open()
+    send(log, 0, records=3, epoch=1)
+    if code is None:
+        assert send(log, sequence, records=records, epoch=epoch).base_offset == 3
+    else:
+        assert refusal(log, sequence, records=records, epoch=epoch) is code
+
+
+def test_an_unknown_producer_may_begin_with_any_sequence(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    assert send(log, 1000).base_offset == 0
+    assert send(log, 1001).base_offset == 1
+
+
+@pytest.mark.parametrize(("first", "records", "following"), [(SEQUENCE_MAX, 1, 0), (SEQUENCE_MAX - 1, 4, 2)])
+def test_sequences_wrap_to_zero(tmp_path: Path, first: int, records: int, following: int) -> None:
+    log = OneLog(tmp_path).open()
+    send(log, first, records=records)
+    assert send(log, first, records=records).duplicate
+    assert refusal(log, following + 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, following).base_offset == records
+
+
+def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    send(log, 0)
+    log.expire_producers(NOW_MS + 86_399_999)
+    assert refusal(log, 7) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.expire_producers(NOW_MS + 86_400_000)
+    assert send(log, 7).base_offset == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bool) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=300)
+    log = one.open()
+    for number in range(12):
+        send(log, number)
+        send(log, 2 * number, producer_id=9, records=2)
+    if clean:
+        log.close()
+    log = one.open(recovery_point=log.recovery_point, clean=clean)
+    assert send(log, 11) == LogAppend(33, NOW_MS, True)
+    assert send(log, 22, producer_id=9, records=2) == LogAppend(34, NOW_MS, True)
+    assert send(log, 12).base_offset == 36
+
+
+def test_a_roll_takes_a_snapshot_and_a_damaged_one_is_replaced_by_the_log(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=200)
+    log = one.open()
+    for number in range(7):
+        send(log, number)
+    log.close()
+    snapshots = sorted(one.directory.glob("*.snapshot"))
+    assert [int(path.stem) for path in snapshots] == [2, 4, 6, 7]
+    for path in snapshots[-2:]:
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    log = one.open(recovery_point=7, clean=True)
+    assert send(log, 6).duplicate
+    assert [path.name for path in sorted(one.directory.glob("*.snapshot"))] == [path.name for path in snapshots[:2]]
+
+
+def test_truncation_takes_producers_back_to_what_is_left(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).with_config(segment_bytes=300).open()
+    for number in range(9):
+        send(log, number)
+    log.truncate_to(5)
+    assert refusal(log, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 4).duplicate
+    assert send(log, 5).base_offset == 5
+
+
+def test_a_snapshot_has_kafkas_bytes() -> None:
+    entry = SnapshotEntry(1, 2, 3, 4, 5, 6, 7, 8)
+    data = encode_snapshot([entry])
+    assert data.hex() == (
+        "0001"
+        "8b65c022"
+        "00000001"
+        "0000000000000001"
+        "0002"
+        "00000003"
+        "0000000000000004"
+        "00000005"
+        "0000000000000006"
+        "00000007"
+        "0000000000000008"
+    )
+    assert decode_snapshot(data) == [entry]
+    with pytest.raises(ValueError, match="its CRC does not match"):
+        decode_snapshot(data[:-1] + b"\x09")
+    with pytest.raises(ValueError, match="less than a head's 10"):
+        decode_snapshot(b"")
