@@ -34,5 +34,9 @@ test: venv
 compat-clients: venv
 	tests/compat/install.sh
 
+# BENCH='--quick --only "raw.*"': see `python -m bench --help`.
+bench: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" $(BENCH)
+
 clean:
 	rm -rf .cache build dist *.egg-info

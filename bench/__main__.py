@@ -1,0 +1,143 @@
+"""`python -m bench`: runs the rows beside each other, or renders a saved run anew."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import machine, plot, report, results
+from bench.peers import Peers, peer_kinds
+from bench.results import RowResult, RunResult
+from bench.rows import Row, all_rows
+from bench.run import measure
+from bench.scenarios.stand import FULL, QUICK, Clients, Limits, Stand
+
+HERE: Final = Path(__file__).resolve().parent
+RESULTS: Final = HERE / "results"
+REASONS: Final = HERE / "reasons.toml"
+PROTOTYPE: Final = HERE.parent.parent / "shared/prototype"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="short runs and fewer rows, at most 8 minutes")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose key fits, such as 'raw.*'")
+    parser.add_argument("--repeats", type=int, help="runs of each row on each peer")
+    parser.add_argument("--date", default=datetime.now(UTC).date().isoformat(), help="the date that names the results")
+    parser.add_argument("--name", help="the results' file name; without it DATE-quick or DATE-full")
+    parser.add_argument("--render", type=Path, metavar="JSON", help="only write the table and picture of a saved run")
+    parser.add_argument(
+        "--prototype",
+        type=Path,
+        default=Path(os.environ.get("PROTOTYPE_DIR", PROTOTYPE)),
+        help="the folder of the prototype that the raw rows compare with",
+    )
+    parser.add_argument("--list", action="store_true", help="print the rows' keys")
+    return parser.parse_args()
+
+
+def _mode(options: argparse.Namespace) -> str:
+    return "quick" if options.quick else "full"
+
+
+def _reasons() -> dict[str, str]:
+    return dict(tomllib.loads(REASONS.read_text(encoding="utf-8"))["why"])
+
+
+def _render(run: RunResult, path: Path, prototype: Path) -> str:
+    """Writes PATH.md beside PATH.json; the page."""
+    titles = {kind.name: kind.title for kind in peer_kinds(prototype).values()}
+    page = report.markdown(run, all_rows(), titles, _reasons())
+    path.with_suffix(".md").write_text(page, encoding="utf-8")
+    return page
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    chosen = QUICK if options.quick else FULL
+    return chosen if options.repeats is None else chosen.with_repeats(options.repeats)
+
+
+def _new_run(options: argparse.Namespace, limits: Limits) -> RunResult:
+    kinds = peer_kinds(options.prototype).values()
+    versions = {kind.title: kind.version() for kind in kinds if kind.has_topics}
+    facts = {**machine.facts(), "repeats": str(limits.repeats)}
+    return RunResult(options.date, _mode(options), machine.commit(), facts, versions)
+
+
+def _chosen(options: argparse.Namespace, limits: Limits) -> list[Row]:
+    rows = [row for row in all_rows() if fnmatch(row.key, options.only)]
+    return rows if limits.rows_all else [row for row in rows if row.quick]
+
+
+def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunResult:
+    limits = _limits(options)
+    rows = _chosen(options, limits)
+    run = _new_run(options, limits)
+    folder = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    peers = Peers(peer_kinds(options.prototype), folder)
+    clients = Clients(options.prototype)
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(rows))
+        by_key = {row.key: row for row in rows}
+
+        def keep(result: RowResult) -> None:
+            run.rows.append(result)
+            run.save(path)
+            _render(run, path, options.prototype)
+            progress.advance(task)
+            console.print(_line(by_key[result.key], result), highlight=False, markup=False)
+
+        try:
+            stand = Stand(peers, clients, limits)
+            measure(stand, rows, keep, lambda row: progress.update(task, description=row.key))
+        finally:
+            clients.close()
+            peers.close()
+            shutil.rmtree(folder, ignore_errors=True)
+    return run
+
+
+def _line(row: Row, result: RowResult) -> str:
+    """One line for the terminal: the row's first two metrics."""
+    cells = [f"{metric.title} {report.cell(metric, result, row.group.peer)}" for metric in row.group.metrics[:2]]
+    return f"{row.key}: " + "; ".join([*cells, report.aim_cell(row, result), (result.problem or "")[:200]]).strip("; ")
+
+
+def _end(_signal: int, _frame: object) -> None:
+    sys.exit(1)
+
+
+def main() -> int:
+    """Measures, or with --render only writes the page and the picture anew."""
+    options = _arguments()
+    console = Console()
+    signal.signal(signal.SIGTERM, _end)
+    if options.list:
+        console.print("\n".join(row.key for row in all_rows()), highlight=False)
+        return 0
+    if options.render:
+        path = options.render
+        run = results.load(path)
+    else:
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{options.name or f'{options.date}-{_mode(options)}'}.json"
+        run = _measure(options, path, console)
+    _render(run, path, options.prototype)
+    plot.draw(run, all_rows(), path.with_suffix(".png"))
+    console.print(f"written: {path.with_suffix('.md')} (.json, .png)", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The Java load generator: one process for all runs, so that its JIT is equally warm for each peer."""
+
+import select
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from bench.clients.job import BUILD, RUN_SECONDS_MAX, Counted, Job, NotRun, build, parse_counted
+from harness.kafka_jars import JarsMissing, jars_folder, java_command
+
+SOURCE: Final = Path(__file__).parent / "java/Load.java"
+HEAP_OPTIONS: Final = ("-Xms512m", "-Xmx512m")
+
+
+class JavaClient:
+    """Started at the first run; a run that hangs costs the process, and the next run starts a new one."""
+
+    name = "Java"
+
+    def __init__(self) -> None:
+        classes = BUILD / "classes"
+        try:
+            compiler = ["javac", "-d", str(classes), "-cp", f"{jars_folder()}/*", str(SOURCE)]
+            build(classes / "Load.class", [SOURCE], compiler)
+            self._command = java_command("Load", options=HEAP_OPTIONS, classes=classes)
+        except JarsMissing as missing:
+            raise NotRun(str(missing)) from None
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, job: Job, bootstrap: str) -> Counted:
+        """Hands the run to the process and waits for its answer."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(" ".join(job.words(bootstrap)) + "\n")
+        process.stdin.flush()
+        # One answer a line and nothing else on standard output: nothing is buffered when this waits.
+        ready, _, _ = select.select([process.stdout], [], [], RUN_SECONDS_MAX)
+        line = process.stdout.readline() if ready else ""
+        if not line:
+            self.close()
+            raise NotRun("the Java client ended" if ready else f"no end after {RUN_SECONDS_MAX:.0f} s")
+        return parse_counted(line)
+
+    def _start(self) -> subprocess.Popen[str]:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        with (BUILD / "java-client.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate()
+        self._process = None

@@ -1,0 +1,90 @@
+"""What a row measures, which way is better, and what we aim for. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import Final
+
+# Two runs of the same thing on this kind of machine differ by more than this; a closer call is no miss.
+NOISE: Final = 0.05
+
+Measurement = Mapping[str, float]
+
+
+class Better(Enum):
+    """The direction of a metric."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What the subject should reach: a factor over the peer, a bound of its own, or both."""
+
+    times_peer_min: float | None = None
+    times_peer_max: float | None = None
+    value_max: float | None = None
+
+    def met(self, value: float, peer: float | None) -> bool | None:
+        """None where the aim compares with a peer that was not measured."""
+        if self.value_max is not None and value >= self.value_max:
+            return False
+        if self.times_peer_min is None and self.times_peer_max is None:
+            return True
+        if peer is None:
+            return None
+        over = self.times_peer_min is None or value >= peer * self.times_peer_min
+        return over and (self.times_peer_max is None or value <= peer * self.times_peer_max)
+
+    def __str__(self) -> str:
+        parts = (
+            (self.times_peer_min, "at least {:g} x"),
+            (self.times_peer_max, "at most {:g} x"),
+            (self.value_max, "under {:g}"),
+        )
+        return ", ".join(text.format(value) for value, text in parts if value is not None)
+
+
+NO_SLOWER: Final = Aim(times_peer_min=1 - NOISE)
+NO_LONGER: Final = Aim(times_peer_max=1 + NOISE)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a measurement: `name` is its key there."""
+
+    name: str
+    title: str
+    better: Better
+    aim: Aim | None = None
+
+
+MB_PER_S: Final = Metric("mb_per_s", "MB/s", Better.HIGHER, NO_SLOWER)
+MB_PER_CPU_S: Final = Metric("mb_per_cpu_s", "MB per broker CPU s", Better.HIGHER, Aim(times_peer_min=1.5))
+CPU_S_PER_GB: Final = Metric("cpu_s_per_gb", "broker CPU s/GB", Better.LOWER)
+CLIENT_CPU_S_PER_GB: Final = Metric("client_cpu_s_per_gb", "client CPU s/GB", Better.LOWER)
+P50_US: Final = Metric("p50_us", "p50 us", Better.LOWER)
+P99_US: Final = Metric("p99_us", "p99 us", Better.LOWER, NO_LONGER)
+REQUESTS_PER_S: Final = Metric("requests_per_s", "requests/s", Better.HIGHER, NO_SLOWER)
+REQUESTS_PER_CPU_S: Final = Metric("requests_per_cpu_s", "requests per broker CPU s", Better.HIGHER)
+
+
+def throughput(payload_bytes: float, seconds: float, broker_cpu_s: float, client_cpu_s: float) -> Measurement:
+    """The four throughput metrics of one run; bytes are the payload's, before compression."""
+    megabytes = payload_bytes / 1e6
+    # The kernel counts CPU in ticks of 10 ms: below one tick there is nothing to divide by.
+    cpu_s = max(broker_cpu_s, 0.01)
+    return {
+        "mb_per_s": megabytes / seconds,
+        "mb_per_cpu_s": megabytes / cpu_s,
+        "cpu_s_per_gb": cpu_s / megabytes * 1e3,
+        "client_cpu_s_per_gb": client_cpu_s / megabytes * 1e3,
+    }
+
+
+def medians(runs: list[Measurement]) -> Measurement:
+    """The median of each metric over the repeats."""
+    names = {name for run in runs for name in run}
+    return {name: median(run[name] for run in runs if name in run) for name in sorted(names)}

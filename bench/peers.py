@@ -1,0 +1,135 @@
+"""The servers that are measured. Each kind prepares an own `ServerProcess` on an own folder."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Final
+
+from bench.clients.job import NotRun
+from harness import apache_kafka
+from harness.kafka_jars import JarsMissing, jars_folder
+from harness.server_process import ServerProcess, free_port
+
+# The same for every broker: nothing expires during a run, and a deleted topic's pages are free for the next row soon.
+SETTINGS: Final[Mapping[str, str]] = {
+    "auto.create.topics.enable": "false",
+    "log.retention.ms": "-1",
+    "log.segment.delete.delay.ms": "1000",
+    "offsets.topic.replication.factor": "1",
+}
+# The prototype writes over the first 256 MiB of each log again and again, as its own notes say to run it.
+PROTOTYPE_WRAP_BYTES: Final = 256 * 1024 * 1024
+PROTOTYPE_SLICE_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKind:
+    """`prepare(folder)` gives a server that is not running; raises NotRun with the reason.
+
+    One without topics makes a topic with the partitions that its name tells when it first hears of it.
+    """
+
+    name: str
+    title: str
+    prepare: Callable[[Path], ServerProcess]
+    version: Callable[[], str]
+    has_topics: bool = True
+
+
+def _barnabas(folder: Path) -> ServerProcess:
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    settings = {
+        **SETTINGS,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(folder / "logs"),
+        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
+    }
+    config = folder / "server.properties"
+    apache_kafka.write_properties(config, settings)
+    command = [sys.executable, "-m", "barnabas", "broker", str(config)]
+    return ServerProcess(command, port, folder / "server.log")
+
+
+def _kafka(folder: Path) -> ServerProcess:
+    try:
+        return apache_kafka.prepare(folder, properties=SETTINGS)
+    except JarsMissing as missing:
+        raise NotRun(str(missing)) from None
+
+
+def _kafka_version() -> str:
+    try:
+        names = [jar.name for jar in jars_folder().glob("kafka_2.13-*.jar")]
+    except JarsMissing as missing:
+        return f"not there: {missing}"
+    found = re.search(r"-([\d.]+)\.jar", names[0]) if names else None
+    return found.group(1) if found else "unknown"
+
+
+def _prototype(source: Path, folder: Path, wrap: bool) -> ServerProcess:
+    script = source / "srv.py"
+    if not script.exists():
+        raise NotRun(f"there is no prototype in {source} (--prototype DIR or PROTOTYPE_DIR)")
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    # Design F: an asyncio loop with raw non-blocking sockets, sendfile for what is fetched.
+    options = {"-d": "F", "-f": "sendfile", "-p": port, "--slice": PROTOTYPE_SLICE_BYTES, "--dir": folder / "logs"}
+    command = [sys.executable, str(script), *(str(word) for pair in options.items() for word in pair)]
+    environment = {"WRAP": str(PROTOTYPE_WRAP_BYTES)} if wrap else {}
+    return ServerProcess(command, port, folder / "server.log", environment)
+
+
+def _prototype_kind(name: str, title: str, source: Path, *, wrap: bool) -> PeerKind:
+    return PeerKind(name, title, lambda folder: _prototype(source, folder, wrap), lambda: "-", has_topics=False)
+
+
+def peer_kinds(prototype: Path) -> dict[str, PeerKind]:
+    """All kinds by name."""
+    kinds = (
+        PeerKind("barnabas", "Barnabas", _barnabas, lambda: package_version("barnabas")),
+        PeerKind("kafka", "Apache Kafka", _kafka, _kafka_version),
+        _prototype_kind("prototype", "prototype F", prototype, wrap=True),
+        _prototype_kind("appending", "prototype F, appending", prototype, wrap=False),
+    )
+    return {kind.name: kind for kind in kinds}
+
+
+class Peers:
+    """The running servers of one bench run; each is started when a row first asks for it."""
+
+    def __init__(self, kinds: Mapping[str, PeerKind], folder: Path) -> None:
+        self.kinds = kinds
+        self._folder = folder
+        self._standing: dict[str, ServerProcess] = {}
+        self._fresh_count = 0
+
+    def standing(self, name: str) -> ServerProcess:
+        """The server that all load rows share, warm after its first rows."""
+        if name not in self._standing:
+            server = self.kinds[name].prepare(self._folder / name)
+            server.start()
+            self._standing[name] = server
+        return self._standing[name]
+
+    def forget(self, name: str) -> None:
+        """Ends a standing server; the next row that needs it starts a new one on an empty folder."""
+        server = self._standing.pop(name, None)
+        if server is not None:
+            server.close()
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def fresh(self, name: str) -> tuple[ServerProcess, Path]:
+        """A server that is not running, on an own empty folder; the row closes it and removes the folder."""
+        self._fresh_count += 1
+        folder = self._folder / f"{name}-{self._fresh_count}"
+        return self.kinds[name].prepare(folder), folder
+
+    def close(self) -> None:
+        """Ends every standing server."""
+        for name in list(self._standing):
+            self.forget(name)

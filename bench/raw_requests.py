@@ -1,0 +1,81 @@
+"""The few raw requests that the bench sends itself, where a client's own start or retries would hide the broker."""
+
+import socket
+import struct
+import time
+from typing import Final
+
+import crc32c
+
+CLIENT_ID: Final = b"bench"
+API_VERSIONS: Final = 18
+PRODUCE: Final = 0
+PRODUCE_VERSION: Final = 7
+ATTEMPT_SECONDS_MAX: Final = 2.0
+PAUSE_S: Final = 0.002
+
+
+def _request(api_key: int, version: int, body: bytes) -> bytes:
+    head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def api_versions_request() -> bytes:
+    """ApiVersions v0: the smallest request there is."""
+    return _request(API_VERSIONS, 0, b"")
+
+
+def _batch(value: bytes, timestamp_ms: int) -> bytes:
+    """A record batch v2 with one record without key; value shorter than 64 bytes, so that each length is one byte."""
+    assert len(value) < 50
+    body = bytes((0, 0, 0, 1, len(value) << 1)) + value + b"\0"
+    record = bytes((len(body) << 1,)) + body
+    checked = struct.pack(">hiqqqhii", 0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c.crc32c(checked)) + checked
+
+
+def produce_request(topic: str, value: bytes, timestamp_ms: int) -> bytes:
+    """Produce v7 with acks=all of one record to partition 0."""
+    name = topic.encode()
+    batch = _batch(value, timestamp_ms)
+    body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(name)) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
+    return _request(PRODUCE, PRODUCE_VERSION, body)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """One answer without its size."""
+    size = struct.unpack(">i", _exactly(connection, 4))[0]
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    got = b""
+    while len(got) < size:
+        more = connection.recv(size - len(got))
+        if not more:
+            raise ConnectionResetError("closed by the broker")
+        got += more
+    return got
+
+
+def _acknowledged(port: int, topic: str) -> bool:
+    """One attempt over a new connection."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=ATTEMPT_SECONDS_MAX) as connection:
+            connection.sendall(produce_request(topic, b"first", int(time.time() * 1000)))
+            answer = receive(connection)
+    except OSError:
+        return False
+    # correlation id, one topic with its name, one partition with its index: then the error code.
+    error = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
+    return bool(error == 0)
+
+
+def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float | None:
+    """The monotonic time at which the first record was acknowledged; None after `seconds_max` without one."""
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        if _acknowledged(port, topic):
+            return time.monotonic()
+        time.sleep(PAUSE_S)
+    return None

@@ -1,0 +1,165 @@
+"""The table of rows: what is measured, on which peers, with which aims."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from bench.metrics import (
+    CLIENT_CPU_S_PER_GB,
+    CPU_S_PER_GB,
+    MB_PER_CPU_S,
+    MB_PER_S,
+    NO_LONGER,
+    NO_SLOWER,
+    P50_US,
+    P99_US,
+    REQUESTS_PER_CPU_S,
+    REQUESTS_PER_S,
+    Aim,
+    Better,
+    Metric,
+)
+from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, StartAndIdle
+from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
+from bench.scenarios.stand import Scenario
+
+SUBJECT: Final = "barnabas"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that share a table: the same metrics, the same other peer."""
+
+    key: str
+    title: str
+    peer: str
+    metrics: tuple[Metric, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table. `quick` rows are measured in quick runs too; `warm` ones on warm standing brokers."""
+
+    key: str
+    title: str
+    group: Group
+    scenario: Scenario
+    quick: bool = True
+    warm: bool = True
+
+
+THROUGHPUT: Final = (MB_PER_S, MB_PER_CPU_S, CPU_S_PER_GB, CLIENT_CPU_S_PER_GB)
+START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
+IDLE_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=80))
+LOADED_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=150))
+RSS_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, NO_LONGER)
+CONNECT_S: Final = Metric("connect_s", "connecting, s", Better.LOWER)
+CREATE_S: Final = Metric("create_s", "create, s", Better.LOWER, NO_LONGER)
+MANY_START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, NO_LONGER)
+
+START: Final = Group("start", "Start and idle memory", "kafka", (START_S, IDLE_MB))
+LOADED: Final = Group("loaded", "Memory under load", "kafka", (LOADED_MB,))
+CONNECTIONS: Final = Group("connections", "Memory with idle connections", "kafka", (RSS_MB, CONNECT_S))
+TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
+RAW_PROTOTYPE: Final = Group(
+    "raw-prototype",
+    "Raw requests, closed loop, beside the prototype",
+    "prototype",
+    (REQUESTS_PER_S, REQUESTS_PER_CPU_S, P50_US, Metric("p99_us", "p99 us", Better.LOWER)),
+)
+RAW_PRODUCE: Final = Group(
+    "raw-produce",
+    "Raw 16 KiB-batch produce, closed loop, beside the prototype",
+    "prototype",
+    (Metric("requests_per_s", "requests/s", Better.HIGHER, Aim(times_peer_min=0.8)), *RAW_PROTOTYPE.metrics[1:]),
+)
+RAW_APPENDING: Final = Group(
+    "raw-appending",
+    "The same, the prototype appending to one long file as a broker does",
+    "appending",
+    RAW_PRODUCE.metrics,
+)
+RAW_KAFKA: Final = Group(
+    "raw-kafka",
+    "Raw requests, closed loop, beside Apache Kafka",
+    "kafka",
+    (
+        Metric("requests_per_s", "requests/s", Better.HIGHER, NO_SLOWER),
+        Metric("requests_per_cpu_s", "requests per broker CPU s", Better.HIGHER, Aim(times_peer_min=1.5)),
+        P50_US,
+        P99_US,
+    ),
+)
+ROUND_TRIPS: Final = Group("round-trips", "Round trips of one 1 KB record", "kafka", (P50_US, P99_US))
+PRODUCERS: Final = {
+    "librdkafka": Group("produce-librdkafka", "Producers, librdkafka", "kafka", THROUGHPUT),
+    "Java": Group("produce-java", "Producers, Java client", "kafka", THROUGHPUT),
+}
+CONSUMERS: Final = Group("consume", "Consumers", "kafka", THROUGHPUT)
+
+RAW_GROUPS: Final = (RAW_PRODUCE, RAW_APPENDING, RAW_PROTOTYPE, RAW_KAFKA)
+
+SIZES: Final = {100: "100 B", 1000: "1 KB", 10_000: "10 KB"}
+BATCHES: Final = {16_384: "16 KiB", 1_000_000: "1 MB"}
+RAW: Final = (
+    ("api", "ApiVersions, 50 connections", RawLoad("api", 50, "t_p6", 6)),
+    ("prod1", "produce, 100 B batches, 8 connections", RawLoad("prod1", 8, "t_p1", 1)),
+    ("prod16k", "produce, 16 KiB batches, 8 connections", RawLoad("prod16k", 8, "t_p6", 6)),
+    ("prod1m", "produce, 1 MB batches, 4 connections", RawLoad("prod1m", 4, "t_p6", 6)),
+    ("fetch6x1m", "fetch, 6 x 1 MiB, 2 connections", RawLoad("fetch6x1m", 2, "t_p6", 6, fill="prod6x16k")),
+)
+
+
+def _lifecycle() -> Iterator[Row]:
+    yield Row("start", "a broker with one topic", START, StartAndIdle(), warm=False)
+    yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), warm=False)
+    yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), warm=False)
+    yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), warm=False)
+
+
+def _raw() -> Iterator[Row]:
+    for name, title, scenario in RAW:
+        group = RAW_PRODUCE if name == "prod16k" else RAW_PROTOTYPE
+        yield Row(f"raw.{name}", title, group, scenario)
+        yield Row(f"raw.{name}.kafka", title, RAW_KAFKA, scenario)
+        if name == "prod16k":
+            yield Row(f"raw.{name}.appending", title, RAW_APPENDING, scenario)
+
+
+def _round_trips() -> Iterator[Row]:
+    for client, (mode, acks) in product(
+        ("librdkafka", "Java"), (("in-flight", "1"), ("in-flight", "all"), ("poll", "1"))
+    ):
+        what = "one in flight" if mode == "in-flight" else "produce to poll"
+        key = f"round-trip.{client.lower()}.{mode}.acks-{acks}"
+        yield Row(key, f"{client}, {what}, acks={acks}", ROUND_TRIPS, RoundTrips(client=client, mode=mode, acks=acks))
+
+
+def _produce(client: str) -> Iterator[Row]:
+    for record_bytes, batch_bytes, codec, acks in product(SIZES, BATCHES, ("none", "lz4"), ("1", "all")):
+        size, batch = SIZES[record_bytes], BATCHES[batch_bytes]
+        key = f"produce.{client.lower()}.{size}.{batch}.{codec}.acks-{acks}".replace(" ", "")
+        scenario = Produce(client=client, record_bytes=record_bytes, batch_bytes=batch_bytes, codec=codec, acks=acks)
+        quick = record_bytes == 1000 or acks == "all"
+        yield Row(key, f"{size}, batch {batch}, {codec}, acks={acks}", PRODUCERS[client], scenario, quick)
+
+
+def _consume() -> Iterator[Row]:
+    for client, record_bytes, codec in product(("librdkafka", "Java"), SIZES, ("none", "lz4")):
+        size = SIZES[record_bytes]
+        key = f"consume.{client.lower()}.{size}.{codec}".replace(" ", "")
+        scenario = Consume(client=client, record_bytes=record_bytes, codec=codec)
+        yield Row(key, f"{client}, {size}, {codec}", CONSUMERS, scenario, record_bytes == 1000 or codec == "none")
+
+
+def all_rows() -> list[Row]:
+    """Every row in the order of a run: servers of their own first, so that no standing broker runs beside them."""
+    return [
+        *_lifecycle(),
+        *sorted(_raw(), key=lambda row: RAW_GROUPS.index(row.group)),
+        *_round_trips(),
+        *_produce("librdkafka"),
+        *_consume(),
+        *_produce("Java"),
+    ]

@@ -1,0 +1,76 @@
+"""Carries out rows: peers take turns, a row that cannot be run says why, results are handed on as they come."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bench.clients.job import NotRun
+from bench.metrics import Measurement
+from bench.results import RowResult
+from bench.rows import SUBJECT, Row
+from bench.scenarios.load import Produce, RoundTrips
+from bench.scenarios.stand import Scenario, Stand
+from harness.server_process import ServerFailed
+
+WARM_UP: Final[tuple[Scenario, ...]] = (
+    Produce(client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all"),
+    Produce(client="Java", record_bytes=1000, batch_bytes=16_384, codec="lz4", acks="all"),
+    RoundTrips(client="Java", mode="poll", acks="1"),
+    RoundTrips(client="librdkafka", mode="in-flight", acks="all"),
+)
+
+
+def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
+    """The measurement, or why there is none."""
+    try:
+        return scenario.measure(stand, peer)
+    except (NotRun, ServerFailed) as problem:
+        stand.peers.forget(peer)
+        return str(problem) or type(problem).__name__
+
+
+def turns(peers: tuple[str, str], repeats: int) -> list[str]:
+    """A B B A A B ...: neither peer is always the one that finds the machine as the other left it."""
+    return [peer for number in range(repeats) for peer in (peers if number % 2 == 0 else peers[::-1])]
+
+
+def measure_row(stand: Stand, row: Row) -> RowResult:
+    """All repeats on both peers; a peer that fails is not asked again in this row."""
+    result = RowResult(row.key)
+    failed: dict[str, str] = {}
+    for peer in turns((SUBJECT, row.group.peer), stand.limits.repeats):
+        if peer in failed:
+            continue
+        measured = _attempt(stand, row.scenario, peer)
+        if isinstance(measured, str):
+            failed[peer] = measured
+        else:
+            result.add(peer, measured)
+    if failed:
+        result.problem = "; ".join(f"{stand.peers.kinds[peer].title}: {why}" for peer, why in failed.items())
+    return result
+
+
+def warm_up(stand: Stand, peer: str) -> None:
+    """Lets a JIT compile the paths that the rows use, and touches the page cache; nothing is kept."""
+    deadline = time.monotonic() + stand.limits.warm_up_s
+    while time.monotonic() < deadline:
+        for scenario in WARM_UP:
+            if isinstance(_attempt(stand, scenario, peer), str):
+                return
+
+
+def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None], begin: Callable[[Row], None]) -> None:
+    """Every row within the budget of time; `begin` and `keep` are called before and after each."""
+    deadline = time.monotonic() + stand.limits.budget_s
+    warm: set[str] = set()
+    for row in rows:
+        if time.monotonic() > deadline:
+            keep(RowResult(row.key, problem="the run's time was used up"))
+            continue
+        begin(row)
+        for peer in (SUBJECT, row.group.peer) if row.warm else ():
+            if peer not in warm and stand.peers.kinds[peer].has_topics:
+                warm_up(stand, peer)
+                warm.add(peer)
+        keep(measure_row(stand, row))

@@ -1,0 +1,153 @@
+"""Start, memory and many topics: each run has a server of its own on an empty folder."""
+
+import resource
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bench import raw_requests
+from bench.clients.job import Job, NotRun
+from bench.metrics import Measurement
+from bench.processes import rss_mb
+from bench.scenarios.load import PARTITIONS, Produce
+from bench.scenarios.stand import Stand
+from bench.topics import create
+from harness.server_process import ServerFailed, ServerProcess
+
+START_SECONDS_MAX: Final = 60.0
+SAMPLE_S: Final = 0.05
+FILES_MAX: Final = 20_000
+
+
+@contextmanager
+def _fresh(stand: Stand, peer: str) -> Iterator[ServerProcess]:
+    server, folder = stand.peers.fresh(peer)
+    try:
+        yield server
+    except ServerFailed as failure:
+        raise NotRun(str(failure)[-500:]) from None
+    finally:
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_seconds(server: ServerProcess, topic: str) -> float:
+    """From the start of the command to the first acknowledged record on a topic that is there already."""
+    acknowledged: list[float | None] = []
+    waiter = threading.Thread(
+        target=lambda: acknowledged.append(raw_requests.wait_for_acknowledgement(server.port, topic, START_SECONDS_MAX))
+    )
+    started = time.monotonic()
+    waiter.start()
+    server.start()
+    waiter.join()
+    if acknowledged[0] is None:
+        raise NotRun(f"no record acknowledged within {START_SECONDS_MAX:.0f} s of the start")
+    return acknowledged[0] - started
+
+
+@dataclass(frozen=True, slots=True)
+class StartAndIdle:
+    """Start to first acknowledged message, and resident memory after a while of rest."""
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """The topic is made in a first life of the server; the second one is measured."""
+        with _fresh(stand, peer) as server:
+            server.start()
+            create(server.bootstrap, ["first"], 1)
+            server.stop()
+            start_s = _start_seconds(server, "first")
+            time.sleep(stand.limits.settle_s)
+            return {"start_s": start_s, "rss_mb": rss_mb(server.pid)}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMemory:
+    """The most resident memory while producers (16 KiB batches of 1 KB, acks=all) and a consumer work at full speed."""
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Samples every 50 ms."""
+        client = stand.clients.librdkafka()
+        seconds = stand.limits.load_s
+        with _fresh(stand, peer) as server, ExitStack() as clients:
+            server.start()
+            create(server.bootstrap, ["load"], PARTITIONS)
+            produce = Produce(client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all")
+            consume = Job(
+                mode="consume",
+                topic="load",
+                partitions=PARTITIONS,
+                record_bytes=1000,
+                records_max=10**9,
+                seconds_max=seconds,
+            )
+            jobs = (produce.job("load", seconds, 4 * stand.limits.run_bytes_max), consume)
+            running = [clients.enter_context(_ended(client.start(job, server.bootstrap))) for job in jobs]
+            most = 0.0
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and any(each.poll() is None for each in running):
+                most = max(most, rss_mb(server.pid))
+                time.sleep(SAMPLE_S)
+            if any(each.poll() for each in running):
+                raise NotRun("a client failed under load")
+            return {"rss_mb": most}
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class IdleConnections:
+    """Resident memory with connections that have each had one answer and then rest."""
+
+    connections: int
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Also the time that it takes to make them all, one after the other."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES_MAX), hard))
+        request = raw_requests.api_versions_request()
+        with _fresh(stand, peer) as server, ExitStack() as open_sockets:
+            server.start()
+            started = time.monotonic()
+            for _ in range(self.connections):
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=START_SECONDS_MAX)
+                open_sockets.enter_context(connection)
+                connection.sendall(request)
+                raw_requests.receive(connection)
+            connect_s = time.monotonic() - started
+            time.sleep(stand.limits.settle_s)
+            return {"connect_s": connect_s, "rss_mb": rss_mb(server.pid)}
+
+
+@dataclass(frozen=True, slots=True)
+class ManyTopics:
+    """Topics of six partitions: time to create them all, memory then, and the start of a broker that has them."""
+
+    topics: int
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """The start ends with a record acknowledged on the last of them."""
+        names = [f"many-{number}" for number in range(self.topics)]
+        with _fresh(stand, peer) as server:
+            server.start()
+            started = time.monotonic()
+            create(server.bootstrap, names, PARTITIONS)
+            create_s = time.monotonic() - started
+            time.sleep(stand.limits.settle_s)
+            created_rss_mb = rss_mb(server.pid)
+            server.stop()
+            start_s = _start_seconds(server, names[-1])
+            return {"create_s": create_s, "rss_mb": created_rss_mb, "start_s": start_s}

@@ -1,0 +1,155 @@
+"""Load on a standing broker: producers, consumers, round trips, raw requests. Each run has a topic of its own."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.clients.job import Counted, Job
+from bench.metrics import Measurement, throughput
+from bench.processes import cpu_seconds
+from bench.scenarios.stand import Stand
+from bench.topics import topic
+
+PARTITIONS: Final = 6
+# What each client needs to reach its own ceiling: a batch size in its own word, a queue that drains in time.
+BATCHES: Final = {
+    "librdkafka": {"queue.buffering.max.kbytes": "32768", "queue.buffering.max.messages": "1000000"},
+    "Java": {"buffer.memory": "67108864"},
+}
+LINGER_MS: Final = "5"
+# librdkafka's default waits out a back-off of a second when its queue is full.
+CONSUMERS: Final = {"librdkafka": {"fetch.queue.backoff.ms": "1"}, "Java": {}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce:
+    """A producer at full speed on six partitions."""
+
+    client: str
+    record_bytes: int
+    batch_bytes: int
+    codec: str
+    acks: str
+
+    def job(self, name: str, seconds: float, bytes_max: int) -> Job:
+        """The run on the topic `name`."""
+        settings = {
+            "acks": self.acks,
+            "batch.size": str(self.batch_bytes),
+            "compression.type": self.codec,
+            "linger.ms": LINGER_MS,
+            **BATCHES[self.client],
+        }
+        return Job(
+            mode="produce",
+            topic=name,
+            partitions=PARTITIONS,
+            record_bytes=self.record_bytes,
+            records_max=bytes_max // self.record_bytes,
+            seconds_max=seconds,
+            settings=settings,
+        )
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """From the first record to the last acknowledgement."""
+        server = stand.peers.standing(peer)
+        with topic(server.bootstrap, stand.new_topic_name(), PARTITIONS) as name:
+            job = self.job(name, stand.limits.run_s, stand.limits.run_bytes_max)
+            cpu_s = cpu_seconds(server.pid)
+            counted = stand.clients.named(self.client).run(job, server.bootstrap)
+            return _throughput(counted, cpu_seconds(server.pid) - cpu_s)
+
+
+def _throughput(counted: Counted, broker_cpu_s: float) -> Measurement:
+    return throughput(counted["bytes"], counted["seconds"], broker_cpu_s, counted["client_cpu_s"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consume:
+    """One consumer reads a topic of six partitions that was just filled (so from the page cache)."""
+
+    client: str
+    record_bytes: int
+    codec: str
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """From the first request to the last record."""
+        server = stand.peers.standing(peer)
+        with topic(server.bootstrap, stand.new_topic_name(), PARTITIONS) as name:
+            filled = self._fill(stand, name, server.bootstrap)
+            job = Job(
+                mode="consume",
+                topic=name,
+                partitions=PARTITIONS,
+                record_bytes=self.record_bytes,
+                records_max=int(filled["records"]),
+                seconds_max=stand.limits.run_s * 10,
+                settings=CONSUMERS[self.client],
+            )
+            cpu_s = cpu_seconds(server.pid)
+            counted = stand.clients.named(self.client).run(job, server.bootstrap)
+            return _throughput(counted, cpu_seconds(server.pid) - cpu_s)
+
+    def _fill(self, stand: Stand, name: str, bootstrap: str) -> Counted:
+        filler = Produce(
+            client="librdkafka", record_bytes=self.record_bytes, batch_bytes=200_000, codec=self.codec, acks="1"
+        )
+        job = filler.job(name, stand.limits.run_s * 3, stand.limits.run_bytes_max)
+        return stand.clients.named("librdkafka").run(job, bootstrap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTrips:
+    """One record at a time, 1 KB each: `in-flight` to the acknowledgement, `poll` to the consumer's hand."""
+
+    client: str
+    mode: str
+    acks: str
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """The client's percentiles."""
+        server = stand.peers.standing(peer)
+        with topic(server.bootstrap, stand.new_topic_name(), 1) as name:
+            job = Job(
+                mode=self.mode,
+                topic=name,
+                partitions=1,
+                record_bytes=1000,
+                records_max=stand.limits.round_trips_max,
+                seconds_max=stand.limits.run_s * 2,
+                settings={"acks": self.acks, "linger.ms": "0"},
+            )
+            counted = stand.clients.named(self.client).run(job, server.bootstrap)
+            return {"p50_us": counted["p50_us"], "p99_us": counted["p99_us"]}
+
+
+@dataclass(frozen=True, slots=True)
+class RawLoad:
+    """The same prepared request in a closed loop; `fill` is a request that is sent for a while before, unmeasured."""
+
+    request: str
+    connections: int
+    topic: str
+    partitions: int
+    fill: str | None = None
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Requests a second and percentiles, from the load generator."""
+        server = stand.peers.standing(peer)
+        if not stand.peers.kinds[peer].has_topics:
+            try:
+                return self._run(stand, peer)
+            finally:
+                stand.peers.forget(peer)  # and with it the files that nobody could delete otherwise
+        with topic(server.bootstrap, self.topic, self.partitions):
+            return self._run(stand, peer)
+
+    def _run(self, stand: Stand, peer: str) -> Measurement:
+        server = stand.peers.standing(peer)
+        client = stand.clients.raw()
+        if self.fill:
+            client.run(self.fill, 1, stand.limits.run_s / 4, server.port)
+        cpu_s = cpu_seconds(server.pid)
+        counted = client.run(self.request, self.connections, stand.limits.run_s, server.port)
+        cpu_s = max(cpu_seconds(server.pid) - cpu_s, 0.01)
+        rates = {name: counted[name] for name in ("requests_per_s", "p50_us", "p99_us")}
+        return {**rates, "requests_per_cpu_s": counted["requests"] / cpu_s}

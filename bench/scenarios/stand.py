@@ -1,0 +1,119 @@
+"""What every scenario works with: the peers, the load generators and the limits of the run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Final, Protocol
+
+from bench.clients.java import JavaClient
+from bench.clients.job import Counted, Job
+from bench.clients.librdkafka import LibrdkafkaClient
+from bench.clients.raw import RawClient
+from bench.metrics import Measurement
+from bench.peers import Peers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of every run. `budget_s`: no row begins later. `rows_all`: also rows that a quick run leaves out."""
+
+    repeats: int
+    run_s: float
+    run_bytes_max: int
+    round_trips_max: int
+    settle_s: float
+    load_s: float
+    warm_up_s: float
+    budget_s: float
+    rows_all: bool
+
+    def with_repeats(self, repeats: int) -> "Limits":
+        """The same, each row measured `repeats` times."""
+        return replace(self, repeats=repeats)
+
+
+QUICK: Final = Limits(
+    repeats=2,
+    run_s=0.8,
+    run_bytes_max=400_000_000,
+    round_trips_max=2_000,
+    settle_s=2.0,
+    load_s=3.0,
+    warm_up_s=8.0,
+    budget_s=420.0,
+    rows_all=False,
+)
+FULL: Final = Limits(
+    repeats=3,
+    run_s=2.0,
+    run_bytes_max=1_000_000_000,
+    round_trips_max=10_000,
+    settle_s=5.0,
+    load_s=10.0,
+    warm_up_s=15.0,
+    budget_s=2_300.0,
+    rows_all=True,
+)
+
+
+class Client(Protocol):
+    """A load generator that runs jobs."""
+
+    def run(self, job: Job, bootstrap: str) -> Counted: ...
+
+    def close(self) -> None: ...
+
+
+class Clients:
+    """The load generators, each built when first asked for; raises NotRun where one cannot be had."""
+
+    def __init__(self, prototype: Path) -> None:
+        self._prototype = prototype
+        self._made: dict[str, Client] = {}
+        self._raw: RawClient | None = None
+
+    def librdkafka(self) -> LibrdkafkaClient:
+        """The C client, for scenarios that run several at once."""
+        made = self.named("librdkafka")
+        assert isinstance(made, LibrdkafkaClient)
+        return made
+
+    def named(self, name: str) -> Client:
+        """`librdkafka` or `Java`."""
+        makers: dict[str, Callable[[], Client]] = {"librdkafka": LibrdkafkaClient, "Java": JavaClient}
+        if name not in self._made:
+            self._made[name] = makers[name]()
+        return self._made[name]
+
+    def raw(self) -> RawClient:
+        """The closed loop of raw requests."""
+        self._raw = self._raw or RawClient(self._prototype)
+        return self._raw
+
+    def close(self) -> None:
+        """Ends what runs between jobs."""
+        for client in self._made.values():
+            client.close()
+
+
+@dataclass(slots=True)
+class Stand:
+    """One bench run's means."""
+
+    peers: Peers
+    clients: Clients
+    limits: Limits
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def new_topic_name(self) -> str:
+        """A name that this run has not used."""
+        return f"bench-{next(self._numbers)}"
+
+
+class Scenario(Protocol):
+    """How a row is measured."""
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """One repeat on one peer; raises NotRun."""
+        ...
