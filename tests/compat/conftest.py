@@ -10,7 +10,7 @@ import pytest
 
 from drivers.aio_kafka import AiokafkaClient
 from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
-from drivers.interface import COMPRESSIONS, Client
+from drivers.interface import Client
 from drivers.kafka_python import KafkaPythonClient
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
@@ -84,17 +84,35 @@ def broker(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
         server.close()
 
 
+BrokerWith = Callable[[dict[str, str]], ServerProcess]
+
+
 @pytest.fixture
-def own_broker(peer: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A running broker for one test, which may stop it, crash it and start it again."""
-    server = prepare_server(peer, tmp_path, PROPERTIES)
-    server.start()
+def broker_with(peer: str, tmp_path: Path) -> Iterator[BrokerWith]:
+    """A function that starts a broker with more properties, for one test, which may stop, crash and start it again."""
+    servers: list[ServerProcess] = []
+
+    def start(properties: dict[str, str]) -> ServerProcess:
+        folder = tmp_path / f"broker-{len(servers)}"
+        folder.mkdir()
+        servers.append(prepare_server(peer, folder, {**PROPERTIES, **properties}))
+        servers[-1].start()
+        return servers[-1]
+
     try:
-        yield server
-        if server.running:
-            check_end(peer, server)
+        yield start
+        for server in servers:
+            if server.running:
+                check_end(peer, server)
     finally:
-        server.close()
+        for server in servers:
+            server.close()
+
+
+@pytest.fixture
+def own_broker(broker_with: BrokerWith) -> ServerProcess:
+    """A running broker for one test, which may stop it, crash it and start it again."""
+    return broker_with({})
 
 
 @pytest.fixture
@@ -107,9 +125,9 @@ CLIENTS: dict[str, Callable[[str, Path], Client]] = {
     "librdkafka": lambda bootstrap, log: LibrdkafkaClient(bootstrap),
     "kafka-python": lambda bootstrap, log: KafkaPythonClient(bootstrap),
     "aiokafka": lambda bootstrap, log: AiokafkaClient(bootstrap),
-    "java": lambda bootstrap, log: RemoteClient("java", java_driver(bootstrap), COMPRESSIONS, log),
-    "franz-go": lambda bootstrap, log: RemoteClient("franz-go", go_driver(bootstrap), COMPRESSIONS, log),
-    "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), COMPRESSIONS[:3], log),
+    "java": lambda bootstrap, log: RemoteClient("java", java_driver(bootstrap), log),
+    "franz-go": lambda bootstrap, log: RemoteClient("franz-go", go_driver(bootstrap), log),
+    "kafkajs": lambda bootstrap, log: RemoteClient("kafkajs", node_driver(bootstrap), log),
 }
 
 

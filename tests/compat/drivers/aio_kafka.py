@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
 from drivers.background import PolledMember
-from drivers.interface import COMPRESSIONS, Assignment, Message, Received
+from drivers.interface import Assignment, Message, Received
 
 WAIT_SECONDS = 30.0
 
@@ -68,7 +68,6 @@ class AiokafkaClient:
     """See `interface.Client`."""
 
     name = "aiokafka"
-    compressions = COMPRESSIONS
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap}

@@ -1,6 +1,6 @@
 """What the tests ask of every client library, whatever language it is written in."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,7 +54,6 @@ class Client(Protocol):
     """A client library; errors of the broker are raised."""
 
     name: str
-    compressions: Collection[str]
 
     def produce(
         self,

@@ -8,7 +8,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
 from drivers.background import PolledMember
-from drivers.interface import COMPRESSIONS, Assignment, Message, Received
+from drivers.interface import Assignment, Message, Received
 
 WAIT_SECONDS = 30.0
 
@@ -43,7 +43,6 @@ class KafkaPythonClient:
     """See `interface.Client`."""
 
     name = "kafka-python"
-    compressions = COMPRESSIONS
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap_servers": bootstrap}

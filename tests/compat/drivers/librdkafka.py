@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from drivers.background import PolledMember
-from drivers.interface import COMPRESSIONS, Assignment, Message, Received
+from drivers.interface import Assignment, Message, Received
 
 WAIT_SECONDS = 30.0
 
@@ -51,7 +51,6 @@ class LibrdkafkaClient:
     """See `interface.Client`."""
 
     name = "librdkafka"
-    compressions = COMPRESSIONS
 
     def __init__(self, bootstrap: str) -> None:
         self.settings = {"bootstrap.servers": bootstrap}

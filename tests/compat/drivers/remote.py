@@ -3,7 +3,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,8 @@ def _decode(record: dict[str, Any]) -> Received:
 class RemoteClient:
     """See `interface.Client`; `ask` reaches what only one language's driver offers."""
 
-    def __init__(self, name: str, command: Sequence[str], compressions: Collection[str], log_path: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], log_path: Path) -> None:
         self.name = name
-        self.compressions = compressions
         self._log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(

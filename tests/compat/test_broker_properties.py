@@ -1,0 +1,67 @@
+"""Settings of the broker that clients notice, each on a broker of its own (F10, F12, F26, F28)."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from conftest import BrokerWith
+from drivers.interface import Message
+from drivers.kafka_tools import KafkaTools
+from drivers.librdkafka import LibrdkafkaClient
+from drivers.remote import RemoteClient
+from harness.deadline import wait_for
+
+TOPIC = "observed"
+
+
+def test_without_automatic_creation_a_record_for_a_missing_topic_is_refused(broker_with: BrokerWith) -> None:
+    client = LibrdkafkaClient(broker_with({"auto.create.topics.enable": "false"}).bootstrap)
+    with pytest.raises(KafkaException, match=r"UNKNOWN_TOPIC|MSG_TIMED_OUT"):
+        client.produce(TOPIC, [Message(b"v")], **{"message.timeout.ms": 3_000})
+    assert TOPIC not in client.topics()
+
+
+def test_created_topics_have_the_brokers_number_of_partitions(broker_with: BrokerWith) -> None:
+    client = LibrdkafkaClient(broker_with({"num.partitions": "4"}).bootstrap)
+    client.produce(TOPIC, [Message(b"v")])
+    assert client.topics()[TOPIC] == 4
+
+
+def test_an_idle_connection_is_closed(broker_with: BrokerWith) -> None:
+    server = broker_with({"connections.max.idle.ms": "500"})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle:
+        assert idle.recv(1) == b""
+
+
+def log_dirs_of(tools: KafkaTools) -> dict[str, list[str]]:
+    """Log dir to the partitions of the topic in it, by the tool."""
+    shown = tools.check(f"kafka-log-dirs.sh --bootstrap-server localhost:9092 --describe --topic-list {TOPIC}")
+    (described,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+    dirs = described["brokers"][0]["logDirs"]
+    return {one["logDir"]: [p["partition"] for p in one["partitions"] if not p["isFuture"]] for one in dirs}
+
+
+def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
+    broker_with: BrokerWith, java: RemoteClient, tmp_path: Path
+) -> None:
+    first, second = str(tmp_path / "disk-a"), str(tmp_path / "disk-b")
+    server = broker_with({"log.dirs": f"{first},{second}"})
+    client, tools = LibrdkafkaClient(server.bootstrap), KafkaTools(java, server.bootstrap)
+    client.create_topic(TOPIC, 6, {})
+    messages = [Message(b"%d" % n, partition=n % 6) for n in range(600)]
+    client.produce(TOPIC, messages)
+    assert [len(partitions) for partitions in log_dirs_of(tools).values()] == [3, 3]
+    moved = next(name for name in log_dirs_of(tools)[first])
+    plan = {"topic": TOPIC, "partition": int(moved.rpartition("-")[2]), "replicas": [1], "log_dirs": [second]}
+    (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": [plan]}))
+    command = (
+        f"kafka-reassign-partitions.sh --bootstrap-server localhost:9092 --reassignment-json-file {tmp_path}/plan.json"
+    )
+    tools.check(f"{command} --execute")
+    client.produce(TOPIC, messages)
+    wait_for(lambda: log_dirs_of(tools)[second], lambda partitions: moved in partitions)
+    wait_for(lambda: "in progress" not in tools.check(f"{command} --verify --preserve-throttles"))
+    assert sorted(r.value for r in client.read(TOPIC, 1_200)) == sorted(m.value for m in messages * 2)
