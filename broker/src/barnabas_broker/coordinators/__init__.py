@@ -1,1 +1,1 @@
-"""Groups and producer ids: decide, append, apply."""
+"""Coordinators: consumer groups with their offsets, and producer ids. Called by the handlers."""

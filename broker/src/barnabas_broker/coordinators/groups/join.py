@@ -1,10 +1,10 @@
 """JoinGroup: who may come in, under which id, and whether that starts a rebalance."""
 
 from barnabas_broker.coordinators.groups import rebalance
+from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group, GroupState, Member
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
-    GroupConfig,
     JoinReply,
     JoinRequest,
     StaticRejoin,

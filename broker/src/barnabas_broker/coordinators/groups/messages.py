@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType
 
+from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.records import GroupMetadata
 from barnabas_core.errors import ErrorCode
 
@@ -19,21 +20,6 @@ class Now(NamedTuple):
 
     wall_ms: int
     steady_ms: int
-
-
-class GroupConfig(NamedTuple):
-    """The broker's settings that groups obey, by Kafka's names; the defaults are Kafka's."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    max_size: int = 2**31 - 1
-    new_member_join_timeout_ms: int = 300_000
-    """Not a setting in Kafka either: a parked first join is dropped after this, as its client may long be gone."""
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_commit_timeout_ms: int = 5_000
 
 
 class Protocol(NamedTuple):

@@ -181,6 +181,35 @@ def decode_group(data: bytes) -> GroupMetadata:
     return GroupMetadata(**fields)
 
 
+class Record(NamedTuple):
+    """One record, decoded; a value of None is a tombstone."""
+
+    key: OffsetKey | GroupKey
+    value: CommittedOffset | GroupMetadata | None
+
+    @property
+    def group_id(self) -> str:
+        """Whose record it is."""
+        return self.key.group_id
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """Key and value as they are appended."""
+    key = encode_offset_key(record.key) if isinstance(record.key, OffsetKey) else encode_group_key(record.key.group_id)
+    if record.value is None:
+        return key, None
+    value = record.value
+    return key, encode_offset(value) if isinstance(value, CommittedOffset) else encode_group(value)
+
+
+def decode(key: bytes, value: bytes | None) -> Record | None:
+    """The record; None for kinds that are not the classic groups'."""
+    decoded = decode_key(key)
+    if decoded is None or value is None:
+        return None if decoded is None else Record(decoded, None)
+    return Record(decoded, decode_offset(value) if isinstance(decoded, OffsetKey) else decode_group(value))
+
+
 def _member(stored: StoredMember) -> StoredMember:
     if stored.rebalance_timeout_ms != NO_TIMESTAMP:
         return stored

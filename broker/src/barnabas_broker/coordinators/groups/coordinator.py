@@ -1,0 +1,287 @@
+"""The group coordinator of one broker: finds the shard of a group, and says what is wrong where there is none.
+
+Handlers call it with typed requests and a callback for the answer; `replication` tells it which partitions of
+`__consumer_offsets` this broker leads. One event-loop thread; nothing here waits.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_broker.coordinators.groups import removal
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.loading import Loader
+from barnabas_broker.coordinators.groups.messages import (
+    JoinReply,
+    JoinRequest,
+    LeaveResult,
+    MemberIdentity,
+    SyncReply,
+    SyncRequest,
+)
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, Environment, GroupShard
+from barnabas_core.clock import Cancellable
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_TEXT_BYTES_MAX: Final = 32_000
+"""Strings of records have 16-bit lengths; a member id is 37 bytes longer than the client id it is made of."""
+
+
+class MemberDescription(NamedTuple):
+    """One member for DescribeGroups; metadata and assignment only while the group is Stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupDescription(NamedTuple):
+    """One group for DescribeGroups."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberDescription, ...]
+
+
+class ListedGroup(NamedTuple):
+    """One group for ListGroups."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+
+
+class GroupOffset(NamedTuple):
+    """One committed offset with its group's state, for metrics and lag."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    committed: CommittedOffset
+    state: GroupState
+    member_count: int
+
+
+class GroupCoordinator:
+    """All groups whose partition this broker leads."""
+
+    def __init__(self, environment: Environment, partition_count: int) -> None:
+        self.config = environment.config
+        self.counters = Counters()
+        self._environment = environment
+        self._partition_count = partition_count
+        self._shards: dict[int, GroupShard] = {}
+        self._warned: set[str] = set()
+        self._expiry: Cancellable | None = None
+
+    # Leadership and time
+
+    def start(self) -> None:
+        """Begin to look for expired offsets, every `offsets.retention.check.interval.ms`."""
+        delay_s = self.config.offsets_retention_check_interval_ms / 1000
+        self._expiry = self._environment.timers.call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self.expire_offsets()
+        self.start()
+
+    def expire_offsets(self) -> None:
+        """Look for expired offsets now."""
+        for shard in self._loaded():
+            removal.expire(shard, self._warned)
+
+    def on_elected(self, partition: int) -> None:
+        """This broker leads a partition of `__consumer_offsets` from now on; its groups are loaded. Harmless if it
+        did.
+        """
+        if partition not in self._shards:
+            shard = self._shards[partition] = GroupShard(partition, self._environment, self.counters)
+            Loader(shard).start()
+
+    def on_resigned(self, partition: int) -> None:
+        """Another broker leads the partition from now on: who waits is told so."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics are gone: so are all offsets in them."""
+        for shard in self._loaded():
+            removal.forget_topics(shard, topics)
+
+    def stop(self) -> None:
+        """The broker stops: resign everywhere."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for partition in list(self._shards):
+            self.on_resigned(partition)
+
+    # Requests of members
+
+    def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
+        """A JoinGroup."""
+        try:
+            _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
+            shard = self._shard(request.group_id)
+        except ApiError as error:
+            answer(JoinReply(error.code, member_id=request.member_id))
+            return
+        shard.join(request, answer)
+
+    def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
+        """A SyncGroup. While the coordinator loads, the rebalance that this belongs to is lost: join again."""
+        try:
+            _check_named(request.group_id)
+            shard = self._shard(request.group_id)
+        except ApiError as error:
+            loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            answer(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
+            return
+        shard.sync(request, answer)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """A Heartbeat. While the coordinator loads, every member is taken to be well."""
+        try:
+            _check_named(group_id)
+            return self._shard(group_id).heartbeat(group_id, member_id, instance_id, generation)
+        except ApiError as error:
+            loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return ErrorCode.NONE if loading else error.code
+
+    def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
+        """A LeaveGroup: a result for each. ApiError where there is no coordinator."""
+        _check_named(group_id)
+        return self._shard(group_id).leave(group_id, identities)
+
+    # Offsets
+
+    def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
+        """An OffsetCommit: an error for each offset, in their order."""
+        try:
+            shard = self._shard(request.group_id)
+        except ApiError as error:
+            answer([error.code] * len(request.offsets))
+            return
+        shard.commit(request, answer)
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """What the group has committed; nothing for a group that is not known. ApiError where there is no
+        coordinator.
+        """
+        return self._shard(group_id).tables.offsets.get(group_id, {})
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        answer: Callable[[ErrorCode, list[ErrorCode]], object],
+    ) -> None:
+        """An OffsetDelete: an error for all, or one for each partition, in their order."""
+        try:
+            shard = self._shard(group_id)
+        except ApiError as error:
+            answer(error.code, [])
+            return
+        removal.delete_offsets(shard, group_id, partitions, answer)
+
+    # Administration
+
+    def delete_group(self, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
+        """One group of a DeleteGroups."""
+        try:
+            shard = self._shard(group_id)
+        except ApiError as error:
+            answer(error.code)
+            return
+        removal.delete_group(shard, group_id, answer)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """One group of a DescribeGroups. ApiError: no coordinator, or GROUP_ID_NOT_FOUND."""
+        group = self._shard(group_id).tables.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        stable = group.state is GroupState.STABLE
+        return GroupDescription(
+            group_id,
+            group.state,
+            group.protocol_type or "",
+            (group.protocol_name or "") if stable else "",
+            _describe_members(group, stable),
+        )
+
+    def list_groups(self) -> list[ListedGroup]:
+        """All groups of this coordinator. ApiError while one of its partitions is loading: the list would lack some."""
+        if any(not shard.is_loaded for shard in self._shards.values()):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [
+            ListedGroup(group.group_id, group.state, group.protocol_type or "")
+            for shard in self._shards.values()
+            for group in shard.tables.groups.values()
+            if group.state is not GroupState.DEAD
+        ]
+
+    def group_offsets(self) -> Iterator[GroupOffset]:
+        """All committed offsets of loaded groups, for metrics and lag, also of groups without members."""
+        for shard in self._loaded():
+            for group_id, offsets in shard.tables.offsets.items():
+                group = shard.tables.groups[group_id]
+                for topic_partition, committed in offsets.items():
+                    yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
+
+    def _loaded(self) -> list[GroupShard]:
+        return [shard for shard in self._shards.values() if shard.is_loaded]
+
+    def _shard(self, group_id: str) -> GroupShard:
+        shard = self._shards.get(coordinator_partition(group_id, self._partition_count))
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        if not shard.is_loaded:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+
+def _check_named(group_id: str) -> None:
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    _check_length("group id", group_id, ErrorCode.INVALID_GROUP_ID)
+
+
+def _check_length(what: str, text: str, error: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+    if len(text) > _TEXT_BYTES_MAX // 4 and len(text.encode()) > _TEXT_BYTES_MAX:
+        raise ApiError(error, f"{what} of {len(text)} characters; {_TEXT_BYTES_MAX} bytes are allowed")
+
+
+def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) -> None:
+    """What can be said of a join before its group is looked at."""
+    _check_named(request.group_id)
+    if not session_min_ms <= request.session_timeout_ms <= session_max_ms:
+        allowed = f"{session_min_ms} to {session_max_ms}"
+        raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms; {allowed} are allowed")
+    _check_length("client id", request.client_id)
+    _check_length("group instance id", request.instance_id or "")
+    _check_length("protocol type", request.protocol_type)
+    for protocol in request.protocols:
+        _check_length("protocol name", protocol.name)
+
+
+def _describe_members(group: Group, stable: bool) -> tuple[MemberDescription, ...]:
+    return tuple(
+        MemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(group.protocol_name) if stable else b"",
+            member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    )

@@ -1,0 +1,240 @@
+"""One partition of `__consumer_offsets` that this broker leads: runs the steps of its groups and does what they ask
+for.
+
+A step is decided by the pure modules; its record goes to the writer, its answers to whoever waits, its deadlines to
+one timer a group. `removal` holds what takes groups and offsets away, `loading` how a shard comes to know its groups.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.messages import (
+    JoinReply,
+    JoinRequest,
+    LeaveResult,
+    MemberIdentity,
+    Now,
+    Step,
+    Store,
+    SyncReply,
+    SyncRequest,
+    Token,
+)
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, OffsetKey, Record
+from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.groups.writer import OffsetsLog, PartitionWriter
+from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class Environment(NamedTuple):
+    """What coordinators are given of the world."""
+
+    config: GroupConfig
+    log: OffsetsLog
+    clock: Clock
+    timers: Timers
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the coordinator did since the broker started, by the names of Kafka's group-coordinator-metrics."""
+
+    offset_commits: int = 0
+    offset_expirations: int = 0
+    offset_deletions: int = 0
+    completed_rebalances: int = 0
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit; generation -1 and no member id from one who is no member. Commit timestamps are set here."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    api_version: int
+    offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
+
+
+class _Alarm(NamedTuple):
+    at_ms: int
+    timer: Cancellable
+
+
+class GroupShard:
+    """The groups of one partition."""
+
+    def __init__(self, partition: int, environment: Environment, counters: Counters) -> None:
+        self.partition = partition
+        self.environment = environment
+        self.counters = counters
+        self.is_loaded = False
+        self.is_closed = False
+        self.tables = GroupTables()
+        timeout_ms = environment.config.offsets_commit_timeout_ms
+        self.writer = PartitionWriter(partition, environment.log, environment.timers, timeout_ms, self._apply)
+        self._last_token = 0
+        self._joins: dict[Token, Callable[[JoinReply], object]] = {}
+        self._syncs: dict[Token, Callable[[SyncReply], object]] = {}
+        self._alarms: dict[str, _Alarm] = {}
+
+    def now(self) -> Now:
+        """The time of a step."""
+        clock = self.environment.clock
+        return Now(clock.now_ms(), int(clock.monotonic_s() * 1000))
+
+    def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
+        """A JoinGroup; who has no id yet may begin a group."""
+        if request.member_id and request.group_id not in self.tables.groups:
+            answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
+            return
+        group = self.tables.group(request.group_id)
+        token = self._next_token()
+        self._joins[token] = answer
+        self.run(group, lambda step: join.join(group, request, token, step))
+
+    def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
+        """A SyncGroup."""
+        group = self.tables.groups.get(request.group_id)
+        if group is None:
+            answer(SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        token = self._next_token()
+        self._syncs[token] = answer
+        self.run(group, lambda step: sync.sync(group, request, token, step))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """A Heartbeat. It can only put deadlines off, so no timer is set anew."""
+        group = self.tables.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return membership.heartbeat(group, member_id, instance_id, generation, self.now())
+
+    def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
+        """A LeaveGroup."""
+        group = self.tables.groups.get(group_id)
+        if group is None:
+            return [LeaveResult(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in identities]
+        results: list[LeaveResult] = []
+        self.run(group, lambda step: results.extend(membership.leave(group, identities, step)))
+        return results
+
+    def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
+        """An OffsetCommit; answers with an error for each offset, in their order, once the good ones are committed."""
+        now = self.now()
+        error = self._check_commit(request, now)
+        if error is not ErrorCode.NONE:
+            answer([error] * len(request.offsets))
+            return
+        checks = [self._check_metadata(offset) for _, offset in request.offsets]
+        records = [
+            Record(OffsetKey(request.group_id, topic, partition), offset._replace(commit_timestamp_ms=now.wall_ms))
+            for ((topic, partition), offset), check in zip(request.offsets, checks, strict=True)
+            if check is ErrorCode.NONE
+        ]
+        self.counters.offset_commits += len(records)
+        self.writer.submit(
+            request.group_id,
+            records,
+            lambda failure: answer([check or failure for check in checks]),
+        )
+
+    def _check_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
+        group = self.tables.groups.get(request.group_id)
+        if group is None:
+            return offsets.check_unknown_group_commit(request.generation, request.api_version)
+        return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)
+
+    def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
+        fits = len(offset.metadata) <= self.environment.config.offset_metadata_max_bytes
+        return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+    def run(self, group: Group, decide: Callable[[Step], object]) -> None:
+        """One step of a group, and what it asks for."""
+        step = Step(self.now(), self.environment.config)
+        decide(step)
+        for note in step.notes:
+            _logger.info("group %s: %s", group.group_id, note)
+        if step.store is not None:
+            record = Record(GroupKey(group.group_id), step.store.metadata)
+            self.writer.submit(group.group_id, (record,), partial(self._store_finished, group, step.store))
+        self.set_alarm(group)
+        for token, reply in step.replies:
+            if isinstance(reply, JoinReply):
+                self._joins.pop(token)(reply)
+            else:
+                self._syncs.pop(token)(reply)
+        if self.tables.is_vacant(group) and not self.writer.is_writing(group.group_id):
+            self.tables.groups.pop(group.group_id, None)
+
+    def _store_finished(self, group: Group, store: Store, error: ErrorCode) -> None:
+        """The writer's word on a group's record."""
+        if self.is_closed:
+            return
+        before = group.state
+        if error is ErrorCode.NONE:
+            self.run(group, lambda step: sync.stored(group, store, step))
+        else:
+            self.run(group, lambda step: sync.store_failed(group, store, error, step))
+        if before is not GroupState.STABLE and group.state is GroupState.STABLE:
+            self.counters.completed_rebalances += 1
+
+    def _apply(self, record: Record) -> None:
+        self.tables.apply(record)
+
+    def _next_token(self) -> Token:
+        self._last_token += 1
+        return Token(self._last_token)
+
+    def set_alarm(self, group: Group) -> None:
+        """See that the group is woken in time; a timer that rings too early does no harm."""
+        if group.wake_ms is None:
+            return
+        alarm = self._alarms.get(group.group_id)
+        if alarm is not None:
+            if alarm.at_ms <= group.wake_ms:
+                return
+            alarm.timer.cancel()
+        delay_s = max(group.wake_ms - self.now().steady_ms, 0) / 1000
+        timer = self.environment.timers.call_later(delay_s, partial(self._wake, group.group_id))
+        self._alarms[group.group_id] = _Alarm(group.wake_ms, timer)
+
+    def _wake(self, group_id: str) -> None:
+        self._alarms.pop(group_id, None)
+        group = self.tables.groups.get(group_id)
+        if group is None:
+            return
+        self.run(group, lambda step: membership.on_time(group, step))
+
+    def loaded(self, groups: Iterable[Group]) -> None:
+        """All records are read: sessions run, and a group that is larger than allowed now is made to join again."""
+        self.is_loaded = True
+        for group in groups:
+            if len(group.members) > self.environment.config.max_size:
+                reason = "larger than group.max.size"
+                self.run(group, partial(rebalance.begin, group, reason=reason))
+            self.set_alarm(group)
+
+    def close(self) -> None:
+        """The partition is led elsewhere from now on: everybody who waits is sent to look for the new coordinator."""
+        self.is_closed = True
+        for alarm in self._alarms.values():
+            alarm.timer.cancel()
+        self._alarms.clear()
+        self.writer.close()
+        joins, self._joins = self._joins, {}
+        syncs, self._syncs = self._syncs, {}
+        for answer_join in joins.values():
+            answer_join(JoinReply(ErrorCode.NOT_COORDINATOR))
+        for answer_sync in syncs.values():
+            answer_sync(SyncReply(ErrorCode.NOT_COORDINATOR))

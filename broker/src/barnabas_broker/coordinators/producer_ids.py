@@ -1,0 +1,39 @@
+"""Producer ids for InitProducerId: each is given out once in the life of the cluster.
+
+The controller hands out blocks of a thousand; the next one is fetched while the last tenth of the current one is
+used, so that a producer rarely waits. The ids that a stopping broker had left are never used, which is allowed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+_PREFETCH_FRACTION: Final = 10
+
+
+class ProducerIds:
+    """The ids that this broker may give out. `allocate` gives a block that nobody else has; ApiError if it cannot."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
+        self._allocate = allocate
+        self._block = range(0)
+        self._prefetch_at = 0
+        self._next_block: asyncio.Future[range] | None = None
+        self._refilling = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """A new producer id. ApiError where a block is needed and cannot be had."""
+        if not self._block:
+            async with self._refilling:
+                await self._refill()
+        producer_id, self._block = self._block[0], self._block[1:]
+        if len(self._block) == self._prefetch_at and self._next_block is None:
+            self._next_block = asyncio.ensure_future(self._allocate())
+        return producer_id
+
+    async def _refill(self) -> None:
+        while not self._block:
+            fetched = self._next_block or asyncio.ensure_future(self._allocate())
+            self._next_block = None
+            self._block = await fetched
+        self._prefetch_at = len(self._block) // _PREFETCH_FRACTION

@@ -1,0 +1,223 @@
+"""A simulated world for the group coordinator: time moved by hand, and a log in memory that can hold back and fail."""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from group_script import WALL_MS_AT_START, subscription
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.messages import (
+    JoinReply,
+    JoinRequest,
+    MemberIdentity,
+    Protocol,
+    SyncReply,
+    SyncRequest,
+)
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
+from barnabas_broker.coordinators.groups.writer import KeyValue
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+_IDS = count(1)
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class SimulatedTime:
+    """core.clock.Clock and Timers. Nothing happens but by `run`."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self._numbers = count()
+        self._timers: list[tuple[float, int, Timer]] = []
+
+    def now_ms(self) -> int:
+        return WALL_MS_AT_START + int(self.ms)
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (self.ms + delay_s * 1000, next(self._numbers), timer))
+        return timer
+
+    def call_soon(self, callback: Callable[[], object]) -> Timer:
+        return self.call_later(0, callback)
+
+    def run(self, for_ms: float = 0) -> None:
+        """Let time pass, and everything happen that is due in it."""
+        until_ms = self.ms + for_ms
+        while self._timers and self._timers[0][0] <= until_ms:
+            at_ms, _, timer = heapq.heappop(self._timers)
+            self.ms = max(self.ms, at_ms)
+            if timer.callback is not None:
+                timer.callback()
+        self.ms = until_ms
+
+    @property
+    def armed(self) -> int:
+        """How many timers are waiting."""
+        return sum(timer.callback is not None for _, _, timer in self._timers)
+
+
+class MemoryLog:
+    """An OffsetsLog. `holding`: appended batches are committed only by `commit`."""
+
+    def __init__(self, partitions: int) -> None:
+        self.records: list[list[KeyValue]] = [[] for _ in range(partitions)]
+        self.batches = 0
+        self.holding = False
+        self.failing: ErrorCode | None = None
+        self.read_failures = 0
+        self._held: list[tuple[int, Sequence[KeyValue], Callable[[ApiError | None], object]]] = []
+
+    def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
+        self.batches += 1
+        if self.failing is not None:
+            done(ApiError(self.failing))
+            return
+        self._held.append((partition, records, done))
+        if not self.holding:
+            self.commit()
+
+    def commit(self) -> None:
+        """The high watermark passes everything that was appended."""
+        held, self._held = self._held, []
+        for partition, records, done in held:
+            self.records[partition].extend(records)
+            done(None)
+
+    def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
+        if self.read_failures:
+            self.read_failures -= 1
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is away")
+        records = list(self.records[partition])
+        for start in range(0, len(records), 3):
+            yield records[start : start + 3]
+
+
+class World:
+    """One broker's coordinator with all that it is given."""
+
+    def __init__(self, config: GroupConfig, partitions: int = 1) -> None:
+        self.config = config
+        self.time = SimulatedTime()
+        self.log = MemoryLog(partitions)
+        self.partitions = partitions
+        self.coordinator = self._new_coordinator()
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        coordinator = GroupCoordinator(Environment(self.config, self.log, self.time, self.time), self.partitions)
+        for partition in range(self.partitions):
+            coordinator.on_elected(partition)
+        self.time.run()
+        return coordinator
+
+    def crash(self) -> None:
+        """The broker dies; another one reads what is committed."""
+        self.coordinator.stop()
+        self.log.holding = False
+        self.log._held.clear()
+        self.coordinator = self._new_coordinator()
+
+
+class Client:
+    """A consumer of one group as far as a coordinator sees it. `answers` holds what it was told, newest last."""
+
+    def __init__(self, world: World, name: str, instance_id: str | None = None, group_id: str = "readers") -> None:
+        self.world = world
+        self.name = name
+        self.group_id = group_id
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.joined: list[JoinReply] = []
+        self.synced: list[SyncReply] = []
+
+    def join(self, topics: Sequence[str] = ("flights",), **changes: Any) -> "Client":
+        """JoinGroup, version 3: no id is needed first."""
+        request = JoinRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(Protocol("range", subscription(list(topics))),),
+            new_member_id=f"{self.name}-{next(_IDS)}",
+            requires_known_member_id=False,
+        )._replace(**changes)
+        self.world.coordinator.join(request, self._on_joined)
+        self.world.time.run()
+        return self
+
+    def _on_joined(self, reply: JoinReply) -> None:
+        self.joined.append(reply)
+        if reply.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.member_id = reply.member_id
+        if reply.error is ErrorCode.NONE:
+            self.generation = reply.generation
+
+    def sync(self, **assignments: str) -> "Client":
+        """SyncGroup; `assignments` by member id."""
+        by_member = {member_id: assigned.encode() for member_id, assigned in assignments.items()}
+        request = SyncRequest(self.group_id, self.member_id, self.instance_id, self.generation, assignments=by_member)
+        self.world.coordinator.sync(request, self.synced.append)
+        self.world.time.run()
+        return self
+
+    def heartbeat(self) -> ErrorCode:
+        """Heartbeat."""
+        return self.world.coordinator.heartbeat(self.group_id, self.member_id, self.instance_id, self.generation)
+
+    def leave(self) -> ErrorCode:
+        """LeaveGroup."""
+        identity = MemberIdentity(self.member_id, self.instance_id)
+        result = self.world.coordinator.leave(self.group_id, [identity])[0].error
+        self.world.time.run()
+        return result
+
+    def commit(self, *offsets: tuple[str, int, int], api_version: int = 9, **changes: Any) -> list[list[ErrorCode]]:
+        """OffsetCommit of (topic, partition, offset); the list that the answer will be put in."""
+        answers: list[list[ErrorCode]] = []
+        named = [
+            (TopicPartition(topic, partition), CommittedOffset(offset, **changes))
+            for topic, partition, offset in offsets
+        ]
+        request = CommitRequest(self.group_id, self.member_id, self.instance_id, self.generation, api_version, named)
+        self.world.coordinator.commit(request, answers.append)
+        return answers
+
+    def committed(self) -> dict[str, int]:
+        """OffsetFetch of everything: offset by partition."""
+        offsets = self.world.coordinator.committed(self.group_id)
+        return {str(topic_partition): committed.offset for topic_partition, committed in offsets.items()}
+
+
+def stable(world: World, *clients: Client) -> None:
+    """Bring clients of one group into a stable generation, each assigned its own name."""
+    for client in clients:
+        client.join()
+    while any(client.generation != clients[0].generation or not client.joined for client in clients):
+        for client in clients:
+            client.join()
+    leader = next(client for client in clients if client.joined[-1].leader == client.member_id)
+    for client in clients:
+        if client is not leader:
+            client.sync()
+    leader.sync(**{client.member_id: client.name for client in clients})
+    assert [client.synced[-1].assignment.decode() for client in clients] == [client.name for client in clients]

@@ -1,0 +1,499 @@
+"""F40, F41, F46-F49: the coordinator over a simulated log and clock."""
+
+import logging
+
+import pytest
+from coordinator_world import Client, World, stable
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.records import decode_key, encode_group_key
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
+DAY_MS = 24 * 3_600_000
+FLIGHTS_0 = TopicPartition("flights", 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(AT_ONCE)
+
+
+# Commits
+
+
+def test_commits_of_one_turn_go_into_one_batch_and_are_answered_when_it_is_committed(world: World) -> None:
+    world.log.holding = True
+    clients = [Client(world, name, group_id=name) for name in ("a", "b", "c")]
+    answers = [client.commit(("flights", 0, 10), ("flights", 1, 20)) for client in clients]
+    world.time.run()
+    assert world.log.batches == 1
+    assert answers == [[], [], []]
+    assert clients[0].committed() == {}
+    world.log.commit()
+    assert answers == [[[ErrorCode.NONE, ErrorCode.NONE]]] * 3
+    assert clients[0].committed() == {"flights-0": 10, "flights-1": 20}
+
+
+def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_counts_once_it_is_committed(world: World) -> None:
+    world.log.holding = True
+    client = Client(world, "a")
+    answers = client.commit(("flights", 0, 10))
+    world.time.run(for_ms=4_999)
+    assert answers == []
+    world.time.run(for_ms=1)
+    assert answers == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    world.log.commit()
+    assert answers == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    assert client.committed() == {"flights-0": 10}
+
+
+@pytest.mark.parametrize(
+    ("of_the_log", "answer"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_log_that_refuses_is_told_in_terms_of_the_coordinator(
+    world: World, of_the_log: ErrorCode, answer: ErrorCode
+) -> None:
+    world.log.failing = of_the_log
+    client = Client(world, "a")
+    answers = client.commit(("flights", 0, 10))
+    world.time.run()
+    assert answers == [[answer]]
+    assert client.committed() == {}
+
+
+def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: World) -> None:
+    client = Client(world, "a")
+    answers = client.commit(("flights", 0, 10), metadata="x" * 4097)
+    also = client.commit(("flights", 1, 10), metadata="x" * 4096)
+    world.time.run()
+    assert (answers, also) == ([[ErrorCode.OFFSET_METADATA_TOO_LARGE]], [[ErrorCode.NONE]])
+    assert client.committed() == {"flights-1": 10}
+
+
+def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world: World) -> None:
+    client = Client(world, "a")
+    answers = client.commit(*(("flights", partition, partition) for partition in range(500)), metadata="x" * 4000)
+    world.time.run()
+    assert world.log.batches == 4
+    assert answers == [[ErrorCode.NONE] * 500]
+    assert len(client.committed()) == 500
+
+
+def test_a_stranger_may_commit_for_an_empty_group_and_not_for_one_with_members(world: World) -> None:
+    stranger, member = Client(world, "s"), Client(world, "a")
+    assert stranger.commit(("flights", 0, 1)) == []
+    world.time.run()
+    stable(world, member)
+    refused = stranger.commit(("flights", 0, 2))
+    accepted = member.commit(("flights", 1, 3))
+    world.time.run()
+    assert (refused, accepted) == ([[ErrorCode.UNKNOWN_MEMBER_ID]], [[ErrorCode.NONE]])
+    assert member.committed() == {"flights-0": 1, "flights-1": 3}
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_member_of_a_group_that_is_gone_cannot_commit(world: World, version: int, error: ErrorCode) -> None:
+    client = Client(world, "a")
+    client.member_id, client.generation = "a-1", 5
+    assert client.commit(("flights", 0, 1), api_version=version) == [[error]]
+
+
+# Life with the log
+
+
+def test_members_and_offsets_live_on_after_a_crash(world: World) -> None:
+    first, second = Client(world, "a"), Client(world, "b")
+    stable(world, first, second)
+    first.commit(("flights", 0, 42))
+    world.time.run()
+    world.crash()
+    assert first.committed() == {"flights-0": 42}
+    assert [first.heartbeat(), second.heartbeat()] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert second.sync().synced[-1].assignment == b"b"
+    assert world.coordinator.describe("readers").state is GroupState.STABLE
+
+
+def test_members_that_do_not_come_back_after_a_crash_are_dropped_at_the_end_of_their_sessions(world: World) -> None:
+    first, second = Client(world, "a"), Client(world, "b")
+    stable(world, first, second)
+    world.crash()
+    world.time.run(for_ms=9_000)
+    assert first.heartbeat() is ErrorCode.NONE
+    world.time.run(for_ms=1_000)
+    assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert first.join().generation == 3
+
+
+def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -> None:
+    leader, follower, newcomer = Client(world, "a"), Client(world, "b"), Client(world, "c")
+    stable(world, leader, follower)
+    newcomer.join()
+    world.log.holding = True
+    committing = leader.commit(("flights", 0, 1))
+    world.coordinator.on_resigned(0)
+    assert newcomer.joined[-1].error is ErrorCode.NOT_COORDINATOR
+    assert committing == [[ErrorCode.NOT_COORDINATOR]]
+    assert leader.heartbeat() is ErrorCode.NOT_COORDINATOR
+    world.time.run(for_ms=100_000)
+    assert world.time.armed == 0
+
+
+def test_requests_during_loading_are_answered_so_that_clients_wait(world: World) -> None:
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.coordinator.on_resigned(0)
+    world.coordinator.on_elected(0)
+    assert client.heartbeat() is ErrorCode.NONE
+    assert client.commit(("flights", 0, 2)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
+    for ask in (client.committed, client.leave, world.coordinator.list_groups):
+        with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            ask()
+
+
+def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> None:
+    client = Client(world, "a")
+    stable(world, client)
+    world.coordinator.on_resigned(0)
+    world.coordinator.on_elected(0)
+    client.sync()
+    assert client.synced[-1].error is ErrorCode.REBALANCE_IN_PROGRESS
+    world.coordinator.on_resigned(0)
+    world.coordinator.on_elected(0)
+    client.join()
+    assert client.joined[-1].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_log_that_cannot_be_read_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 7))
+    world.time.run()
+    world.log.read_failures = 2
+    world.crash()
+    assert client.commit(("flights", 0, 8)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
+    world.time.run(for_ms=2_000)
+    assert client.committed() == {"flights-0": 7}
+    assert "the disk is away; trying again" in caplog.text
+
+
+def test_a_record_that_cannot_be_read_costs_nobody_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 7))
+    world.time.run()
+    world.log.records[0].insert(0, (encode_group_key("broken"), b"\0\3\0"))
+    world.log.records[0].insert(0, (b"\0\3\0\4news", b"anything"))
+    world.crash()
+    assert client.committed() == {"flights-0": 7}
+    assert "left out a record with key 0002000662726f6b656e" in caplog.text
+
+
+def test_a_group_larger_than_allowed_after_a_restart_is_made_to_join_again(world: World) -> None:
+    first, second = Client(world, "a"), Client(world, "b")
+    stable(world, first, second)
+    world.config = AT_ONCE._replace(max_size=1)
+    world.crash()
+    assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    first.join()
+    second.join()
+    assert first.joined[-1].error is ErrorCode.NONE
+    assert second.joined[-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_many_groups_are_restored_over_several_turns(world: World) -> None:
+    clients = [Client(world, "a", group_id=f"group-{number}") for number in range(450)]
+    for client in clients:
+        stable(world, client)
+    world.crash()
+    assert all(client.heartbeat() is ErrorCode.NONE for client in clients)
+
+
+# Answers without a group, and refusals
+
+
+def test_groups_are_found_by_the_hash_of_their_name() -> None:
+    world = World(AT_ONCE, partitions=50)
+    client = Client(world, "a", group_id="flights-readers")
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    written = [partition for partition, records in enumerate(world.log.records) if records]
+    assert written == [42]  # abs("flights-readers".hashCode()) % 50, by Java.
+    world.coordinator.on_resigned(42)
+    assert client.heartbeat() is ErrorCode.NOT_COORDINATOR
+
+
+def test_an_unknown_group_has_no_members(world: World) -> None:
+    client = Client(world, "a")
+    client.member_id, client.generation = "a-1", 1
+    client.join()
+    client.sync()
+    assert client.joined[-1].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.synced[-1].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.leave() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.committed() == {}
+    with pytest.raises(ApiError, match="Group readers not found"):
+        world.coordinator.describe("readers")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "x" * 40_000}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"client_id": "ä" * 20_000}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_a_join_that_cannot_be_right_is_refused_and_leaves_no_group(
+    world: World, changes: dict[str, object], error: ErrorCode
+) -> None:
+    client = Client(world, "a").join(**changes)  # type: ignore[arg-type]
+    assert client.joined[-1].error is error
+    assert world.coordinator.list_groups() == []
+
+
+def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
+    client = Client(world, "a").join(requires_known_member_id=True)
+    assert client.joined[-1].error is ErrorCode.MEMBER_ID_REQUIRED
+    assert [group.group_id for group in world.coordinator.list_groups()] == ["readers"]
+    world.time.run(for_ms=10_000)
+    assert world.coordinator.list_groups() == []
+
+
+# Removal
+
+
+def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_offsets(world: World) -> None:
+    client, answers = Client(world, "a"), []
+    stable(world, client)
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    client.leave()
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    assert answers == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert world.coordinator.list_groups() == []
+    world.crash()
+    assert world.coordinator.list_groups() == []
+    assert client.committed() == {}
+
+
+def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: World) -> None:
+    client, answers = Client(world, "a"), []
+    world.log.holding = True
+    before = client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.commit()
+    during = client.commit(("flights", 1, 1))
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    assert client.commit(("flights", 2, 1)) == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    assert client.join().joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.commit()
+    world.time.run()
+    world.log.commit()
+    assert (before, during, answers) == ([[ErrorCode.NONE]], [[ErrorCode.NONE]], [ErrorCode.NONE])
+    world.crash()
+    assert client.committed() == {}
+
+
+def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
+    client, answers = Client(world, "a"), []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run()
+    world.log.failing = None
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert client.committed() == {"flights-0": 1}
+    assert client.join().joined[-1].error is ErrorCode.NONE
+
+
+def delete_offsets(world: World, *partitions: TopicPartition) -> tuple[ErrorCode, list[ErrorCode]]:
+    answers: list[tuple[ErrorCode, list[ErrorCode]]] = []
+    world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append((error, each)))
+    world.time.run()
+    return answers[0]
+
+
+def test_offsets_of_topics_in_use_cannot_be_deleted_and_others_can(world: World) -> None:
+    client = Client(world, "a")
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    stable(world, client)
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    world.time.run()
+    weather = TopicPartition("weather", 0)
+    outcome = delete_offsets(world, FLIGHTS_0, weather, TopicPartition("weather", 9))
+    assert outcome == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.NONE])
+    assert client.committed() == {"flights-0": 1}
+    client.leave()
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.NONE, [ErrorCode.NONE])
+    world.crash()
+    assert client.committed() == {}
+
+
+def test_offsets_of_a_group_that_does_not_tell_its_topics_cannot_be_deleted(world: World) -> None:
+    Client(world, "a").join(protocol_type="connect")
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.NON_EMPTY_GROUP, [])
+
+
+def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(world: World) -> None:
+    client, answers = Client(world, "a"), []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.holding = True
+    client.commit(("flights", 1, 1))
+    world.time.run()
+    partitions = [TopicPartition("flights", 1)]
+    world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append(each))
+    world.time.run()
+    world.log.commit()
+    assert answers == [[ErrorCode.NONE]]
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None:
+    client, other = Client(world, "a"), Client(world, "b", group_id="others")
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    other.commit(("weather", 1, 1))
+    world.time.run()
+    world.coordinator.on_topics_deleted({"weather"})
+    world.time.run()
+    assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
+    world.crash()
+    assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
+
+
+# Expiry (KIP-211)
+
+
+def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with_them(world: World) -> None:
+    world.coordinator.start()
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=7 * DAY_MS - 1)
+    assert client.committed() == {"flights-0": 1}
+    world.time.run(for_ms=600_000)
+    assert client.committed() == {}
+    assert world.coordinator.list_groups() == []
+    assert world.coordinator.counters.offset_expirations == 1
+    keys = [decode_key(key) for key, value in world.log.records[0] if value is None]
+    assert len(keys) == 2
+
+
+def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: World) -> None:
+    world.coordinator.start()
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=5_000)
+    client.leave()
+    world.time.run(for_ms=7 * DAY_MS - 600_000)
+    assert client.committed() == {"flights-0": 1}
+    world.time.run(for_ms=2 * 600_000)
+    assert client.committed() == {}
+
+
+def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_more_do(world: World) -> None:
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    for _ in range(8 * DAY_MS // 9_000):
+        world.time.run(for_ms=9_000)
+        client.heartbeat()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1), expire_timestamp_ms=world.time.now_ms() + 60_000)
+    client.commit(("flights", 1, 1))
+    world.time.run(for_ms=60_000)
+    world.crash()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    assert client.committed() == {"flights-1": 1}
+
+
+def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=8 * DAY_MS)
+    world.log.holding = True
+    client.commit(("flights", 0, 2))
+    world.time.run()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    world.log.commit()
+    assert client.committed() == {"flights-0": 2}
+
+
+def test_a_day_before_offsets_expire_a_warning_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.coordinator.start()
+    Client(world, "a").commit(("flights", 0, 1))
+    with caplog.at_level(logging.WARNING):
+        world.time.run(for_ms=6 * DAY_MS - 600_000)
+        assert caplog.messages == []
+        world.time.run(for_ms=DAY_MS // 2)
+    expected = "group readers: 1 offsets will expire, the first in 1440 minutes, unless a member commits or joins"
+    assert caplog.messages == [expected]
+
+
+# Views
+
+
+def test_groups_are_described_and_listed(world: World) -> None:
+    first, second = Client(world, "a"), Client(world, "b")
+    stable(world, first, second)
+    described = world.coordinator.describe("readers")
+    assert (described.state, described.protocol_type, described.protocol_name) == (
+        GroupState.STABLE,
+        "consumer",
+        "range",
+    )
+    assert [(member.client_id, member.assignment) for member in described.members] == [("a", b"a"), ("b", b"b")]
+    first.join()
+    rebalancing = world.coordinator.describe("readers")
+    assert rebalancing.state is GroupState.PREPARING_REBALANCE
+    assert [member.assignment for member in rebalancing.members] == [b"", b""]
+    listed = world.coordinator.list_groups()
+    assert [(group.group_id, group.state, group.protocol_type) for group in listed] == [
+        ("readers", GroupState.PREPARING_REBALANCE, "consumer")
+    ]
+
+
+def test_committed_offsets_can_be_walked_for_lag_also_of_groups_without_members(world: World) -> None:
+    client, stranger = Client(world, "a"), Client(world, "s", group_id="others")
+    stable(world, client)
+    client.commit(("flights", 0, 5))
+    stranger.commit(("weather", 1, 6))
+    world.time.run()
+    rows = {
+        (row.group_id, str(row.topic_partition), row.committed.offset, row.state, row.member_count)
+        for row in world.coordinator.group_offsets()
+    }
+    assert rows == {
+        ("readers", "flights-0", 5, GroupState.STABLE, 1),
+        ("others", "weather-1", 6, GroupState.EMPTY, 0),
+    }
+    assert world.coordinator.counters.offset_commits == 2
+    assert world.coordinator.counters.completed_rebalances == 1

@@ -1,0 +1,73 @@
+"""F07: producer ids come from blocks and are given out once."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class Controller:
+    """Hands out blocks, when it is let."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.blocks = 0
+        self.failing = False
+
+    async def allocate(self) -> range:
+        await asyncio.sleep(0)
+        if self.failing:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        start = self.blocks * self.block_size
+        self.blocks += 1
+        return range(start, start + self.block_size)
+
+
+def run(scenario: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario, 10)
+
+    asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 10])
+def test_a_thousand_producers_at_once_get_an_id_each(block_size: int) -> None:
+    async def scenario() -> None:
+        ids = ProducerIds(Controller(block_size).allocate)
+        given = await asyncio.gather(*(ids.next_id() for _ in range(1000)))
+        assert sorted(given) == list(range(1000))
+
+    run(scenario())
+
+
+def test_the_next_block_is_fetched_before_the_current_one_is_used_up() -> None:
+    async def scenario() -> None:
+        controller = Controller(100)
+        ids = ProducerIds(controller.allocate)
+        for _ in range(89):
+            await ids.next_id()
+        await asyncio.sleep(0)
+        assert controller.blocks == 1
+        await ids.next_id()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert controller.blocks == 2
+        assert [await ids.next_id() for _ in range(11)] == list(range(90, 101))
+
+    run(scenario())
+
+
+def test_a_block_that_cannot_be_had_is_an_answer_and_is_tried_again() -> None:
+    async def scenario() -> None:
+        controller = Controller(2)
+        ids = ProducerIds(controller.allocate)
+        controller.failing = True
+        with pytest.raises(ApiError):
+            await ids.next_id()
+        controller.failing = False
+        assert [await ids.next_id() for _ in range(3)] == [0, 1, 2]
+
+    run(scenario())
