@@ -14,6 +14,9 @@ venv: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
 	touch $@
 
+demo: venv
+	$(BIN)/python examples/demo.py
+
 check: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -1,0 +1,309 @@
+"""The whole of Barnabas on one machine in under a minute: `make demo`.
+
+Starts `barnabas up` on a copy of examples/quickstart, publishes the 336,776 flights that left New York in 2013 as JSON
+keyed by carrier, has two consumer groups read them all, and raises the topic from 6 to 12 partitions by editing its
+manifest while data flows. DEMO_KEEP=1 leaves the cluster up until Ctrl-C. Exit code 0 when every count is right.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+try:
+    from flights import FLIGHTS, PARTITIONS_AFTER, PARTITIONS_BEFORE, TOPIC, ClientFailed, Group, Publisher
+except ModuleNotFoundError as missing:
+    sys.exit(f"the package {missing.name} is not installed: run `make venv`, then `make demo`")
+
+from barnabas_operator.app.data_dir import MemoryBroken, read_status
+from barnabas_operator.app.output import console, number, table
+from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.resources.object_meta import READY, condition_of
+
+QUICKSTART: Final = Path(__file__).resolve().parent / "quickstart"
+UP: Final = (sys.executable, "-m", "barnabas", "up")
+STATUS: Final = (sys.executable, "-m", "barnabas", "status")
+
+GROUPS: Final = {"boards": 2, "archive": 3}
+"""Consumer groups and their members."""
+
+EDIT_AFTER: Final = FLIGHTS // 3
+START_SECONDS_MAX: Final = 60.0
+RAISE_SECONDS_MAX: Final = 30.0
+READ_SECONDS_MAX: Final = 120.0
+STOP_SECONDS_MAX: Final = 30.0
+LINE_SECONDS: Final = 2.0
+LOG_LINES_SHOWN: Final = 15
+
+
+class DemoFailed(Exception):
+    """What went wrong, and what to do about it."""
+
+
+class Cluster:
+    """`barnabas up` on a copy of the quickstart, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manifests = folder / "quickstart"
+        self.data_dir = folder / "data"
+        self.log = folder / "barnabas-up.log"
+        shutil.copytree(QUICKSTART, self.manifests)
+        self.edit("cluster.yaml", "port: 9092", "port: 0")  # Another cluster may have 9092: any free port will do.
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """What a person does in an editor."""
+        path = self.manifests / file
+        text = path.read_text(encoding="utf-8")
+        if old not in text:
+            raise DemoFailed(f"{QUICKSTART / file} has no {old!r}: put it back, or change the demo with it")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def start(self) -> None:
+        """Returns when the manifests are reconciled."""
+        command = (*UP, "-f", str(self.manifests), "--data-dir", str(self.data_dir))
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self.wait_until(lambda: self.partitions() == PARTITIONS_BEFORE, "the topic is there", START_SECONDS_MAX)
+
+    def wait_until(self, done: Callable[[], bool], what: str, seconds_max: float) -> float:
+        """The seconds it took."""
+        assert self._process is not None
+        began = time.monotonic()
+        while not done():
+            if self._process.poll() is not None:
+                raise DemoFailed(f"barnabas up ended with status {self._process.returncode} before {what}")
+            if time.monotonic() - began > seconds_max:
+                raise DemoFailed(f"it is not so after {seconds_max:.0f} s that {what}")
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def status(self) -> Wanted | None:
+        """What barnabas up says of its resources."""
+        try:
+            return read_status(self.data_dir)
+        except MemoryBroken as error:
+            raise DemoFailed(str(error)) from error
+
+    def partitions(self) -> int:
+        """Of the flights topic, once it is ready; else 0."""
+        known = self.status()
+        topics = [topic for topic in known.topics if topic.topic_name == TOPIC] if known else []
+        for status in (topic.status for topic in topics):
+            ready = condition_of(status.conditions, READY) if status else None
+            if status and ready and ready.status == "True" and status.observed_generation is not None:
+                return status.partitions or 0
+        return 0
+
+    def addresses(self) -> tuple[str, str]:
+        """Bootstrap and metrics."""
+        known = self.status()
+        status = known.cluster.status if known else None
+        if status is None or not status.listeners or not status.metrics:
+            raise DemoFailed("barnabas up tells no addresses")
+        return status.listeners[0].bootstrap_servers, status.metrics[0]
+
+    def wait_for_end(self) -> None:
+        """Until somebody stops it."""
+        assert self._process is not None
+        self._process.wait()
+
+    def stop(self) -> None:
+        """As Ctrl-C would; barnabas up ends its brokers itself."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise DemoFailed(f"barnabas up (process {self._process.pid}) did not stop: killed") from None
+        if status != 0:
+            raise DemoFailed(f"barnabas up ended with status {status}")
+
+    def kill(self) -> None:
+        """For the end in whatever way: nothing is left running."""
+        with suppress(DemoFailed):
+            self.stop()
+
+    def log_end(self) -> str:
+        """The last lines of barnabas up."""
+        text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+
+
+class Show:
+    """Progress bars on a terminal; elsewhere a line every few seconds."""
+
+    def __init__(self, out: Console, publisher: Publisher, groups: Sequence[Group]) -> None:
+        self._out = out
+        self._counts: dict[str, Callable[[], int]] = {"published": lambda: publisher.acknowledged}
+        self._counts |= {f"read by {group.name}": lambda group=group: group.read for group in groups}  # type: ignore[misc]
+        columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=out)
+        self._tasks = {name: self._progress.add_task(name, total=FLIGHTS) for name in self._counts}
+        self._line_at = time.monotonic() + LINE_SECONDS
+        if out.is_terminal:
+            self._progress.start()
+
+    def update(self) -> None:
+        """To be called often."""
+        counts = {name: count() for name, count in self._counts.items()}
+        for name, count in counts.items():
+            self._progress.update(self._tasks[name], completed=count)
+        if not self._out.is_terminal and time.monotonic() > self._line_at:
+            self._line_at += LINE_SECONDS
+            self._out.print(", ".join(f"{name} {count:,}" for name, count in counts.items()))
+
+    def end(self) -> None:
+        """Leaves the bars as they are."""
+        if self._out.is_terminal:
+            self._progress.stop()
+
+
+def run(cluster: Cluster, out: Console) -> None:
+    """The story, from the first process to the last count."""
+    began = time.monotonic()
+    cluster.start()
+    bootstrap, metrics = cluster.addresses()
+    out.print(f"barnabas up: ready after {time.monotonic() - began:.1f} s at {bootstrap}, metrics at {metrics}")
+    groups = [Group(name, members, bootstrap) for name, members in GROUPS.items()]
+    publisher = Publisher(bootstrap)
+    show = Show(out, publisher, groups)
+    try:
+        for worker in (*(member for group in groups for member in group.members), publisher):
+            worker.start()
+        flow(cluster, publisher, groups, show, out)
+        show.end()
+        check(publisher, groups)
+        report(publisher, groups, bootstrap, metrics, out)
+    finally:
+        show.end()
+        finish(publisher, groups)
+
+
+def flow(cluster: Cluster, publisher: Publisher, groups: Sequence[Group], show: Show, out: Console) -> None:
+    """Until everybody has everything; a third of the way the manifest is edited."""
+    edited_at: float | None = None
+    raised = False
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while publisher.acknowledged < FLIGHTS or not all(map(complete, groups)):
+        failures = [failure for failure in (publisher.failure, *(group.failure for group in groups)) if failure]
+        if failures:
+            raise DemoFailed("; ".join(failures))
+        if edited_at is None and publisher.acknowledged >= EDIT_AFTER:
+            cluster.edit("topics.yaml", f"partitions: {PARTITIONS_BEFORE}", f"partitions: {PARTITIONS_AFTER}")
+            edited_at = time.monotonic()
+        elif edited_at is not None and not raised and cluster.partitions() == PARTITIONS_AFTER:
+            raised = True
+            out.print(
+                f"{PARTITIONS_AFTER} partitions {time.monotonic() - edited_at:.1f} s after the manifest was edited "
+                f"({publisher.acknowledged:,} flights published by then)"
+            )
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"not everything was read within {READ_SECONDS_MAX:.0f} s")
+        show.update()
+        time.sleep(0.05)
+    show.update()
+
+
+def complete(group: Group) -> bool:
+    """Whether its members have read everything and share all partitions."""
+    shared = sorted(partition for member in group.members for partition in member.partitions)
+    return group.read >= FLIGHTS and shared == list(range(PARTITIONS_AFTER))
+
+
+def check(publisher: Publisher, groups: Sequence[Group]) -> None:
+    """Every count is right."""
+    if len(publisher.by_partition) <= PARTITIONS_BEFORE or max(publisher.by_partition) < PARTITIONS_BEFORE:
+        raise DemoFailed(f"the producer used the partitions {sorted(publisher.by_partition)} only")
+    for group in groups:
+        if group.read != FLIGHTS or group.skipped or group.repeated:
+            told = f"read {group.read:,}, repeated {group.repeated:,}, skipped {group.skipped:,}"
+            raise DemoFailed(f"{group.name}: {told}; expected {FLIGHTS:,}, 0 and 0")
+
+
+def report(publisher: Publisher, groups: Sequence[Group], bootstrap: str, metrics: str, out: Console) -> None:
+    """The tables."""
+    rows = [
+        (group.name, member.name, number(member.read), ", ".join(map(str, member.partitions)))
+        for group in groups
+        for member in group.members
+    ]
+    out.print()
+    out.print(table("Members", ("GROUP", "MEMBER", "READ>", "PARTITIONS"), rows))
+    added = sum(count for partition, count in publisher.by_partition.items() if partition >= PARTITIONS_BEFORE)
+    out.print(f"{added:,} flights went to the {PARTITIONS_AFTER - PARTITIONS_BEFORE} added partitions")
+    out.print()
+    if subprocess.run((*STATUS, "--bootstrap", bootstrap), check=False).returncode != 0:
+        raise DemoFailed("barnabas status failed")
+    with urllib.request.urlopen(metrics, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    out.print()
+    out.print(f"bootstrap {bootstrap}")
+    out.print(f"metrics   {metrics} ({sum(not line.startswith('#') for line in lines)} series)")
+
+
+def finish(publisher: Publisher, groups: Sequence[Group]) -> None:
+    """Every thread ends, every member leaves its group."""
+    publisher.stopping.set()
+    for group in groups:
+        group.stopping.set()
+    for worker in (publisher, *(member for group in groups for member in group.members)):
+        if worker.ident is not None:
+            worker.join(STOP_SECONDS_MAX)
+    for group in groups:
+        for member in group.members:
+            member.close()
+
+
+def keep(cluster: Cluster, out: Console) -> None:
+    """DEMO_KEEP=1: until Ctrl-C."""
+    out.print(
+        f"DEMO_KEEP: {cluster.manifests} may be edited; `barnabas status --data-dir {cluster.data_dir}`; Ctrl-C ends"
+    )
+    cluster.wait_for_end()
+
+
+def main() -> int:
+    """Exit code 0 when everything was as promised, 1 otherwise, 130 after Ctrl-C."""
+    out = console()
+    folder = Path(tempfile.mkdtemp(prefix="barnabas-demo-"))
+    cluster = Cluster(folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run(cluster, out)
+        if os.environ.get("DEMO_KEEP") == "1":
+            keep(cluster, out)
+        cluster.stop()
+    except (DemoFailed, ClientFailed, OSError) as error:
+        out.print(f"the demo failed: {error}", markup=False)
+        out.print(f"see {cluster.log} and the brokers' logs in {cluster.data_dir}; the end of the first:", markup=False)
+        out.print(cluster.log_end(), markup=False)
+        return 1
+    except KeyboardInterrupt:
+        out.print("interrupted")
+        return 130
+    else:
+        shutil.rmtree(folder)
+    finally:
+        cluster.kill()
+    out.print("the demo is over; nothing is left running")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
