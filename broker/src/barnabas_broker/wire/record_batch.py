@@ -9,12 +9,15 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from barnabas_core.errors import ApiError, ErrorCode
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
 """Bytes of base offset and length, which the length field does not count."""
 CRC_START: Final = 21
 MAGIC_OFFSET: Final = 16
+MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -22,7 +25,6 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
-_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -95,3 +97,48 @@ def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeade
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, now_ms)
     crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
     _CRC.pack_into(buffer, position + 17, crc)
+
+
+def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_max: int) -> BatchHeader:
+    """The header of a client's batch, all of `buffer[start:end]`; ApiError says which of Kafka's rules it breaks."""
+    size_bytes = end - start
+    if size_bytes < HEADER_BYTES:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
+    header = BatchHeader._make(HEADER.unpack_from(buffer, start))
+    if (
+        header.length + LENGTH_OFFSET != size_bytes
+        or header.magic != MAGIC
+        or header.base_offset
+        or header.record_count <= 0
+        or header.record_count != header.last_offset_delta + 1
+        or header.attributes & CONTROL_BIT
+        or (header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
+    ):
+        raise ApiError(ErrorCode.INVALID_RECORD, _broken_rule(header, size_bytes))
+    if size_bytes > message_bytes_max:
+        message = f"a batch of {size_bytes} bytes; max.message.bytes={message_bytes_max}"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+    if crc32c(buffer[start + CRC_START : end]) != header.crc:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch does not match its bytes")
+    return header
+
+
+def _broken_rule(header: BatchHeader, size_bytes: int) -> str:
+    rules = (
+        (header.magic == MAGIC, f"magic {header.magic}; only message format {MAGIC} is taken"),
+        (
+            header.length + LENGTH_OFFSET == size_bytes,
+            f"{size_bytes} bytes for a batch of {header.size_bytes}; one whole batch a partition is taken",
+        ),
+        (not header.base_offset, f"base offset {header.base_offset}; 0 is taken from a producer"),
+        (header.record_count > 0, f"{header.record_count} records; 1 at least"),
+        (
+            header.record_count == header.last_offset_delta + 1,
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
+        ),
+        (not header.is_control, "a control batch; only brokers write them"),
+    )
+    broken = (complaint for holds, complaint in rules if not holds)
+    return next(
+        broken, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+    )

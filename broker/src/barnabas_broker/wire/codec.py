@@ -1,0 +1,72 @@
+"""Every API but Produce and Fetch: bodies to messages and messages to frames, by Kafka's own definitions.
+
+`messages` has the classes. The codec is compiled per message and version on first use, as most are never used.
+"""
+
+import struct
+from typing import Any, Final
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.messages import message_class
+
+UNSUPPORTED_VERSION: Final = 35
+
+_SIZE_CORRELATION: Final = struct.Struct(">ii")
+_INT16: Final = struct.Struct(">h")
+_SIZE_BYTES: Final = 4
+
+
+def decode_request(api_key: int, version: int, body: memoryview) -> Any:
+    """The request, an instance of its class in `messages`. MalformedRequest unless `body` is one, to the last byte."""
+    return decoder(f"{API_SPECS[api_key].name}Request", version)(body)
+
+
+def encode_response(message: Any, version: int, correlation_id: int) -> bytearray:
+    """The whole frame: size, header, body. The header of ApiVersions never has tagged fields (KIP-511)."""
+    name = type(message).__name__
+    out = bytearray(_SIZE_CORRELATION.size)
+    if schema.message(name).flexible.hold(version) and name != "ApiVersionsResponse":
+        out += b"\0"
+    encoder(name, version)(out, message)
+    _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
+    return out
+
+
+def api_versions_response(error: int) -> Any:
+    """What this broker speaks, as an ApiVersionsResponse."""
+    response = message_class("ApiVersionsResponse")
+    keys = [
+        response.ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=spec.max_version)
+        for spec in API_SPECS.values()
+    ]
+    return response(error_code=error, api_keys=keys)
+
+
+def encode_unsupported_api_versions(correlation_id: int) -> bytearray:
+    """The answer to an ApiVersions of a version not served: in the v0 format, so that the client can step down."""
+    return encode_response(api_versions_response(UNSUPPORTED_VERSION), 0, correlation_id)
+
+
+def decode_versioned(name: str, data: memoryview) -> Any:
+    """A message that is stored or carried as bytes and starts with its version, such as `ConsumerProtocolSubscription`.
+
+    A version newer than known is read as the newest known one, whatever follows it ignored. MalformedRequest.
+    """
+    try:
+        (version,) = _INT16.unpack_from(data)
+    except struct.error as error:
+        raise MalformedRequest(f"{name}: {error}") from None
+    newest = schema.message(name).valid.last
+    decode = decoder(name, min(max(version, 0), newest), to_the_end=version <= newest)
+    return decode(data[_INT16.size :])
+
+
+def encode_versioned(message: Any, version: int) -> bytes:
+    """The version, then the message in it."""
+    out = bytearray(_INT16.pack(version))
+    encoder(type(message).__name__, version)(out, message)
+    return bytes(out)

@@ -1,0 +1,286 @@
+"""Bytes to messages: readers put together once per message and version from the definition's fields.
+
+Written for hostile input: nothing is made that the bytes at hand do not pay for, varints and elements are bounded, and
+whatever is not exactly the message is a MalformedRequest.
+"""
+
+import functools
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.framing import BROKEN_BYTES, MalformedRequest, read_unsigned_varint
+from barnabas_broker.wire.messages import struct_class
+
+ELEMENTS_MAX: Final = 250_000
+"""Array elements of one request. Each takes up to about 150 bytes of memory for 2 bytes sent; no client comes near."""
+
+STRING_BYTES_MAX: Final = 32767
+"""What the length of a string can be before it became a varint; Kafka holds on to it."""
+
+FIXED_FORMATS: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+}
+"""Primitives of fixed size by their `struct` characters."""
+
+NO_OPERATIONS: Final = 1 << 31
+"""Encodes None for a set of authorized operations."""
+
+
+class Body:
+    """A request's bytes and how far they are read."""
+
+    __slots__ = ("data", "elements_left", "position")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.position = 0
+        self.elements_left = ELEMENTS_MAX
+
+    def take(self, size: int) -> memoryview:
+        """The next `size` bytes."""
+        start = self.position
+        end = start + size
+        if end > len(self.data):
+            raise MalformedRequest(f"{size} bytes wanted at {start}, {len(self.data) - start} are left")
+        self.position = end
+        return self.data[start:end]
+
+    def varint(self) -> int:
+        """The next unsigned varint."""
+        value, self.position = read_unsigned_varint(self.data, self.position)
+        return value
+
+    def take_elements(self, count: int, name: str) -> None:
+        """Account for an array's elements; each takes a byte at least."""
+        self.elements_left -= count
+        if count > len(self.data) - self.position or self.elements_left < 0:
+            raise MalformedRequest(f"{name}: {count} elements are more than the request holds or {ELEMENTS_MAX}")
+
+
+Read = Callable[[Body], Any]
+Fill = Callable[[Body, dict[str, Any]], None]
+
+
+@functools.cache
+def decoder(name: str, version: int, *, to_the_end: bool = True) -> Callable[[memoryview], Any]:
+    """What decodes that message: a function of its bytes, which raises MalformedRequest unless they are one.
+
+    Bytes behind it are malformed too, unless not `to_the_end`.
+    """
+    definition = schema.message(name)
+    read = _struct_reader(definition.struct, version, definition.flexible.hold(version))
+
+    def decode(data: memoryview) -> Any:
+        body = Body(data)
+        try:
+            message = read(body)
+        except BROKEN_BYTES as error:
+            raise MalformedRequest(f"{name} v{version} at byte {body.position}: {error}") from None
+        except MalformedRequest as error:
+            raise MalformedRequest(f"{name} v{version}: {error}") from None
+        if to_the_end and body.position != len(data):
+            raise MalformedRequest(f"{name} v{version}: {len(data) - body.position} bytes too many")
+        return message
+
+    return decode
+
+
+def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read:
+    make = struct_class(struct_)
+    fills = _fills(struct_, version, flexible)
+
+    def read(body: Body) -> Any:
+        values: dict[str, Any] = {}
+        for fill in fills:
+            fill(body, values)
+        return make(**values)
+
+    return read
+
+
+def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Sequence[Fill]:
+    """The steps of reading a struct: neighbours of fixed size in one, every other field by itself, then the tags."""
+    fills: list[Fill] = []
+    run: list[schema.Field] = []
+    for field in struct_.fields:
+        if not field.is_in_line(version):
+            continue
+        if field.kind in FIXED_FORMATS and not field.is_array:
+            run.append(field)
+            continue
+        if run:
+            fills.append(_run_fill(run))
+            run = []
+        fills.append(_single_fill(field.name, _field_reader(field, version, flexible)))
+    if run:
+        fills.append(_run_fill(run))
+    if flexible:
+        fills.append(_tags_fill(struct_, version))
+    return tuple(fills)
+
+
+def _run_fill(fields: Sequence[schema.Field]) -> Fill:
+    names = tuple(field.name for field in fields)
+    packed = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields))
+
+    def fill(body: Body, values: dict[str, Any]) -> None:
+        values.update(zip(names, packed.unpack_from(body.data, body.position), strict=True))
+        body.position += packed.size
+
+    return fill
+
+
+def _single_fill(name: str, read: Read) -> Fill:
+    def fill(body: Body, values: dict[str, Any]) -> None:
+        values[name] = read(body)
+
+    return fill
+
+
+def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
+    """Known tags become fields; unknown ones are ignored."""
+    known = {
+        field.tag: (field.name, _field_reader(field, version, flexible=True))
+        for field in struct_.fields
+        if field.is_tagged(version)
+    }
+
+    def fill(body: Body, values: dict[str, Any]) -> None:
+        for _ in range(body.varint()):
+            tag, size = body.varint(), body.varint()
+            end = body.position + size
+            if tag not in known:
+                body.take(size)
+                continue
+            name, read = known[tag]
+            values[name] = read(body)
+            if body.position != end:
+                raise MalformedRequest(f"tag {tag} ({name}) says it takes {size} bytes and does not")
+
+    return fill
+
+
+def _field_reader(field: schema.Field, version: int, flexible: bool) -> Read:
+    length = _compact_length if flexible else _plain_length
+    nullable = field.nullable.hold(version)
+    if field.is_array:
+        return _array_reader(field, version, flexible, nullable)
+    if field.struct is not None:
+        read = _struct_reader(field.struct, version, flexible)
+        return _nullable_struct_reader(read) if nullable else read
+    if field.kind == "string":
+        return _sized_reader(field.name, length if flexible else _short_length, nullable, STRING_BYTES_MAX, _text)
+    if field.kind in ("bytes", "records"):
+        return _sized_reader(field.name, length, nullable, 2**31 - 1, bytes)
+    return _SPECIAL_READERS.get(field.kind) or _fixed_reader(field.kind)
+
+
+def _array_reader(field: schema.Field, version: int, flexible: bool, nullable: bool) -> Read:
+    name = field.name
+    length = _compact_length if flexible else _plain_length
+    plain = not field.struct and field.kind in FIXED_FORMATS
+    element = field._replace(is_array=False, nullable=schema.Versions(0, -1))
+    read_all = _numbers_reader(field.kind) if plain else _elements_reader(_field_reader(element, version, flexible))
+
+    def read(body: Body) -> Any:
+        count = length(body)
+        if count < 0:
+            return _null(name, nullable)
+        body.take_elements(count, name)
+        return read_all(body, count)
+
+    return read
+
+
+def _numbers_reader(kind: str) -> Callable[[Body, int], list[Any]]:
+    character = FIXED_FORMATS[kind]
+    size = struct.calcsize(">" + character)
+
+    def read(body: Body, count: int) -> list[Any]:
+        return list(struct.unpack(f">{count}{character}", body.take(count * size)))
+
+    return read
+
+
+def _elements_reader(read_one: Read) -> Callable[[Body, int], list[Any]]:
+    def read(body: Body, count: int) -> list[Any]:
+        return [read_one(body) for _ in range(count)]
+
+    return read
+
+
+def _sized_reader(
+    name: str, length: Callable[[Body], int], nullable: bool, size_max: int, make: Callable[[memoryview], Any]
+) -> Read:
+    def read(body: Body) -> Any:
+        size = length(body)
+        if size < 0:
+            return _null(name, nullable)
+        if size > size_max:
+            raise MalformedRequest(f"{name}: {size} bytes, {size_max} are allowed")
+        return make(body.take(size))
+
+    return read
+
+
+def _nullable_struct_reader(read_present: Read) -> Read:
+    def read(body: Body) -> Any:
+        return None if struct.unpack(">b", body.take(1))[0] < 0 else read_present(body)
+
+    return read
+
+
+def _fixed_reader(kind: str) -> Read:
+    packed = struct.Struct(">" + FIXED_FORMATS[kind])
+
+    def read(body: Body) -> Any:
+        return packed.unpack(body.take(packed.size))[0]
+
+    return read
+
+
+def _null(name: str, nullable: bool) -> None:
+    if not nullable:
+        raise MalformedRequest(f"{name}: null is not allowed")
+
+
+def _compact_length(body: Body) -> int:
+    """The length itself; -1 is null."""
+    return body.varint() - 1
+
+
+def _plain_length(body: Body) -> int:
+    length: int = struct.unpack(">i", body.take(4))[0]
+    return length
+
+
+def _short_length(body: Body) -> int:
+    length: int = struct.unpack(">h", body.take(2))[0]
+    return length
+
+
+def _text(data: memoryview) -> str:
+    return str(data, "utf-8")
+
+
+def _uuid(body: Body) -> uuid.UUID | None:
+    raw = bytes(body.take(16))
+    return uuid.UUID(bytes=raw) if any(raw) else None
+
+
+def _operations(body: Body) -> set[int] | None:
+    """The bits that are set; only the highest one is the protocol's "not asked for"."""
+    bits = int.from_bytes(body.take(4))
+    return None if bits == NO_OPERATIONS else {code for code in range(32) if bits >> code & 1}
+
+
+_SPECIAL_READERS: Final[Mapping[str, Read]] = {"uuid": _uuid, "operations": _operations}

@@ -1,0 +1,199 @@
+"""Messages to bytes: writers put together once per message and version from the definition's fields.
+
+Any object with the fields as attributes will do. What a version does not have is left out, a tagged field that holds
+its default too (librdkafka before 2.2 mis-skips it).
+"""
+
+import functools
+import struct
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS
+from barnabas_broker.wire.framing import encode_unsigned_varint
+
+Write = Callable[[bytearray, Any], None]
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_NO_ID: Final = bytes(16)
+
+
+class UnencodableMessage(ValueError):
+    """A bug above: a field holds what its type cannot."""
+
+
+@functools.cache
+def encoder(name: str, version: int) -> Write:
+    """What appends that message to a buffer. It raises UnencodableMessage."""
+    definition = schema.message(name)
+    return _struct_writer(definition.struct, version, definition.flexible.hold(version))
+
+
+def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Write:
+    writes: list[Write] = []
+    run: list[schema.Field] = []
+    for field in struct_.fields:
+        if not field.is_in_line(version):
+            continue
+        if field.kind in FIXED_FORMATS and not field.is_array:
+            run.append(field)
+            continue
+        if run:
+            writes.append(_run_writer(struct_, run))
+            run = []
+        writes.append(_member_writer(struct_, field, _field_writer(field, version, flexible)))
+    if run:
+        writes.append(_run_writer(struct_, run))
+    if flexible:
+        writes.append(_tags_writer(struct_, version))
+    steps = tuple(writes)
+
+    def write(out: bytearray, value: Any) -> None:
+        for step in steps:
+            step(out, value)
+
+    return write
+
+
+def _run_writer(struct_: schema.Struct, fields: Sequence[schema.Field]) -> Write:
+    """Neighbours of fixed size in one."""
+    names = [field.name for field in fields]
+    packed = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields))
+    get = attrgetter(*names)
+    pack = packed.pack if len(names) > 1 else None
+
+    def write(out: bytearray, value: Any) -> None:
+        values = get(value)
+        try:
+            out += pack(*values) if pack is not None else packed.pack(values)
+        except struct.error as error:
+            raise UnencodableMessage(f"{struct_.path} ({', '.join(names)}) = {values}: {error}") from None
+
+    return write
+
+
+def _member_writer(struct_: schema.Struct, field: schema.Field, write_value: Write) -> Write:
+    get = attrgetter(field.name)
+
+    def write(out: bytearray, value: Any) -> None:
+        try:
+            write_value(out, get(value))
+        except (TypeError, struct.error) as error:
+            raise UnencodableMessage(f"{struct_.path}.{field.name}: {error}") from None
+
+    return write
+
+
+def _tags_writer(struct_: schema.Struct, version: int) -> Write:
+    """The tagged section: every field that differs from its default, by rising tag."""
+    fields = sorted((field for field in struct_.fields if field.is_tagged(version)), key=lambda field: field.tag)
+    writes = [(field.tag, field.name, field.default, _field_writer(field, version, flexible=True)) for field in fields]
+
+    def write(out: bytearray, value: Any) -> None:
+        present = [entry for entry in writes if getattr(value, entry[1]) != entry[2]]
+        out += encode_unsigned_varint(len(present))
+        for tag, name, _, write_value in present:
+            content = bytearray()
+            write_value(content, getattr(value, name))
+            out += encode_unsigned_varint(tag) + encode_unsigned_varint(len(content)) + content
+
+    return write
+
+
+def _field_writer(field: schema.Field, version: int, flexible: bool) -> Write:
+    nullable = field.nullable.hold(version)
+    if field.is_array:
+        return _or_null(_array_writer(field, version, flexible), b"\0" if flexible else _INT32.pack(-1), nullable)
+    if field.struct is not None:
+        write = _struct_writer(field.struct, version, flexible)
+        return _nullable_struct_writer(write) if nullable else write
+    if field.kind == "string":
+        return _or_null(_string_writer(flexible), b"\0" if flexible else _INT16.pack(-1), nullable)
+    if field.kind in ("bytes", "records"):
+        return _or_null(_bytes_writer(flexible), b"\0" if flexible else _INT32.pack(-1), nullable)
+    return _SPECIAL_WRITERS.get(field.kind) or _fixed_writer(field.kind)
+
+
+def _or_null(write_value: Write, null: bytes, nullable: bool) -> Write:
+    """Null where it is allowed; elsewhere None fails as the TypeError that the member's writer names."""
+    if not nullable:
+        return write_value
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            out += null
+        else:
+            write_value(out, value)
+
+    return write
+
+
+def _array_writer(field: schema.Field, version: int, flexible: bool) -> Write:
+    element = field._replace(is_array=False, nullable=schema.Versions(0, -1))
+    character = None if field.struct else FIXED_FORMATS.get(field.kind)
+    write_element = _field_writer(element, version, flexible)
+
+    def write_numbers(out: bytearray, values: Collection[Any]) -> None:
+        out += _count(len(values), flexible) + struct.pack(f">{len(values)}{character}", *values)
+
+    def write_elements(out: bytearray, values: Collection[Any]) -> None:
+        out += _count(len(values), flexible)
+        for value in values:
+            write_element(out, value)
+
+    return write_numbers if character else write_elements
+
+
+def _nullable_struct_writer(write_present: Write) -> Write:
+    def write(out: bytearray, value: Any) -> None:
+        out += b"\xff" if value is None else b"\x01"
+        if value is not None:
+            write_present(out, value)
+
+    return write
+
+
+def _string_writer(flexible: bool) -> Write:
+    def write(out: bytearray, value: str) -> None:
+        encoded = bytes(value, "utf-8")
+        out += encode_unsigned_varint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))
+        out += encoded
+
+    return write
+
+
+def _bytes_writer(flexible: bool) -> Write:
+    def write(out: bytearray, value: bytes) -> None:
+        out += _count(len(value), flexible)
+        out += value
+
+    return write
+
+
+def _fixed_writer(kind: str) -> Write:
+    packed = struct.Struct(">" + FIXED_FORMATS[kind])
+
+    def write(out: bytearray, value: Any) -> None:
+        out += packed.pack(value)
+
+    return write
+
+
+def _count(count: int, flexible: bool) -> bytes:
+    return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
+
+
+def _write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
+    out += _NO_ID if value is None else value.bytes
+
+
+def _write_operations(out: bytearray, codes: Collection[int] | None) -> None:
+    bits = NO_OPERATIONS if codes is None else sum(1 << code for code in codes)
+    out += bits.to_bytes(4)
+
+
+_SPECIAL_WRITERS: Final[Mapping[str, Write]] = {"uuid": _write_uuid, "operations": _write_operations}

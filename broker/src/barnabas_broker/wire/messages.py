@@ -1,0 +1,40 @@
+"""The protocol's messages as classes, made from their definitions when they are first asked for.
+
+`from barnabas_broker.wire.messages import MetadataResponse`; nested structs are attributes of their parent:
+`MetadataResponse.MetadataResponseBroker(node_id=1, host="localhost", port=9092)`. Every field has its definition's name
+in snake case and default, also in versions without it, so that a handler reads and writes all versions alike.
+Arrays are lists, a uuid is a `uuid.UUID` or None for all zeros.
+"""
+
+import functools
+from typing import Any
+
+import msgspec
+
+from barnabas_broker.wire import schema
+
+
+@functools.cache
+def message_class(name: str) -> type[Any]:
+    """The class of a message such as `MetadataRequest`; schema.UnknownMessage when there is none."""
+    return struct_class(schema.message(name).struct)
+
+
+@functools.cache
+def struct_class(struct: schema.Struct) -> type[Any]:
+    """The class of a message or nested struct, with one attribute a field and one a nested class."""
+    fields = [(field.name, Any, _default(field)) for field in struct.fields]
+    nested = {field.struct.name: struct_class(field.struct) for field in struct.fields if field.struct is not None}
+    return msgspec.defstruct(struct.name, fields, kw_only=True, namespace=nested, module=__name__)
+
+
+def _default(field: schema.Field) -> Any:
+    """A list must not be shared between messages."""
+    return msgspec.field(default_factory=list) if field.default == [] else field.default
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return message_class(name)
+    except schema.UnknownMessage as error:
+        raise AttributeError(str(error)) from None

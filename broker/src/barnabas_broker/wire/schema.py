@@ -1,0 +1,174 @@
+"""Kafka's message definitions as typed trees of fields.
+
+The definitions are Kafka's own JSON files, read from the installed kafka-python package, which ships them. Only these
+files are used: importing `kafka` itself would load its whole client into the broker (docs/decisions/codec.md).
+"""
+
+import functools
+import importlib.util
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from typing import Any, Final, NamedTuple
+
+Json = Mapping[str, Any]
+
+_COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
+_WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_VERSION_MAX: Final = 32767
+_OPERATIONS: Final = "authorized_operations"
+"""What ends the name of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
+
+
+class UnknownMessage(LookupError):
+    """No message definition of that name."""
+
+
+class Versions(NamedTuple):
+    """A range of versions, both ends inclusive; empty when `last` is below `first`."""
+
+    first: int
+    last: int
+
+    def hold(self, version: int) -> bool:
+        """Whether the version is one of them."""
+        return self.first <= version <= self.last
+
+
+_EMPTY: Final = ""
+_NO_VERSIONS: Final = Versions(0, -1)
+
+
+class Field(NamedTuple):
+    """One field of a struct. `kind` is a primitive's name in the definitions, or `operations`, or `struct`."""
+
+    name: str
+    kind: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tagged: Versions
+    tag: int
+    scalar_default: int | float | str | bytes | None
+    struct: "Struct | None"
+
+    @property
+    def default(self) -> object:
+        """What the field holds where nothing was set; a list of its own each time."""
+        return [] if self.is_array and self.scalar_default is not None else self.scalar_default
+
+    def is_tagged(self, version: int) -> bool:
+        """Whether the field stands in the tagged section; it is only sent when it differs from its default."""
+        return self.tagged.hold(version)
+
+    def is_in_line(self, version: int) -> bool:
+        """Whether the field has its fixed place in this version."""
+        return self.versions.hold(version) and not self.tagged.hold(version)
+
+
+class Struct(NamedTuple):
+    """A message's or a nested struct's fields, in the order of their bytes; `path` names it from the message down."""
+
+    path: str
+    fields: tuple[Field, ...]
+
+    @property
+    def name(self) -> str:
+        """The last part of the path: the class's name."""
+        return self.path.rpartition(".")[2]
+
+
+class Message(NamedTuple):
+    """A whole message: its struct, and from which version on it is flexible (KIP-482)."""
+
+    struct: Struct
+    valid: Versions
+    flexible: Versions
+
+
+@functools.cache
+def message(name: str) -> Message:
+    """The definition of e.g. `MetadataRequest`; UnknownMessage when there is none."""
+    definition = json.loads(_COMMENT_LINE.sub("", _read_definition(name)))
+    common = {common["name"]: common["fields"] for common in definition.get("commonStructs", ())}
+    fields = _parse_fields(definition["fields"], name, common)
+    return Message(
+        Struct(name, fields), _versions(definition["validVersions"]), _versions(definition["flexibleVersions"])
+    )
+
+
+def _read_definition(name: str) -> str:
+    """The file's text; `find_spec` finds the package without importing it."""
+    spec = importlib.util.find_spec("kafka")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader) or not spec.submodule_search_locations:
+        raise UnknownMessage(f"{name}: the package kafka-python, which holds the definitions, is not installed")
+    path = f"{spec.submodule_search_locations[0]}/protocol/schemas/resources/{name}.json"
+    try:
+        return spec.loader.get_data(path).decode()
+    except FileNotFoundError:
+        raise UnknownMessage(f"no message definition {name}") from None
+
+
+def _parse_fields(definitions: Sequence[Json], path: str, common: Mapping[str, Sequence[Json]]) -> tuple[Field, ...]:
+    return tuple(_parse_field(definition, path, common) for definition in definitions)
+
+
+def _parse_field(definition: Json, path: str, common: Mapping[str, Sequence[Json]]) -> Field:
+    type_name = str(definition["type"])
+    is_array = type_name.startswith("[]")
+    kind = type_name.removeprefix("[]")
+    nested = definition.get("fields", common.get(kind))
+    struct_path = f"{path}.{kind}"
+    name = _WORD_START.sub("_", definition["name"]).lower()
+    if name.endswith(_OPERATIONS) and kind == "int32":
+        name, kind = _OPERATIONS, "operations"
+    return Field(
+        name=name,
+        kind=kind if nested is None else "struct",
+        is_array=is_array,
+        versions=_versions(definition["versions"]),
+        nullable=_versions(definition.get("nullableVersions")),
+        tagged=_versions(definition.get("taggedVersions")),
+        tag=definition.get("tag", -1),
+        scalar_default=_EMPTY
+        if is_array and "default" not in definition
+        else _default(kind, definition.get("default")),
+        struct=None if nested is None else Struct(struct_path, _parse_fields(nested, struct_path, common)),
+    )
+
+
+def _versions(text: str | None) -> Versions:
+    """`3` is one version, `0-4` a range, `5+` open, `none` or nothing empty."""
+    if text is None or text == "none":
+        return _NO_VERSIONS
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), _VERSION_MAX)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
+def _default(kind: str, text: object) -> int | float | str | bytes | None:
+    """A field's default in Python's terms; the all-zero uuid, a definition's default, is None here."""
+    if text == "null" or kind not in _PLAIN_DEFAULTS:
+        return None
+    plain = _PLAIN_DEFAULTS[kind]
+    if text is None or text == "":
+        return plain
+    if isinstance(plain, bool):
+        return str(text).lower() == "true"
+    return int(str(text), 0) if isinstance(plain, int) else str(text)
+
+
+_PLAIN_DEFAULTS: Final[Mapping[str, int | float | str | bytes]] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "uint16": 0,
+    "int32": 0,
+    "int64": 0,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+}
