@@ -50,7 +50,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
     )
 
 
-def _list_offsets(admin: ClusterAdmin, partitions: Iterable[Key], spec: OffsetSpec) -> Offsets:
+def _list_offsets(admin: ClusterAdmin, partitions: Iterable[Key], spec: int) -> Offsets:
     wanted = {TopicPartition(*key): spec for key in partitions}
     found = admin.client.list_partition_offsets(wanted) if wanted else {}
     return {(key.topic, key.partition): answer.offset for key, answer in found.items()}

@@ -1,0 +1,46 @@
+"""Work that comes round: each chore has a period and runs on the loop, or in a thread when it blocks."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+
+class Chore(NamedTuple):
+    """`run` is called every `period_s`, the first time after `first_s`."""
+
+    name: str
+    period_s: float
+    run: Callable[[], Awaitable[None] | None]
+    first_s: float | None = None
+
+
+class Chores:
+    """Runs chores one beside the other until stopped. A chore that fails is logged and comes round again."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, chores: list[Chore]) -> None:
+        """Begin the rounds."""
+        self._tasks += [asyncio.create_task(self._rounds(chore), name=chore.name) for chore in chores]
+
+    async def stop(self) -> None:
+        """No round begins any more, and none is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _rounds(self, chore: Chore) -> None:
+        await asyncio.sleep(chore.period_s if chore.first_s is None else chore.first_s)
+        while True:
+            try:
+                pending = chore.run()
+                if pending is not None:
+                    await pending
+            except Exception:
+                log.exception("%s failed; it comes round again in %s s", chore.name, chore.period_s)
+            await asyncio.sleep(chore.period_s)

@@ -1,0 +1,97 @@
+"""The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_broker.app.chores import Chore
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.clock import Clock
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+FLUSH_CHECK_S: Final = 1.0
+TRASH_CHECK_S: Final = 1.0
+DISK_CHECK_S: Final = 1.0
+
+
+class LogChores:
+    """All of them, over one log manager."""
+
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+
+    def table(self, config: BrokerConfig) -> list[Chore]:
+        """What comes round how often."""
+        checkpoint_ms = min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            config.replica_high_watermark_checkpoint_interval_ms,
+        )
+        first_s = config.log_initial_task_delay_ms / 1000
+        retention_s = config.log_retention_check_interval_ms / 1000
+        expiry_s = config.producer_id_expiration_check_interval_ms / 1000
+        return [
+            Chore("retention", retention_s, self.enforce_retention, min(first_s, retention_s)),
+            Chore("checkpoints", checkpoint_ms / 1000, self.checkpoint),
+            Chore("flushes", FLUSH_CHECK_S, self.flush),
+            Chore("trash", TRASH_CHECK_S, self.empty_trash),
+            Chore("disks", DISK_CHECK_S, self.look_at_disks),
+            Chore("producer ids", expiry_s, self.expire_producers),
+        ]
+
+    def enforce_retention(self) -> None:
+        """Old segments go."""
+        failures = self._logs.enforce_retention(self._clock.now_ms(), self.high_watermarks())
+        for topic_partition, error in failures.items():
+            self._failed(topic_partition, error)
+
+    async def checkpoint(self) -> None:
+        """Recovery points, log start offsets and high watermarks to their files."""
+        for call in self._logs.checkpoint_calls(self.high_watermarks()):
+            try:
+                await asyncio.to_thread(call)
+            except OSError as error:
+                log.error("cannot write a checkpoint: %s", error)
+
+    async def flush(self) -> None:
+        """Rolled segments to the disk; only then do their recovery points move."""
+        for each, job in self._logs.due_flushes(self._clock.now_ms()):
+            try:
+                await asyncio.to_thread(job.run)
+            except StorageError as error:
+                self._failed(each.topic_partition, error)
+            else:
+                each.flushed(job)
+
+    async def empty_trash(self) -> None:
+        """Deleted files whose delay is over."""
+        paths = self._logs.due_deletions(self._clock.now_ms())
+        if paths:
+            await asyncio.to_thread(self._logs.remove_files, paths)
+
+    async def look_at_disks(self) -> None:
+        """Directories that vanished go offline, those that are back come online."""
+        for error in await asyncio.to_thread(self._logs.check_dirs):
+            self._replicas.log_dir_failed(error)
+        if not all(each.is_online for each in self._logs.log_dirs):
+            self._replicas.bring_back(await asyncio.to_thread(self._logs.probe_failed_dirs))
+
+    def expire_producers(self) -> None:
+        """Idempotent producers that have been silent are forgotten."""
+        self._logs.expire_producers(self._clock.now_ms())
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """Of every partition that is here."""
+        return {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}
+
+    def _failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        topic, partition = topic_partition
+        self._replicas.storage_failed(self._replicas.find(topic, None, partition), error)

@@ -1,0 +1,34 @@
+"""The real clock and the real timers, for everything below that takes them as arguments."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from barnabas_core.clock import Cancellable
+
+
+class SystemClock:
+    """core.clock.Clock over the system's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+
+class LoopTimers:
+    """core.clock.Timers over an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
+        """Run `callback` once, `delay_s` seconds from now."""
+        return self._loop.call_later(delay_s, callback)
+
+    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+        """Run `callback` in the loop's next turn."""
+        return self._loop.call_soon(callback)

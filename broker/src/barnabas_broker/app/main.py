@@ -1,0 +1,74 @@
+"""`barnabas broker server.properties`: reads the settings, runs one broker until SIGTERM or SIGINT.
+
+Exit codes: 0 after a clean shutdown, 1 when the broker could not start or failed, 2 for settings that cannot be used.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from barnabas_broker.app.broker import Broker, CannotStart
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED: Final = 1
+EXIT_CONFIG: Final = 2
+LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a broker; the exit code."""
+    options = _parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stdout)
+    try:
+        config = read_config(options.properties, options.override)
+    except (OSError, MalformedProperties) as error:
+        print(f"barnabas broker: {options.properties}: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except InvalidConfig as error:
+        for problem in error.problems:
+            print(f"barnabas broker: {options.properties}: {problem}", file=sys.stderr)
+        return EXIT_CONFIG
+    for warning in unused_settings(config.originals):
+        log.warning(warning)
+    return asyncio.run(_run(config))
+
+
+def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="barnabas broker", description="Run one broker.")
+    parser.add_argument("properties", metavar="server.properties", type=Path, help="settings, as Kafka's file has them")
+    parser.add_argument(
+        "--override", metavar="NAME=VALUE", action="append", default=[], help="a setting that goes before the file's"
+    )
+    return parser.parse_args(arguments)
+
+
+def read_config(path: Path, overrides: Sequence[str]) -> BrokerConfig:
+    """The file's settings with the overrides over them. OSError, MalformedProperties, InvalidConfig."""
+    properties: dict[str, str | Property] = dict(parse_properties(path.read_text(encoding="utf-8")))
+    for override in overrides:
+        name, separator, value = override.partition("=")
+        if not separator:
+            raise MalformedProperties(f"--override {override}: NAME=VALUE is allowed")
+        properties[name.strip()] = value.strip()
+    return parse_broker_config(properties)
+
+
+async def _run(config: BrokerConfig) -> int:
+    broker = Broker(config, asyncio.get_running_loop())
+    try:
+        await broker.start()
+    except CannotStart as error:
+        log.error("cannot start: %s", error)
+        await broker.stop()
+        return EXIT_FAILED
+    exit_code = await broker.wait_for_signal()
+    await broker.stop()
+    return exit_code

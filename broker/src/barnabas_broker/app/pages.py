@@ -1,0 +1,32 @@
+"""The pages of the HTTP side: /metrics, /healthz, /readyz."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.server.http import Page, PageMaker, text_page
+from barnabas_broker.server.listener import Listener
+from barnabas_broker.server.metrics.broker_families import broker_families
+from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
+
+
+def make_pages(
+    services: Services, dispatcher: Dispatcher, listener: Listener, why_not_ready: Callable[[], str | None]
+) -> Mapping[str, PageMaker]:
+    """Healthy is who answers at all; ready is who serves every partition that is here."""
+
+    async def metrics() -> Page:
+        families = broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections))
+        return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
+
+    async def healthz() -> Page:
+        return text_page(HTTPStatus.OK, "ok\n")
+
+    async def readyz() -> Page:
+        reason = why_not_ready()
+        if reason is None:
+            return text_page(HTTPStatus.OK, "ok\n")
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n")
+
+    return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}

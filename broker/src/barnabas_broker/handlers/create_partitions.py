@@ -1,0 +1,28 @@
+"""CreatePartitions (37), v0 to v3: more partitions for a topic, never fewer."""
+
+from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
+from barnabas_core.errors import ApiError, ErrorCode
+
+TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+async def handle(services: Services, context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """For each topic that it has as many partitions now, or why not."""
+    wanted = [_new_partitions(topic) for topic in request.topics]
+    outcomes = await services.controller.create_partitions(wanted, validate_only=request.validate_only)
+    results = []
+    for name, outcome in outcomes.items():
+        code, message = (outcome.code, outcome.message) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)
+        results.append(TopicResult(name=name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _new_partitions(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [each.broker_ids for each in topic.assignments]
+    return NewPartitions(topic.name, topic.count, assignments)

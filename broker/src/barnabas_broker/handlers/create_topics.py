@@ -1,0 +1,71 @@
+"""CreateTopics (19), v2 to v7: v5 answers with the topic's settings, v7 with its id."""
+
+from typing import Final
+
+from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.metadata import NO_ID
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.config.describe import describe_topic
+from barnabas_core.errors import ApiError, ErrorCode
+
+UNKNOWN: Final = -1
+TopicResult = CreateTopicsResponse.CreatableTopicResult
+
+
+async def handle(services: Services, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """For each topic that it was made, or why not; with validate_only that it could be."""
+    wanted = [_new_topic(topic) for topic in request.topics]
+    outcomes = await services.controller.create_topics(wanted, validate_only=request.validate_only)
+    results = [_result(services, name, outcome) for name, outcome in outcomes.items()]
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
+        configs={each.name: each.value for each in topic.configs},
+    )
+
+
+def _result(services: Services, name: str, outcome: TopicDocument | ApiError) -> TopicResult:
+    if isinstance(outcome, ApiError):
+        return TopicResult(
+            name=name,
+            topic_id=NO_ID,
+            error_code=outcome.code,
+            error_message=outcome.message,
+            topic_config_error_code=ErrorCode.NONE,
+            num_partitions=UNKNOWN,
+            replication_factor=UNKNOWN,
+            configs=[],
+        )
+    return TopicResult(
+        name=name,
+        topic_id=outcome.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topic_config_error_code=ErrorCode.NONE,
+        num_partitions=len(outcome.partitions),
+        replication_factor=len(outcome.partitions[0].replicas),
+        configs=_configs(services, outcome),
+    )
+
+
+def _configs(services: Services, document: TopicDocument) -> list[TopicResult.CreatableTopicConfigs]:
+    return [
+        TopicResult.CreatableTopicConfigs(
+            name=each.name,
+            value=each.value,
+            read_only=each.read_only,
+            config_source=each.source,
+            is_sensitive=each.sensitive,
+        )
+        for each in describe_topic(document.configs, services.config)
+    ]

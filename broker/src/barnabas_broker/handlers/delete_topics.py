@@ -1,0 +1,33 @@
+"""DeleteTopics (20), v1 to v6: by name, from v6 on by name or id."""
+
+from uuid import UUID
+
+from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.metadata import NO_ID
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.errors import ApiError, ErrorCode
+
+TopicResult = DeleteTopicsResponse.DeletableTopicResult
+
+
+async def handle(services: Services, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """For each topic that it is gone, or why not."""
+    by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
+    outcomes = await services.controller.delete_topics([*by_state, *(request.topic_names or ())])
+    return DeleteTopicsResponse(
+        throttle_time_ms=0, responses=[_result(asked, outcome) for asked, outcome in outcomes.items()]
+    )
+
+
+def _result(asked: str | UUID, outcome: TopicDocument | ApiError) -> TopicResult:
+    if isinstance(outcome, ApiError):
+        return TopicResult(
+            name=asked if isinstance(asked, str) else None,
+            topic_id=NO_ID if isinstance(asked, str) else asked,
+            error_code=outcome.code,
+            error_message=outcome.message,
+        )
+    return TopicResult(name=outcome.name, topic_id=outcome.topic_id, error_code=ErrorCode.NONE, error_message=None)

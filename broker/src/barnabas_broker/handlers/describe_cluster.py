@@ -1,0 +1,42 @@
+"""DescribeCluster (60), v0 to v2: cluster id, controller, brokers.
+
+The endpoint type (v1) is brokers: controllers have no addresses of their own.
+"""
+
+from typing import Final
+
+from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ErrorCode
+
+BROKER_ENDPOINTS: Final = 1
+
+
+def handle(services: Services, context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """The cluster as this broker's image has it; UNSUPPORTED_ENDPOINT_TYPE for controllers' addresses (KIP-919)."""
+    asked = request.include_cluster_authorized_operations
+    if context.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type}; {BROKER_ENDPOINTS} (brokers) is allowed",
+            cluster_id=services.image.cluster_id,
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        endpoint_type=BROKER_ENDPOINTS,
+        cluster_id=services.image.cluster_id,
+        controller_id=services.image.controller_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.broker_id, host=address.host, port=address.port, rack=node.rack, is_fenced=False
+            )
+            for node, address in services.nodes(context.listener_name)
+        ],
+        authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )

@@ -1,0 +1,57 @@
+"""DescribeLogDirs (35), v1 to v5: log directories, their space and their partitions' sizes (KIP-113, KIP-827)."""
+
+from collections import defaultdict
+from typing import Final
+
+from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+UNKNOWN_BYTES: Final = -1
+
+DirResult = DescribeLogDirsResponse.DescribeLogDirsResult
+TopicResult = DirResult.DescribeLogDirsTopic
+PartitionResult = TopicResult.DescribeLogDirsPartition
+
+
+def handle(services: Services, context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Every directory, an offline one with KAFKA_STORAGE_ERROR; of the partitions those asked for, null meaning all."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    results = [_describe(services, log_dir, wanted) for log_dir in services.logs.log_dirs]
+    return DescribeLogDirsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, results=results)
+
+
+def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] | None) -> DirResult:
+    if not log_dir.is_online:
+        return DirResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+            log_dir=log_dir.path,
+            topics=[],
+            total_bytes=UNKNOWN_BYTES,
+            usable_bytes=UNKNOWN_BYTES,
+            is_cordoned=False,
+        )
+    topics: dict[str, list[PartitionResult]] = defaultdict(list)
+    for hosted in services.replicas.partitions():
+        name, index = hosted.topic_partition
+        if hosted.log.log_dir == log_dir.path and (wanted is None or hosted.topic_partition in wanted):
+            topics[name].append(
+                PartitionResult(
+                    partition_index=index, partition_size=hosted.log.size_bytes, offset_lag=0, is_future_key=False
+                )
+            )
+    usage = log_dir.usage()
+    return DirResult(
+        error_code=ErrorCode.NONE,
+        log_dir=log_dir.path,
+        topics=[TopicResult(name=name, partitions=partitions) for name, partitions in topics.items()],
+        total_bytes=usage.total_bytes,
+        usable_bytes=usage.usable_bytes,
+        is_cordoned=False,
+    )

@@ -1,0 +1,51 @@
+"""One request on its way through a handler: who asks, what for, and where the answer goes."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from barnabas_broker.wire.framing import RequestHeader
+from barnabas_broker.wire.parts import Part
+
+if TYPE_CHECKING:
+    from barnabas_broker.handlers.services import Services
+
+
+class Channel(Protocol):
+    """The connection, as a handler sees it."""
+
+    peer: str
+
+    def respond(self, parts: list[Part]) -> None:
+        """Send the answer now."""
+        ...
+
+    def defer(self) -> Callable[[list[Part]], None]:
+        """Answer later, by the returned call; an empty list answers nothing and reads on."""
+        ...
+
+    def close(self, reason: str | None = None) -> None:
+        """Close the connection; the reason is one line in the log."""
+        ...
+
+
+class Context(NamedTuple):
+    """What a handler knows of its request besides the body."""
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+    peer: str
+    """`host:port` of the client."""
+    listener_name: str
+    """The listener it came in by: its clients are told the addresses of the same listener."""
+
+
+class CloseConnection(Exception):
+    """The only answer left is to close: an acks=0 produce failed. The message is one line in the log."""
+
+
+MessageHandler = Callable[["Services", Context, Any], Any | Awaitable[Any]]
+"""Takes a decoded request and gives the response, or an awaitable of it; the connection reads on after that."""
+
+RawHandler = Callable[["Services", Channel, RequestHeader, memoryview, int], None]
+"""Takes the header, the buffer and the end of the request in it, and answers through the channel itself: no copies."""

@@ -1,0 +1,113 @@
+"""ListOffsets (2), v1 to v11: offsets by timestamp, and by the special timestamps.
+
+-1 latest, -2 earliest, -3 the record with the largest timestamp (v7), -4 earliest local (v8), -5 last tiered (v9), -6
+earliest pending upload (v11). Without tiered storage everything is local and nothing tiered or pending.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.replication.partition import Partition
+from barnabas_core.errors import ApiError, ErrorCode
+
+READ_COMMITTED: Final = 1
+UNKNOWN: Final = -1
+
+PartitionResponse = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
+
+
+class Found(NamedTuple):
+    """An offset, and the timestamp and leader epoch that go with it, -1 where there is none."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+def handle(services: Services, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """For each partition the offset asked for, or an error."""
+    limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
+    topics = []
+    for topic in request.topics:
+        results = [_answer(services, topic.name, wanted, limit) for wanted in topic.partitions]
+        topics.append(TopicResponse(name=topic.name, partitions=results))
+    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+
+
+def _answer(
+    services: Services,
+    name: str,
+    wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+    limit: Callable[[Partition], int],
+) -> PartitionResponse:
+    error, found = ErrorCode.NONE, NOTHING
+    try:
+        with services.replicas.using(name, wanted.partition_index) as partition:
+            partition.check_readable(wanted.current_leader_epoch)
+            found = find_offset(partition, wanted.timestamp, limit(partition))
+    except ApiError as refusal:
+        error = refusal.code
+    return PartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=error,
+        old_style_offsets=[],
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def find_offset(partition: Partition, timestamp_ms: int, offset_max: int) -> Found:
+    """The first offset at or after a timestamp, below `offset_max`; or what a special timestamp stands for."""
+    special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
+    if special is not None:
+        return special(partition, offset_max)
+    if timestamp_ms < 0:
+        allowed = ", ".join(str(each) for each in SPECIAL_TIMESTAMPS)
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; {allowed} or 0 and above are allowed")
+    found = partition.log.offset_for_timestamp(timestamp_ms, offset_max)
+    return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
+
+
+def _latest(partition: Partition, offset_max: int) -> Found:
+    return Found(UNKNOWN, offset_max, partition.leader_epoch)
+
+
+def _earliest(partition: Partition, offset_max: int) -> Found:
+    start = partition.log_start_offset
+    return Found(UNKNOWN, start, partition.log.epoch_of(start))
+
+
+def _largest_timestamp(partition: Partition, offset_max: int) -> Found:
+    found = partition.log.max_timestamp()
+    return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
+
+
+def _nothing(partition: Partition, offset_max: int) -> Found:
+    return NOTHING
+
+
+def _high_watermark(partition: Partition) -> int:
+    return partition.high_watermark
+
+
+def _last_stable_offset(partition: Partition) -> int:
+    return partition.last_stable_offset
+
+
+SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], Found]]] = {
+    -1: _latest,
+    -2: _earliest,
+    -3: _largest_timestamp,
+    -4: _earliest,
+    -5: _nothing,
+    -6: _nothing,
+}

@@ -1,0 +1,34 @@
+"""OffsetForLeaderEpoch (23), v2 to v4: where an epoch ends, so that clients notice truncation (KIP-320)."""
+
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ApiError, ErrorCode
+
+TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+EpochEndOffset = TopicResult.EpochEndOffset
+
+
+def handle(services: Services, context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    """For each partition the largest epoch not above the one asked for, and its end offset; -1 and -1 if none."""
+    topics = []
+    for topic in request.topics:
+        results = [_answer(services, topic.topic, wanted) for wanted in topic.partitions]
+        topics.append(TopicResult(topic=topic.topic, partitions=results))
+    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+
+def _answer(
+    services: Services,
+    name: str,
+    wanted: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition,
+) -> EpochEndOffset:
+    error, epoch, end_offset = ErrorCode.NONE, -1, -1
+    try:
+        with services.replicas.using(name, wanted.partition) as partition:
+            partition.check_readable(wanted.current_leader_epoch)
+            epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    except ApiError as refusal:
+        error = refusal.code
+    return EpochEndOffset(error_code=error, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,52 @@
+"""What the handlers may use of the broker. One value, made by the app."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.clock import Clock
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.config.log_config import LogConfig
+
+
+class Inspector(Protocol):
+    """Looks into batches in the helper process."""
+
+    async def inspect(self, batch: bytes, config: LogConfig) -> bytes:
+        """The batch as it is to be stored: checked, and with the topic's codec. ApiError when it is refused."""
+        ...
+
+
+@dataclass(slots=True)
+class Services:
+    """`config` changes as a whole when a dynamic broker config does; all else stays for the life of the broker."""
+
+    broker_id: int
+    config: BrokerConfig
+    clock: Clock
+    image: MetadataImage
+    controller: Controller
+    logs: LogManager
+    replicas: ReplicaManager
+    purgatory: Purgatory
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    inspector: Inspector
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    """Run a coroutine beside the others; what it raises is logged."""
+
+    def nodes(self, listener_name: str) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
+        """The brokers that are alive, each with the address that it tells the clients of a listener."""
+        for registration in self.image.brokers.values():
+            for endpoint in registration.listeners:
+                if endpoint.name == listener_name and not registration.fenced:
+                    yield registration, endpoint

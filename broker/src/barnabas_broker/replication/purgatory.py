@@ -1,0 +1,109 @@
+"""Where requests wait that cannot be answered yet: a Fetch without enough bytes, a Produce that is not replicated.
+
+Nothing polls: a change of a partition marks it, and once a turn the operations that wait on marked ones try again.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from barnabas_core.clock import Cancellable, Timers
+
+
+class DelayedOperation(Protocol):
+    """A request that waits."""
+
+    def try_complete(self) -> bool:
+        """Answer if it can be; True when it has been answered."""
+        ...
+
+    def expire(self) -> None:
+        """The deadline has come: answer with what there is."""
+        ...
+
+
+class WaitList:
+    """The operations that wait on one partition. Truthy while there are any."""
+
+    __slots__ = ("_purgatory", "_waiting", "is_marked")
+
+    def __init__(self, purgatory: "Purgatory") -> None:
+        self._purgatory = purgatory
+        self._waiting: dict[_Waiting, None] = {}
+        self.is_marked = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def mark(self) -> None:
+        """Something changed: whoever waits here is tried when this turn of the loop is over."""
+        if self._waiting and not self.is_marked:
+            self.is_marked = True
+            self._purgatory.schedule(self)
+
+    def add(self, waiting: "_Waiting") -> None:
+        """Wait here too."""
+        self._waiting[waiting] = None
+
+    def remove(self, waiting: "_Waiting") -> None:
+        """Wait here no longer."""
+        self._waiting.pop(waiting, None)
+
+    def snapshot(self) -> "list[_Waiting]":
+        """Who waits now, in the order of arrival."""
+        return list(self._waiting)
+
+
+class _Waiting:
+    """One operation with the places where it waits and its deadline."""
+
+    __slots__ = ("lists", "operation", "timer")
+
+    def __init__(self, operation: DelayedOperation, lists: tuple[WaitList, ...]) -> None:
+        self.operation = operation
+        self.lists = lists
+        self.timer: Cancellable | None = None
+
+    def leave(self) -> None:
+        for wait_list in self.lists:
+            wait_list.remove(self)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def expire(self) -> None:
+        self.timer = None
+        self.leave()
+        self.operation.expire()
+
+
+class Purgatory:
+    """All delayed operations of a broker."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._marked: list[WaitList] = []
+
+    def wait_list(self) -> WaitList:
+        """A new place to wait, for one partition."""
+        return WaitList(self)
+
+    def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> None:
+        """Try `operation` after each change of `lists`, and let it expire after `timeout_s`."""
+        waiting = _Waiting(operation, tuple(lists))
+        for wait_list in waiting.lists:
+            wait_list.add(waiting)
+        waiting.timer = self._timers.call_later(timeout_s, waiting.expire)
+
+    def schedule(self, wait_list: WaitList) -> None:
+        """Called by a list when it is marked."""
+        if not self._marked:
+            self._timers.call_soon(self._try_marked)
+        self._marked.append(wait_list)
+
+    def _try_marked(self) -> None:
+        marked, self._marked = self._marked, []
+        for wait_list in marked:
+            wait_list.is_marked = False
+            for waiting in wait_list.snapshot():
+                if waiting.timer is not None and waiting.operation.try_complete():
+                    waiting.leave()

@@ -1,0 +1,194 @@
+"""The partitions that this broker holds: made and removed as the metadata image says.
+
+It is the boundary where a broken disk (StorageError) becomes an answer (KAFKA_STORAGE_ERROR) and an offline partition.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.topic_configs import resolve_log_config
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class HostedTopic:
+    """One topic with those of its partitions that are here, by number."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: dict[int, Partition] = {}
+
+
+class ReplicaManager:
+    """Finds partitions for the handlers; follows the image."""
+
+    def __init__(
+        self, broker_id: int, config: BrokerConfig, logs: LogManager, image: MetadataImage, purgatory: Purgatory
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._config = config
+        self._logs = logs
+        self._image = image
+        self._purgatory = purgatory
+        self.topics: dict[str, HostedTopic] = {}
+        self._topics_by_id: dict[UUID, HostedTopic] = {}
+
+    def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
+        """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
+        topic = self.topics.get(name) if name is not None else self._topics_by_id.get(topic_id)  # type: ignore[arg-type]
+        if topic is None:
+            raise self._why_missing(name, topic_id, index)
+        partition = topic.partitions.get(index)
+        if partition is None:
+            raise self._why_missing(topic.name, topic_id, index)
+        return partition
+
+    def _why_missing(self, name: str | None, topic_id: UUID | None, index: int) -> ApiError:
+        if name is None:
+            name = self._image.topic_name(topic_id) if topic_id is not None else None
+            if name is None:
+                return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        document = self._image.topics.get(name)
+        if document is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        if not 0 <= index < len(document.partitions):
+            allowed = f"0 to {len(document.partitions) - 1}"
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; {allowed} are there")
+        if self._broker_id in document.partitions[index].replicas:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
+
+    @contextmanager
+    def using(self, name: str, index: int) -> Iterator[Partition]:
+        """A partition by name; what the disk does to it inside becomes an ApiError."""
+        partition = self.find(name, None, index)
+        try:
+            yield partition
+        except StorageError as error:
+            raise self.storage_failed(partition, error) from error
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
+        """Take what broke offline and say so once; the answer for the client.
+
+        A full disk takes no appends while it is full, and nothing more: the next append tries again.
+        """
+        if not isinstance(error, DiskFull):
+            self._take_offline(partition, error)
+        log.error("%s: %s", partition.topic_partition, error)
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def _take_offline(self, partition: Partition, error: StorageError) -> None:
+        """One corrupt log takes its partition, a failed directory all that are in it."""
+        if isinstance(error, LogDirFailed):
+            self.log_dir_failed(error)
+        partition.go_offline(error)
+
+    def log_dir_failed(self, error: StorageError) -> None:
+        """Take all partitions of a directory offline."""
+        affected = self._logs.fail_dir(error)
+        if affected:
+            log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
+        for each in self.partitions():
+            if each.topic_partition in affected:
+                each.go_offline(error)
+
+    def bring_back(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """The logs of a directory that works again, as the log manager has loaded them anew."""
+        for topic_partition, loaded in logs.items():
+            topic = self.topics.get(topic_partition.topic)
+            partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
+            if partition is not None:
+                partition.replace_log(loaded)
+                log.info("%s is online again", topic_partition)
+
+    def partitions(self) -> Iterator[Partition]:
+        """All that are here, offline ones too."""
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def start(self) -> None:
+        """Take over what the image holds, and follow its changes."""
+        for document in self._image.topics.values():
+            self._host(document)
+        self._image.subscribe(self._image_changed)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Other broker settings: the topics' effective ones change with them."""
+        self._config = config
+        for document in self._image.topics.values():
+            self._host(document)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for document in change.deleted:
+            self._drop(document)
+        for document in (*change.created, *change.changed):
+            self._host(document)
+
+    def _host(self, document: TopicDocument) -> None:
+        """Make what is missing of a topic's partitions here and take over leaders and settings."""
+        config = resolve_log_config(document.configs, self._config)
+        topic = self.topics.get(document.name)
+        if topic is None:
+            topic = HostedTopic(document.name, document.topic_id)
+        for index, state in enumerate(document.partitions):
+            if self._broker_id in state.replicas:
+                self._host_partition(topic, index, state, config)
+        if topic.partitions:
+            self.topics[document.name] = topic
+            self._topics_by_id[document.topic_id] = topic
+
+    def _host_partition(self, topic: HostedTopic, index: int, state: PartitionState, config: LogConfig) -> None:
+        partition = topic.partitions.get(index)
+        if partition is None:
+            opened = self._open_log(TopicPartition(topic.name, index), topic.topic_id, state, config)
+            if opened is None:
+                return
+            partition = Partition(opened.topic_partition, topic.topic_id, opened, self._purgatory.wait_list())
+            topic.partitions[index] = partition
+        partition.configure(config)
+        partition.lead(state, self._broker_id)
+
+    def _open_log(
+        self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
+    ) -> Log | None:
+        """The log that was found at the start, or a new one; None when no directory can take it."""
+        found = self._logs.get(topic_partition)
+        if found is not None:
+            return found
+        wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
+        try:
+            return self._logs.create(topic_partition, topic_id, config, wanted_dir)
+        except StorageError as error:
+            log.error("cannot create %s: %s", topic_partition, error)
+            return None
+
+    def _drop(self, document: TopicDocument) -> None:
+        """A deleted topic: nothing answers for it from now on, and its files go in the background."""
+        topic = self.topics.pop(document.name, None)
+        if topic is None:
+            return
+        del self._topics_by_id[topic.topic_id]
+        for partition in topic.partitions.values():
+            partition.is_leader = False
+            partition.waiters.mark()
+            try:
+                self._logs.delete(partition.topic_partition)
+            except StorageError as error:
+                log.error("cannot delete %s: %s", partition.topic_partition, error)

@@ -1,0 +1,237 @@
+"""One client's connection: bytes in, requests out to the dispatcher, answers back in the order of the requests.
+
+Reads go into one scratch buffer that all connections share; only a request that is not whole yet takes a buffer of its
+own. A connection is muted while an answer is outstanding or unsent, so answers keep their order and a client that does
+not read cannot fill our memory.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.outbox import Outbox
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.parts import Part
+
+log = logging.getLogger(__name__)
+
+SCRATCH_BYTES: Final = 256 * 1024
+SIZE_BYTES: Final = 4
+_SIZE: Final = struct.Struct(">i")
+
+
+class Dispatch(Protocol):
+    """Answers one request, `buffer[start:end]`, by `connection.respond` or later by what `connection.defer` gave."""
+
+    def __call__(self, connection: "Connection", buffer: memoryview, start: int, end: int) -> None:
+        """May raise MalformedRequest or CloseConnection."""
+        ...
+
+
+class Connection:
+    """A socket on the event loop. Made by the listener; closed by either side, by an error or when idle."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_socket: socket.socket,
+        peer: str,
+        listener_name: str,
+        dispatch: Dispatch,
+        scratch: memoryview,
+        pool: BufferPool,
+        request_bytes_max: int,
+        on_closed: Callable[["Connection"], None],
+    ) -> None:
+        self._loop = loop
+        self._socket: socket.socket | None = client_socket
+        self._fd = client_socket.fileno()
+        self._receive = client_socket.recv_into
+        self.peer = peer
+        self.listener_name = listener_name
+        self._dispatch = dispatch
+        self._scratch = scratch
+        self._pool = pool
+        self._request_bytes_max = request_bytes_max
+        self._on_closed = on_closed
+        self._outbox = Outbox(client_socket)
+        self._partial: bytearray | None = None
+        self._partial_have = 0
+        self._deferred = False
+        self._starved = False
+        self._reading = True
+        self.last_active_s = loop.time()
+        loop.add_reader(self._fd, self._readable)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self._socket is None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes handed to the kernel so far."""
+        return self._outbox.bytes_sent
+
+    def respond(self, parts: list[Part]) -> None:
+        """Send an answer; reading pauses while it is not sent whole."""
+        try:
+            if not self._outbox.put(parts):
+                self._pause_reading()
+                self._loop.add_writer(self._fd, self._writable)
+        except OSError as error:
+            self.close(f"could not send: {error}")
+
+    def defer(self) -> Callable[[list[Part]], None]:
+        """The answer comes later, through the returned call; no further request is read before it."""
+        self._deferred = True
+        self._pause_reading()
+        return self._respond_deferred
+
+    def _respond_deferred(self, parts: list[Part]) -> None:
+        if self._socket is None:
+            return
+        self._deferred = False
+        if parts:
+            self.respond(parts)
+        self._resume()
+
+    def close(self, reason: str | None = None) -> None:
+        """Close the socket and give back all memory; `reason`, if any, is one line in the log."""
+        if self._socket is None:
+            return
+        if reason:
+            log.info("closing connection of %s: %s", self.peer, reason)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._socket.close()
+        self._socket = None
+        self._release_partial()
+        self._on_closed(self)
+
+    def _readable(self) -> None:
+        try:
+            if self._partial is None:
+                self._read_into_scratch()
+            else:
+                self._read_into_partial(self._partial)
+        except BlockingIOError:
+            pass
+        except (OSError, MalformedRequest, CloseConnection) as error:
+            self.close(str(error))
+
+    def _read_into_scratch(self) -> None:
+        if self._pool.is_exhausted:
+            self._wait_for_memory()
+            return
+        received = self._receive(self._scratch)
+        if not received:
+            self.close()
+            return
+        self.last_active_s = self._loop.time()
+        consumed = self._process(self._scratch, received)
+        if consumed < received and self._socket is not None:
+            self._keep(self._scratch[consumed:received])
+
+    def _read_into_partial(self, partial: bytearray) -> None:
+        received = self._receive(memoryview(partial)[self._partial_have :])
+        if not received:
+            self.close()
+            return
+        self.last_active_s = self._loop.time()
+        self._partial_have += received
+        self._process_partial()
+
+    def _process_partial(self) -> None:
+        """Dispatch what is whole in the partial buffer; keep the rest, in a larger buffer if it must grow."""
+        partial = self._partial
+        if partial is None:
+            return
+        view = memoryview(partial)
+        have = self._partial_have
+        consumed = self._process(view, have)
+        if self._socket is None:
+            return
+        if consumed == have:
+            self._release_partial()
+        elif consumed or have == len(partial):
+            self._keep(view[consumed:have])
+
+    def _process(self, buffer: memoryview, have: int) -> int:
+        """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
+        position = 0
+        while have - position >= SIZE_BYTES and self._reading:
+            (size,) = _SIZE.unpack_from(buffer, position)
+            if not 0 < size <= self._request_bytes_max:
+                raise MalformedRequest(f"request of {size} bytes; 1 to {self._request_bytes_max} are allowed")
+            end = position + SIZE_BYTES + size
+            if end > have:
+                break
+            self._dispatch(self, buffer, position + SIZE_BYTES, end)
+            position = end
+        return position
+
+    def _keep(self, rest: memoryview) -> None:
+        """Hold `rest`, the start of a request or requests that wait for an answer, in a buffer of our own."""
+        have = len(rest)
+        needed = have + 1
+        if have >= SIZE_BYTES:
+            needed = max(needed, SIZE_BYTES + int(_SIZE.unpack_from(rest, 0)[0]))
+        old = self._partial
+        if old is not None and len(old) >= min(needed, 2 * have):
+            memoryview(old)[:have] = rest
+        else:
+            buffer = self._pool.acquire(needed, have, self)
+            if buffer is None:  # Only for a buffer that should grow: it stays, full, until there is memory.
+                self._wait_for_memory()
+                return
+            buffer[:have] = rest
+            self._release_partial()
+            self._partial = buffer
+        self._partial_have = have
+
+    def _wait_for_memory(self) -> None:
+        """Too many bytes wait in half-arrived requests: read on when some are gone."""
+        self._starved = True
+        self._pause_reading()
+        self._pool.when_free(self._memory_is_free)
+
+    def _memory_is_free(self) -> None:
+        self._starved = False
+        self._loop.call_soon(self._resume)
+
+    def _release_partial(self) -> None:
+        if self._partial is not None:
+            self._pool.release(self._partial)
+            self._partial = None
+            self._partial_have = 0
+
+    def _writable(self) -> None:
+        try:
+            if self._outbox.flush():
+                self._loop.remove_writer(self._fd)
+                self._resume()
+        except OSError as error:
+            self.close(f"could not send: {error}")
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _resume(self) -> None:
+        """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
+        waits = self._deferred or self._starved or not self._outbox.is_empty
+        if self._socket is None or waits or self._reading:
+            return
+        self._reading = True
+        self._loop.add_reader(self._fd, self._readable)
+        try:
+            self._process_partial()
+        except (OSError, MalformedRequest, CloseConnection) as error:
+            self.close(str(error))

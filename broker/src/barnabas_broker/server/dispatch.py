@@ -1,0 +1,111 @@
+"""From a framed request to its handler and back. The one place that catches what a handler lets through."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from time import perf_counter
+from typing import Any
+
+from barnabas_broker.handlers.exchange import CloseConnection, Context, MessageHandler, RawHandler
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
+from barnabas_broker.wire.codec import decode_request, encode_response, encode_unsupported_api_versions
+from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, parse_request_header
+from barnabas_broker.wire.parts import Part
+
+log = logging.getLogger(__name__)
+
+
+class RequestStats:
+    """What one API has cost so far."""
+
+    __slots__ = ("busy_s", "count", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.busy_s = 0.0
+
+
+class Dispatcher:
+    """Decodes, calls the handler of the API key, encodes. A bug in a handler costs that connection, not the broker."""
+
+    def __init__(
+        self,
+        services: Services,
+        raw_handlers: Mapping[int, RawHandler],
+        message_handlers: Mapping[int, MessageHandler],
+    ) -> None:
+        self._services = services
+        self._raw_handlers = raw_handlers
+        self._message_handlers = message_handlers
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
+
+    def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        """Answer `buffer[start:end]`. MalformedRequest and CloseConnection: close, with a line in the log."""
+        began_s = perf_counter()
+        header = parse_request_header(buffer, start, end)
+        stats = self.stats.get(header.api_key)
+        if stats is None:
+            raise MalformedRequest(f"API key {header.api_key} is not spoken here")
+        try:
+            raw = self._raw_handlers.get(header.api_key)
+            if raw is not None and self._is_supported(header):
+                raw(self._services, connection, header, buffer, end)
+            else:
+                self._answer_message(connection, header, buffer[header.body_start : end])
+        except (MalformedRequest, CloseConnection):
+            raise
+        except Exception as error:
+            log.exception("bug: %s v%d of %s", stats.name, header.api_version, connection.peer)
+            raise CloseConnection(f"a bug in {stats.name}") from error
+        stats.count += 1
+        stats.busy_s += perf_counter() - began_s
+
+    def _is_supported(self, header: RequestHeader) -> bool:
+        return API_SPECS[header.api_key].supports(header.api_version)
+
+    def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
+        if not self._is_supported(header):
+            self._refuse_version(connection, header)
+            return
+        request = decode_request(header.api_key, header.api_version, body)
+        context = Context(
+            header.api_key, header.api_version, header.client_id, connection.peer, connection.listener_name
+        )
+        response = self._message_handlers[header.api_key](self._services, context, request)
+        if isawaitable(response):
+            self._answer_later(connection, header, response)
+        else:
+            connection.respond([encode_response(response, header.api_version, header.correlation_id)])
+
+    def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
+        """ApiVersions is answered so that the client can step down; for all others the connection ends, as in Kafka."""
+        if header.api_key != API_VERSIONS:
+            spec = API_SPECS[header.api_key]
+            allowed = f"{spec.min_version} to {spec.max_version}"
+            raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are spoken here")
+        connection.respond([encode_unsupported_api_versions(header.correlation_id)])
+
+    def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:
+        respond = connection.defer()  # Before the next request of this connection is read.
+        task = asyncio.ensure_future(self._finish(connection, header, response, respond))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        response: Awaitable[Any],
+        respond: Callable[[list[Part]], None],
+    ) -> None:
+        try:
+            message = await response
+            respond([encode_response(message, header.api_version, header.correlation_id)])
+        except Exception:
+            log.exception("bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.peer)
+            connection.close()

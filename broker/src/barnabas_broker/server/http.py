@@ -1,0 +1,95 @@
+"""The HTTP side: /metrics, /healthz, /readyz. h11 speaks the protocol; this only moves bytes and picks the page."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+import h11
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 16 * 1024
+REQUEST_S_MAX: Final = 10.0
+"""A client that has not sent its request by then is sent away."""
+
+
+class Page(NamedTuple):
+    """What a path answers."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+PageMaker = Callable[[], Awaitable[Page]]
+
+
+def text_page(status: HTTPStatus, text: str) -> Page:
+    """A page of plain text."""
+    return Page(status, "text/plain; charset=utf-8", text.encode())
+
+
+class HttpServer:
+    """Serves a fixed table of pages to GET and HEAD; everything else is 404 or 405."""
+
+    def __init__(self, pages: Mapping[str, PageMaker]) -> None:
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, chosen by the system where `port` is 0. OSError when the address is taken."""
+        self._server = await asyncio.start_server(self._serve, host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER)
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                request = await self._next_request(connection, reader)
+            if request is not None:
+                self._answer(connection, request, await self._page(request), writer)
+                await writer.drain()
+        except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
+            log.debug("HTTP client sent away: %s", error)
+        finally:
+            writer.close()
+
+    async def _next_request(self, connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(READ_BYTES))
+            elif isinstance(event, h11.Request):
+                return event
+            else:
+                return None
+
+    def _answer(
+        self, connection: h11.Connection, request: h11.Request, page: Page, writer: asyncio.StreamWriter
+    ) -> None:
+        headers = [
+            ("Content-Type", page.content_type),
+            ("Content-Length", str(len(page.body))),
+            ("Connection", "close"),
+        ]
+        events: list[h11.Event] = [h11.Response(status_code=page.status, reason=page.status.phrase, headers=headers)]
+        if request.method != b"HEAD":
+            events.append(h11.Data(data=page.body))
+        for event in (*events, h11.EndOfMessage()):
+            writer.write(connection.send(event) or b"")
+
+    async def _page(self, request: h11.Request) -> Page:
+        if request.method not in (b"GET", b"HEAD"):
+            return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+        path = request.target.split(b"?", 1)[0].decode("ascii", "replace")
+        maker = self._pages.get(path)
+        if maker is None:
+            return text_page(HTTPStatus.NOT_FOUND, f"no such page; there are {', '.join(sorted(self._pages))}\n")
+        return await maker()

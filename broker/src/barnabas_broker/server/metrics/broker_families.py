@@ -1,0 +1,153 @@
+"""The broker's own metrics, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.server.dispatch import RequestStats
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+
+
+def broker_families(
+    services: Services, requests: Iterable[RequestStats], connections: Callable[[], int]
+) -> list[Family]:
+    """Traffic, replicas, requests, controller, log dirs."""
+    return [*_traffic(services), *_replicas(services), *_requests(requests, connections), *_logs(services)]
+
+
+def _traffic(services: Services) -> list[Family]:
+    return [
+        _topic_counter(services, "messagesin", "Records appended", lambda each: each.messages_in),
+        _topic_counter(services, "bytesin", "Bytes appended", lambda each: each.bytes_in),
+        _topic_counter(services, "bytesout", "Bytes read by clients", lambda each: each.bytes_out),
+    ]
+
+
+def _topic_counter(services: Services, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
+    def samples() -> Iterator[Sample]:
+        total = 0
+        for topic in services.replicas.topics.values():
+            topic_total = sum(map(value, topic.partitions.values()))
+            total += topic_total
+            yield Sample(labels(topic=topic.name), topic_total)
+        yield Sample("", total)
+
+    return Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", help_text, samples)
+
+
+def _replicas(services: Services) -> list[Family]:
+    prefix = "kafka_server_replicamanager_"
+    return [
+        _count(services, f"{prefix}partitioncount", "Partitions on this broker", _always),
+        _count(services, f"{prefix}leadercount", "Partitions that this broker leads", lambda each: each.is_leader),
+        _count(
+            services,
+            f"{prefix}underreplicatedpartitions",
+            "Partitions led here with replicas out of sync",
+            lambda each: each.is_leader and each.isr_size < each.replica_count,
+        ),
+        _count(
+            services,
+            f"{prefix}underminisrpartitioncount",
+            "Partitions led here that refuse acks=all",
+            lambda each: each.is_leader and each.isr_size < each.log.config.min_insync_replicas,
+        ),
+        _count(
+            services,
+            f"{prefix}offlinereplicacount",
+            "Replicas here whose disk has failed",
+            lambda each: each.failure is not None,
+        ),
+        Family(
+            "kafka_controller_kafkacontroller_activecontrollercount",
+            "gauge",
+            "1 on the broker that is the controller",
+            lambda: [Sample("", int(services.image.controller_id == services.broker_id))],
+        ),
+        Family(
+            "kafka_controller_kafkacontroller_offlinepartitionscount",
+            "gauge",
+            "Partitions without a leader",
+            lambda: [Sample("", _leaderless(services))],
+        ),
+        Family("kafka_brokers", "gauge", "Brokers that are alive", lambda: [Sample("", len(services.image.brokers))]),
+    ]
+
+
+def _always(_: Partition) -> bool:
+    return True
+
+
+def _count(services: Services, name: str, help_text: str, counts: Callable[[Partition], bool]) -> Family:
+    return Family(name, "gauge", help_text, lambda: [Sample("", sum(map(counts, services.replicas.partitions())))])
+
+
+def _leaderless(services: Services) -> int:
+    brokers = services.image.brokers
+    return sum(state.leader not in brokers for topic in services.image.topics.values() for state in topic.partitions)
+
+
+def _requests(requests: Iterable[RequestStats], connections: Callable[[], int]) -> list[Family]:
+    stats = list(requests)
+    prefix = "kafka_network_requestmetrics_"
+    return [
+        Family(
+            f"{prefix}requests_total",
+            "counter",
+            "Requests by API",
+            lambda: [Sample(labels(request=each.name), each.count) for each in stats],
+        ),
+        Family(
+            f"{prefix}localtime_seconds_total",
+            "counter",
+            "Seconds spent in the handlers, by API",
+            lambda: [Sample(labels(request=each.name), each.busy_s) for each in stats],
+        ),
+        _named_requests(stats, "Produce"),
+        _named_requests(stats, "Fetch"),
+        Family(
+            "kafka_server_socketserver_connectioncount",
+            "gauge",
+            "Connections that are open",
+            lambda: [Sample("", connections())],
+        ),
+    ]
+
+
+def _named_requests(stats: list[RequestStats], name: str) -> Family:
+    return Family(
+        f"kafka_server_brokertopicmetrics_total{name.lower()}requests_total",
+        "counter",
+        f"{name} requests",
+        lambda: [Sample("", each.count) for each in stats if each.name == name],
+    )
+
+
+def _logs(services: Services) -> list[Family]:
+    return [
+        Family(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "gauge",
+            "Log directories that have failed",
+            lambda: [Sample("", sum(not each.is_online for each in services.logs.log_dirs))],
+        ),
+        _of_partition(services, "kafka_log_log_size", "Bytes on disk", lambda each: each.log.size_bytes),
+        _of_partition(services, "kafka_log_log_numlogsegments", "Segments", lambda each: len(each.log.segments)),
+        _of_partition(services, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
+        _of_partition(services, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
+        _of_partition(
+            services, "kafka_topic_partition_current_offset", "High watermark", lambda each: each.high_watermark
+        ),
+        _of_partition(
+            services, "kafka_topic_partition_oldest_offset", "First offset", lambda each: each.log_start_offset
+        ),
+    ]
+
+
+def _of_partition(services: Services, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
+    def samples() -> Iterator[Sample]:
+        for each in services.replicas.partitions():
+            topic, partition = each.topic_partition
+            yield Sample(f'topic="{topic}",partition="{partition}"', value(each))
+
+    return Family(name, "gauge", help_text, samples)

@@ -1,0 +1,93 @@
+"""What a connection still has to send: small answers in one `send`, file slices by `sendfile`, in bounded turns."""
+
+import os
+import socket
+from collections import deque
+from typing import Final
+
+from barnabas_broker.wire.parts import FileSlice, Part
+
+TURN_BYTES: Final = 256 * 1024
+"""At most so much for one connection and turn, so that a 6 MB fetch does not hold up small produces."""
+GATHER_BYTES_MAX: Final = 128 * 1024
+"""Up to here one copy and one `send` cost less than a `send` and a `sendfile`."""
+
+
+class Outbox:
+    """The parts of answers in order. `flush` raises OSError when the peer is gone."""
+
+    __slots__ = ("_parts", "_send", "_socket", "bytes_sent")
+
+    def __init__(self, connection_socket: socket.socket) -> None:
+        self._socket = connection_socket
+        self._send = connection_socket.send
+        self._parts: deque[Part] = deque()
+        self.bytes_sent = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything has been handed to the kernel."""
+        return not self._parts
+
+    def put(self, parts: list[Part]) -> bool:
+        """Send `parts` after what waits already; True when nothing is left to send."""
+        if self._parts:
+            self._parts.extend(parts)
+            return False
+        first = parts[0]
+        if len(parts) == 1 and first.__class__ is not FileSlice:
+            return self._send_first(first)  # type: ignore[arg-type]  # no FileSlice, by the test above
+        self._parts.extend(_gathered(parts))
+        return self.flush()
+
+    def _send_first(self, part: bytes | bytearray | memoryview) -> bool:
+        try:
+            sent = self._send(part)
+        except BlockingIOError:
+            sent = 0
+        self.bytes_sent += sent
+        if sent == len(part):
+            return True
+        self._parts.append(memoryview(part)[sent:])
+        return False
+
+    def flush(self) -> bool:
+        """Send what the socket takes, one turn's worth at most; True when nothing is left."""
+        budget = TURN_BYTES
+        try:
+            while self._parts and budget > 0:
+                budget -= self._send_one(budget)
+        except BlockingIOError:
+            return False
+        return not self._parts
+
+    def _send_one(self, budget: int) -> int:
+        part = self._parts[0]
+        if isinstance(part, FileSlice):
+            sent = os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, min(part.length, budget))
+            if sent == 0:
+                raise ConnectionAbortedError(f"file ended {part.length} bytes before the slice being sent did")
+            left: Part | None = None
+            if sent < part.length:
+                left = FileSlice(part.file, part.position + sent, part.length - sent)
+        else:
+            sent = self._send(part, socket.MSG_MORE) if len(self._parts) > 1 else self._send(part)
+            left = memoryview(part)[sent:] if sent < len(part) else None
+        self.bytes_sent += sent
+        if left is None:
+            self._parts.popleft()
+        else:
+            self._parts[0] = left
+        return sent
+
+
+def _gathered(parts: list[Part]) -> list[Part]:
+    """The parts as one, read and joined, when they are few bytes; else as they are."""
+    total = sum(part.length if isinstance(part, FileSlice) else len(part) for part in parts)
+    if total > GATHER_BYTES_MAX:
+        return parts
+    pieces = [part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else part for part in parts]
+    joined = b"".join(pieces)
+    if len(joined) != total:
+        raise ConnectionAbortedError(f"file ended {total - len(joined)} bytes before the slice being sent did")
+    return [joined]

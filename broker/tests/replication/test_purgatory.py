@@ -1,0 +1,105 @@
+"""Requests that wait are tried after a change, once a turn, and expire when their time is up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from barnabas_broker.replication.purgatory import Purgatory
+
+
+@dataclass
+class ManualTimer:
+    due_s: float
+    callback: Callable[[], object]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class ManualTimers:
+    """Time that the test moves."""
+
+    now_s: float = 0.0
+    timers: list[ManualTimer] = field(default_factory=list)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
+        timer = ManualTimer(self.now_s + delay_s, callback)
+        self.timers.append(timer)
+        return timer
+
+    def call_soon(self, callback: Callable[[], object]) -> ManualTimer:
+        return self.call_later(0, callback)
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+        due = [timer for timer in self.timers if timer.due_s <= self.now_s]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback()
+
+
+@dataclass
+class Wanting:
+    """Completes once `ready`; remembers what happened to it."""
+
+    ready: bool = False
+    tries: int = 0
+    expired: int = 0
+
+    def try_complete(self) -> bool:
+        self.tries += 1
+        return self.ready
+
+    def expire(self) -> None:
+        self.expired += 1
+
+
+def test_an_operation_is_tried_once_a_turn_however_many_changes_there_were() -> None:
+    timers = ManualTimers()
+    purgatory = Purgatory(timers)
+    place, waiting = purgatory.wait_list(), Wanting()
+    purgatory.watch(waiting, [place], 10)
+    for _ in range(5):
+        place.mark()
+    assert waiting.tries == 0
+    timers.advance(0)
+    assert waiting.tries == 1
+
+
+def test_a_completed_operation_leaves_all_its_places_and_never_expires() -> None:
+    timers = ManualTimers()
+    purgatory = Purgatory(timers)
+    busy, idle = purgatory.wait_list(), purgatory.wait_list()
+    waiting = Wanting(ready=True)
+    purgatory.watch(waiting, [busy, idle], 10)
+    busy.mark()
+    timers.advance(0)
+    timers.advance(60)
+    assert (waiting.tries, waiting.expired, bool(idle)) == (1, 0, False)
+
+
+def test_an_operation_that_waits_at_two_changed_places_is_answered_once() -> None:
+    timers = ManualTimers()
+    purgatory = Purgatory(timers)
+    places = [purgatory.wait_list(), purgatory.wait_list()]
+    waiting = Wanting(ready=True)
+    purgatory.watch(waiting, places, 10)
+    for place in places:
+        place.mark()
+    timers.advance(0)
+    assert waiting.tries == 1
+
+
+def test_an_operation_expires_once_when_its_time_is_up() -> None:
+    timers = ManualTimers()
+    purgatory = Purgatory(timers)
+    place, waiting = purgatory.wait_list(), Wanting()
+    purgatory.watch(waiting, [place], 0.5)
+    timers.advance(0.4)
+    assert waiting.expired == 0
+    timers.advance(0.2)
+    place.mark()
+    timers.advance(60)
+    assert (waiting.expired, waiting.tries, bool(place)) == (1, 0, False)

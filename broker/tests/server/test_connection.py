@@ -1,0 +1,209 @@
+"""A connection frames requests, keeps answers in order, mutes itself meanwhile, and bounds its memory."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
+from barnabas_broker.wire.parts import Part
+
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@dataclass
+class Recorder:
+    """A dispatcher that echoes; `held` answers wait for the test."""
+
+    hold: bool = False
+    requests: list[bytes] = field(default_factory=list)
+    held: list[tuple[Callable[[list[Part]], None], bytes]] = field(default_factory=list)
+
+    def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        body = bytes(buffer[start:end])
+        self.requests.append(body)
+        if body == b"close me":
+            raise CloseConnection("asked to")
+        if self.hold:
+            self.held.append((connection.defer(), body))
+        else:
+            connection.respond([framed(body)])
+
+
+@asynccontextmanager
+async def connected(
+    dispatch: Recorder, pool: BufferPool | None = None
+) -> AsyncIterator[tuple[Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
+    theirs, ours = socket.socketpair()
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    scratch = memoryview(bytearray(SCRATCH_BYTES))
+    connection = Connection(
+        loop,
+        ours,
+        "a test",
+        "PLAINTEXT",
+        dispatch,
+        scratch,
+        pool or BufferPool(64 * 1024 * 1024),
+        REQUEST_BYTES_MAX,
+        lambda closed: None,
+    )
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    try:
+        yield connection, reader, writer
+    finally:
+        connection.close()
+        writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=20), st.integers(1, 97))
+def test_requests_cut_anywhere_are_answered_whole_and_in_order(bodies: list[bytes], piece_bytes: int) -> None:
+    async def run() -> None:
+        async with connected(Recorder()) as (_, reader, writer):
+            stream = b"".join(map(framed, bodies))
+            for start in range(0, len(stream), piece_bytes):
+                writer.write(stream[start : start + piece_bytes])
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert [await answer(reader) for _ in bodies] == bodies
+
+    asyncio.run(run())
+
+
+async def _large_requests() -> None:
+    bodies = [bytes([number]) * (SCRATCH_BYTES * number + 17) for number in range(1, 6)]
+    pool = BufferPool(64 * 1024 * 1024)
+    async with connected(Recorder(), pool) as (_, reader, writer):
+        writer.write(b"".join(map(framed, bodies)))
+        assert [await answer(reader) for _ in bodies] == bodies
+    assert pool.bytes_in_use == 0
+
+
+def test_requests_larger_than_the_scratch_buffer_arrive_and_give_their_memory_back() -> None:
+    asyncio.run(_large_requests())
+
+
+async def _deferred() -> None:
+    recorder = Recorder(hold=True)
+    async with connected(recorder) as (_, reader, writer):
+        writer.write(framed(b"first") + framed(b"second"))
+        while not recorder.held:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert recorder.requests == [b"first"]
+        recorder.hold = False
+        respond, body = recorder.held.pop()
+        respond([framed(body)])
+        assert [await answer(reader), await answer(reader)] == [b"first", b"second"]
+
+
+def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
+    asyncio.run(_deferred())
+
+
+async def _answer_after_close() -> None:
+    recorder = Recorder(hold=True)
+    async with connected(recorder) as (connection, _, writer):
+        writer.write(framed(b"gone"))
+        while not recorder.held:
+            await asyncio.sleep(0)
+        connection.close()
+        recorder.held[0][0]([framed(b"too late")])
+        assert connection.is_closed
+
+
+def test_an_answer_that_comes_after_the_client_left_is_dropped() -> None:
+    asyncio.run(_answer_after_close())
+
+
+@pytest.mark.parametrize("size", [-1, 0, REQUEST_BYTES_MAX + 1, 2**31 - 1])
+def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memory(size: int) -> None:
+    async def run() -> None:
+        pool = BufferPool(64 * 1024 * 1024)
+        async with connected(Recorder(), pool) as (connection, reader, writer):
+            writer.write(struct.pack(">i", size))
+            assert await reader.read() == b""
+            assert connection.is_closed
+            assert pool.bytes_in_use == 0
+
+    asyncio.run(run())
+
+
+async def _claimed_size() -> None:
+    pool = BufferPool(64 * 1024 * 1024)
+    async with connected(Recorder(), pool) as (_, _, writer):
+        writer.write(struct.pack(">i", REQUEST_BYTES_MAX) + b"a few bytes")
+        while not pool.bytes_in_use:
+            await asyncio.sleep(0)
+        assert pool.bytes_in_use <= 64 * 1024
+
+
+def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent() -> None:
+    asyncio.run(_claimed_size())
+
+
+async def _starved() -> None:
+    pool = BufferPool(256 * 1024)
+    recorder = Recorder()
+    async with connected(recorder, pool) as first, connected(recorder, pool) as second:
+        body = b"x" * (1024 * 1024)
+        for _, _, writer in (first, second):
+            writer.write(framed(body))
+        assert await answer(first[1]) == body
+        assert await answer(second[1]) == body
+    assert pool.bytes_in_use == 0
+
+
+def test_requests_beyond_the_memory_bound_wait_for_each_other_and_all_arrive() -> None:
+    asyncio.run(_starved())
+
+
+async def _close_connection() -> None:
+    async with connected(Recorder()) as (connection, reader, writer):
+        writer.write(framed(b"close me") + framed(b"never seen"))
+        assert await reader.read() == b""
+        assert connection.is_closed
+
+
+def test_a_handler_can_close_the_connection() -> None:
+    asyncio.run(_close_connection())
+
+
+async def _slow_reader() -> None:
+    recorder = Recorder()
+    body = b"y" * (512 * 1024)
+    async with connected(recorder) as (_, reader, writer):
+        sent = asyncio.ensure_future(_write_all(writer, framed(body) * 40))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(recorder.requests) < 40
+        assert all([await answer(reader) == body for _ in range(40)])
+        await sent
+
+
+async def _write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await writer.drain()
+
+
+def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    asyncio.run(_slow_reader())

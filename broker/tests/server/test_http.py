@@ -1,0 +1,60 @@
+"""The pages over real HTTP."""
+
+import asyncio
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from barnabas_broker.server.http import HttpServer, Page, text_page
+
+
+async def _healthz() -> Page:
+    return text_page(HTTPStatus.OK, "fine\n")
+
+
+def _fetch(port: int, path: str, method: str) -> tuple[int, str]:
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{port}{path}", method=method), timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def _served(path: str, method: str) -> tuple[int, str]:
+    server = HttpServer({"/healthz": _healthz})
+    port = await server.start("127.0.0.1", 0)
+    try:
+        return await asyncio.to_thread(_fetch, port, path, method)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("GET", "/healthz", 200, "fine\n"),
+        ("HEAD", "/healthz", 200, ""),
+        ("GET", "/healthz?verbose", 200, "fine\n"),
+        ("GET", "/nothing", 404, "no such page; there are /healthz\n"),
+        ("POST", "/healthz", 405, "only GET and HEAD\n"),
+    ],
+)
+def test_a_page_is_served(method: str, path: str, status: int, body: str) -> None:
+    assert asyncio.run(_served(path, method)) == (status, body)
+
+
+async def _garbage() -> bytes:
+    server = HttpServer({"/healthz": _healthz})
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\x00\x01\x02 no HTTP at all\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    server.close()
+    return answer
+
+
+def test_what_is_no_http_is_sent_away() -> None:
+    assert asyncio.run(_garbage()) == b""
