@@ -13,6 +13,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 """The files of one segment; a producer snapshot of the same offset belongs to what lies before it."""
+ALL_SUFFIXES: Final = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"

@@ -4,20 +4,23 @@ Owns the offsets and everything that changes the log; `log_loader` makes one fro
 StorageError (`disk_access`); ApiError where the caller's request is at fault.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.log_reader import LogReader
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producers import ProducerStates
 from barnabas_broker.storage.retention import RetentionBounds, expired_segments
 from barnabas_broker.storage.segment import LogEnvironment, Segment
+from barnabas_broker.storage.segment_listing import listed_segments
 from barnabas_broker.storage.segments import Segments
+from barnabas_broker.storage.swap import finish_swap, promote_cleaned
 from barnabas_broker.storage.timestamp_lookup import (
     TimestampOffset,
     first_record_since,
@@ -28,9 +31,6 @@ from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign
 from barnabas_core.config.log_config import LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-
-_TAILS_KEPT: Final = 8
-"""Ends of the log that readers have reached lately, so that reading on from there needs no lookup."""
 
 
 class LogAppend(NamedTuple):
@@ -59,9 +59,9 @@ class Log:
         "_flushed_ms",
         "_latest_epoch",
         "_producers",
+        "_reader",
         "_snapshots",
         "_stamps",
-        "_tails",
         "_truncations",
         "directory",
         "log_dir",
@@ -98,7 +98,7 @@ class Log:
         self._latest_epoch = -1
         self._producers: ProducerStates | None = None
         self._snapshots = snapshots
-        self._tails: dict[int, int] = {}
+        self._reader = LogReader(self.segments)
         self._truncations = 0
         self._flushed_ms = 0
 
@@ -203,33 +203,11 @@ class Log:
         if offset >= offset_max or offset == self.log_end_offset:
             return None
         try:
-            return self._read(offset, length_max, offset_max, at_least_one_batch)
+            return self._reader.read(
+                offset, length_max, offset_max, self.log_end_offset, at_least_one_batch=at_least_one_batch
+            )
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
-
-    def _read(self, offset: int, length_max: int, offset_max: int, at_least_one_batch: bool) -> FileSlice | None:
-        tail = self._tails.get(offset)
-        if tail is not None:
-            segment, position, first_batch_bytes = self.segments.active, tail, 0
-        else:
-            located = self.segments.locate(offset)
-            if located is None:
-                return None
-            segment, position, first_batch_bytes = located[0], located[1].position, located[1].header.size_bytes
-        end = self.segments.end_position(segment, offset_max, self.log_end_offset)
-        length = end - position
-        if length > length_max:
-            first_batch_bytes = first_batch_bytes or segment.batch_at(position).size_bytes
-            at_least = first_batch_bytes if at_least_one_batch else 0
-            length = length_max if length_max >= first_batch_bytes else at_least
-        elif segment is self.segments.active and offset_max >= self.log_end_offset:
-            self._remember_tail(end)
-        return FileSlice(segment.file, position, length) if length > 0 else None
-
-    def _remember_tail(self, position: int) -> None:
-        if len(self._tails) >= _TAILS_KEPT:
-            self._tails.clear()
-        self._tails[self.log_end_offset] = position
 
     @disk_access
     def offset_for_timestamp(self, timestamp_ms: int, offset_max: int) -> TimestampOffset | None:
@@ -252,7 +230,7 @@ class Log:
         self._snapshots.write(self.log_end_offset, self.producers.snapshot())
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
-        self._tails.clear()
+        self._reader.forget_tails()
         return new
 
     @disk_access
@@ -309,11 +287,27 @@ class Log:
         self._discard(segments, now_ms + self._config.file_delete_delay_ms)
         self.increment_log_start_offset(self.segments.first.base_offset)
 
-    def _discard(self, segments: list[Segment], due_ms: int, replaced_by: Sequence[Segment] = ()) -> None:
+    def _discard(self, segments: list[Segment], due_ms: int) -> None:
         for segment in segments:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, due_ms)
-        self.segments.replace(segments, [*replaced_by])
+        self.segments.replace(segments, [])
+        self._snapshots.keep_only(segment.base_offset for segment in self.segments)
+
+    @disk_access
+    def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
+        """Put compacted segments, whose synced `.cleaned` files lie in the directory, in the place of `old` ones.
+
+        None of them is the active one. A crash at any moment leaves either the old or the new ones.
+        """
+        files = self._environment.files
+        promote_cleaned(files, self.directory, cleaned_offsets)
+        deleted = [path for segment in old for path in segment.mark_deleted()]
+        finish_swap(files, self.directory, cleaned_offsets)
+        for path in deleted:
+            self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
+        listed, _ = listed_segments(self._environment, self.directory, self._config, files.scan(self.directory))
+        self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
         self._snapshots.keep_only(segment.base_offset for segment in self.segments)
 
     @disk_access
@@ -370,7 +364,7 @@ class Log:
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest_epoch
-        self._tails.clear()
+        self._reader.forget_tails()
         self._producers = None
 
     def epoch_of(self, offset: int) -> int:

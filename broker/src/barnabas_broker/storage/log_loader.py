@@ -17,6 +17,7 @@ from barnabas_broker.storage.files import FileEntry
 from barnabas_broker.storage.log import Log, LogOffsets
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segment import LogEnvironment, Segment, SegmentSizes
+from barnabas_broker.storage.segment_listing import listed_segments
 from barnabas_broker.storage.swap import finish_interrupted_swap
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
@@ -54,7 +55,8 @@ def open_log(
 
 def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None]) -> Log:
     entries = finish_interrupted_swap(environment.files, place.directory)
-    segments, snapshots = _found_segments(environment, place, entries)
+    segments, snapshot_offsets = listed_segments(environment, place.directory, place.config, entries)
+    snapshots = ProducerSnapshots(environment.files, place.directory, snapshot_offsets)
     if not segments:
         segments = [_first_segment(environment, place, now_ms)]
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
@@ -108,34 +110,6 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
     except ValueError as error:
         _logger.warning("%s is ignored: %s", path, error)
         return None
-
-
-def _found_segments(
-    environment: LogEnvironment, place: LogPlace, entries: Sequence[FileEntry]
-) -> tuple[list[Segment], ProducerSnapshots]:
-    suffixes = (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT)
-    found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in suffixes}
-    for entry in entries:
-        parsed = file_names.parse_segment_file(entry.name)
-        if parsed:
-            found[parsed.suffix][parsed.offset] = entry
-    indexes, times = found[file_names.INDEX], found[file_names.TIME_INDEX]
-    segments = [
-        Segment(
-            environment,
-            place.directory,
-            offset,
-            place.config,
-            SegmentSizes(
-                log.size_bytes,
-                indexes[offset].size_bytes if offset in indexes else None,
-                times[offset].size_bytes if offset in times else None,
-                log.modified_ns // 1_000_000,
-            ),
-        )
-        for offset, log in sorted(found[file_names.LOG].items())
-    ]
-    return segments, ProducerSnapshots(environment.files, place.directory, found[file_names.SNAPSHOT])
 
 
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
