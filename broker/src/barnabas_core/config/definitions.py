@@ -94,7 +94,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A few words; for a list, each of its entries is one of them, and none comes twice."""
+    """A few words; for a list, each of its entries is one of them."""
 
     words: tuple[str, ...]
 
@@ -104,7 +104,7 @@ class OneOf:
 
     def accepts(self, value: Value) -> bool:
         entries = value if isinstance(value, tuple) else (value,)
-        return all(entry in self.words for entry in entries) and len(set(entries)) == len(entries)
+        return all(entry in self.words for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,24 +41,26 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, leading blanks off, without comments and empty ones."""
+    """Lines with their continuations joined, leading blanks off, without comments and empty ones.
+
+    Java's own corner cases: as long as only empty continued lines were read, comments and blank lines may follow; a
+    text that ends in a continuation ends in a line, be it empty (but not after \\r\\n).
+    """
+    naturals = _LINE_END.split(text)
+    last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)
     pending, begun = "", 0
-    for number, natural in enumerate(_LINE_END.split(text), start=1):
+    for index, natural in enumerate(naturals):
         line = natural.lstrip(_BLANKS)
-        if not begun and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
-        begun = begun or number
+        begun = begun if pending else index + 1
         continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         pending += line[:-1] if continued else line
-        if not continued:
-            yield from _unless_empty(begun, pending)
-            pending, begun = "", 0
-    yield from _unless_empty(begun, pending)
-
-
-def _unless_empty(number: int, line: str) -> Iterator[tuple[int, str]]:
-    if line:
-        yield number, line
+        if not continued or index >= last:
+            yield begun, pending
+            pending = ""
+    if pending:
+        yield begun, pending
 
 
 def _unescape(text: str, line: int) -> str:

@@ -1,0 +1,195 @@
+"""A broker's settings: what a file means, and everything that is wrong with it."""
+
+import pytest
+
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.listeners import Endpoint, reachable
+from barnabas_core.config.properties import parse_properties
+
+STOCK_KRAFT_FILE = """
+# As Kafka ships it.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def problems_of(properties: dict[str, str]) -> dict[str, str]:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_broker_config(properties)
+    return {problem.name: problem.allowed for problem in refused.value.problems}
+
+
+def test_a_stock_kraft_file_starts_a_broker() -> None:
+    config = parse_broker_config(parse_properties(STOCK_KRAFT_FILE))
+    assert config.broker_id == 1
+    assert config.listeners.bound == (Endpoint("PLAINTEXT", "", 9092),)
+    assert config.listeners.advertised == (Endpoint("PLAINTEXT", "localhost", 9092),)
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)
+    assert config.metadata_store == "sqlite:////tmp/kraft-combined-logs/metadata.sqlite"
+    assert config.offsets_topic_replication_factor == 1
+
+
+def test_what_has_no_effect_is_named_with_the_reason() -> None:
+    warnings = unused_settings(parse_properties(STOCK_KRAFT_FILE))
+    assert [warning.partition(" ")[0] for warning in warnings] == [
+        "controller.quorum.bootstrap.servers",
+        "controller.listener.names",
+        "num.network.threads",
+        "num.io.threads",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    ]
+    assert all(" has no effect: " in warning for warning in warnings)
+
+
+def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
+    text = "num.partitions=none\nnum.partition=3\n\nlog.segment.bytes=1\nlisteners=SSL://:9093\n"
+    with pytest.raises(InvalidConfig) as refused:
+        parse_broker_config(parse_properties(text))
+    assert set(refused.value.problems) == {
+        ConfigProblem("num.partition", "3", "is no setting of a broker", 2),
+        ConfigProblem("num.partitions", "none", "must be an integer, at least 1", 1),
+        ConfigProblem("log.segment.bytes", "1", "must be an integer, at least 1048576", 4),
+        ConfigProblem(
+            "listeners", "SSL://:9093", "its protocol is SSL; must be PLAINTEXT: TLS and SASL are not supported", 5
+        ),
+    }
+    assert "line 1: num.partitions=none: must be an integer, at least 1" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "7"}, 420_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "7", "log.retention.ms": "5"}, 5),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "-1", "log.retention.hours": "5"}, -1),
+    ],
+)
+def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
+    config = parse_broker_config(properties)
+    assert config.log_retention_ms == retention_ms
+    assert config.value("log.retention.ms") == retention_ms
+
+
+@pytest.mark.parametrize("properties", [{"node.id": "7"}, {"broker.id": "7"}, {"node.id": "7", "broker.id": "7"}])
+def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
+    config = parse_broker_config(properties)
+    assert (config.broker_id, config.value("node.id"), config.value("broker.id")) == (7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("properties", "name", "allowed"),
+    [
+        ({"node.id": "1", "broker.id": "2"}, "broker.id", "must be equal to node.id=1"),
+        ({"log.retention.ms": "0"}, "log.retention.ms", "must be an integer, at least 1 or -1"),
+        ({"log.dirs": "/a,,/b"}, "log.dirs", "must be paths separated by commas, none of them empty"),
+        ({"log.dirs": ""}, "log.dirs", "must be paths separated by commas, none of them empty"),
+        ({"queued.max.request.bytes": "10"}, "queued.max.request.bytes", "must be -1 or at least 104857600, a whole"),
+        (
+            {"max.connections.per.ip.overrides": "h:x"},
+            "max.connections.per.ip.overrides",
+            "must be text, ADDRESS:COUNT",
+        ),
+        ({"group.min.session.timeout.ms": "1800001"}, "group.min.session.timeout.ms", "must be at most group.max."),
+        ({"log.cleanup.policy": "shred"}, "log.cleanup.policy", "must be a list separated by commas, one of compact"),
+        ({"metadata.store": "postgres://h/db"}, "metadata.store", "must be text, sqlite:///PATH"),
+        ({"log.dirs.placement": "random"}, "log.dirs.placement", "must be text, one of fewest-partitions, least-bytes"),
+        ({"process.roles": "controller"}, "process.roles", "must hold broker"),
+        ({"authorizer.class.name": "a.B"}, "authorizer.class.name", "must be empty: there is no access control"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol", "must be PLAINTEXT"),
+        ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "must be false"),
+        ({"listeners": ""}, "listeners", "must name one listener"),
+        ({"listeners": "localhost:9092"}, "listeners", "must be a list separated by commas, each entry NAME://"),
+        ({"listeners": "PLAINTEXT://:99999"}, "listeners", "each entry must be NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners", "must have a name of its own"),
+        ({"listeners": "EXTERNAL://:1"}, "listeners", "listener.security.protocol.map must say the protocol"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "must be an address that clients"),
+        (
+            {"advertised.listeners": "OTHER://h:1"},
+            "advertised.listeners",
+            "must have the name of a listener: PLAINTEXT",
+        ),
+        ({"inter.broker.listener.name": "X"}, "inter.broker.listener.name", "must be one of PLAINTEXT"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_is_allowed(properties: dict[str, str], name: str, allowed: str) -> None:
+    found = problems_of(properties)
+    assert list(found) == [name]
+    assert found[name].startswith(allowed)
+
+
+def test_two_listeners_need_two_ports() -> None:
+    both = {
+        "listeners": "PLAINTEXT://:9092,EXTERNAL://:9092",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
+    }
+    assert problems_of(both) == {"listeners": "must have a port of its own"}
+    free = {**both, "listeners": "PLAINTEXT://:0,EXTERNAL://[::1]:0"}
+    assert parse_broker_config(free).listeners.bound == (Endpoint("PLAINTEXT", "", 0), Endpoint("EXTERNAL", "::1", 0))
+
+
+def test_settings_that_are_switched_off_are_no_problem() -> None:
+    parse_broker_config(
+        {"authorizer.class.name": "", "remote.log.storage.system.enable": "FALSE", "config.providers": ""}
+    )
+
+
+def test_clients_are_told_an_address_they_can_reach() -> None:
+    assert reachable(Endpoint("A", "", 0), "box", 4711) == Endpoint("A", "box", 4711)
+    assert reachable(Endpoint("A", "0.0.0.0", 9092), "box", 9092) == Endpoint("A", "box", 9092)
+    assert reachable(Endpoint("A", "public", 9092), "box", 1) == Endpoint("A", "public", 9092)
+    assert str(Endpoint("A", "::1", 1)) == "A://[::1]:1"
+
+
+def test_dynamic_settings_lie_over_the_files_the_brokers_own_on_top() -> None:
+    config = parse_broker_config({"message.max.bytes": "1", "num.partitions": "9"})
+    changed = config.with_dynamic({"message.max.bytes": "3"}, {"message.max.bytes": "2", "log.retention.ms": "5"})
+    assert (changed.message_max_bytes, changed.log_retention_ms, changed.num_partitions) == (3, 5, 9)
+    assert changed.with_dynamic({}).message_max_bytes == 1
+    with pytest.raises(InvalidConfig):
+        config.with_dynamic({"message.max.bytes": "-3"})
+
+
+def test_each_log_dir_counts_once() -> None:
+    assert parse_broker_config({"log.dirs": "/a,/b, /a"}).log_dirs == ("/a", "/b")
+    assert parse_broker_config({"log.dir": "/one"}).log_dirs == ("/one",)
+
+
+def test_overrides_of_single_addresses_are_a_table() -> None:
+    config = parse_broker_config({"max.connections.per.ip.overrides": "127.0.0.1:5, ::1:7"})
+    assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "::1": 7}
+
+
+def test_every_attribute_is_a_setting() -> None:
+    config = parse_broker_config({})
+    special = {"broker_id", "listeners", "originals", "cluster_overrides", "broker_overrides", "values"}
+    for name in set(BrokerConfig.__slots__) - special:
+        config.value(name.replace("_", "."))

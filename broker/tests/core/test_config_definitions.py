@@ -1,0 +1,134 @@
+"""The tables of settings against the names, types and defaults of Apache Kafka 4.4 (`kafka_4_4_configs.csv`)."""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, InvalidConfig, parse_value
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+from barnabas_core.config.unused import REFUSED_CONFIGS, unused_reason
+
+OWN = {"metadata.store", "log.dirs.placement", "log.dirs.headroom.bytes", "http.listener"}
+OTHER_DEFAULTS = {
+    "node.id": "Kafka asks for it; one broker needs none",
+    "socket.listen.backlog.size": "Kafka's 50 makes thousands of clients wait",
+}
+
+
+class Fact(NamedTuple):
+    resource: str
+    name: str
+    type: str
+    default: str
+    dynamic: str
+
+
+def facts(resource: str) -> list[Fact]:
+    with (Path(__file__).parent / "kafka_4_4_configs.csv").open(encoding="utf-8", newline="") as file:
+        return [fact for fact in map(Fact._make, csv.reader(file)) if fact.resource == resource]
+
+
+def defaults_agree(definition: ConfigDefinition, text: str) -> bool:
+    return definition.default in (None, "", ()) if not text else parse_value(definition, text) == definition.default
+
+
+def test_every_setting_of_kafkas_broker_is_used_or_taken_or_refused() -> None:
+    for fact in facts("broker"):
+        places = [
+            fact.name in BROKER_CONFIGS,
+            fact.name in REFUSED_CONFIGS,
+            fact.name not in REFUSED_CONFIGS and unused_reason(fact.name) is not None,
+        ]
+        assert places.count(True) == 1, fact.name
+
+
+def test_settings_of_the_broker_are_kafkas() -> None:
+    kafka = {fact.name: fact for fact in facts("broker")}
+    assert BROKER_CONFIGS.keys() - kafka.keys() == OWN
+    for name, definition in BROKER_CONFIGS.items():
+        if name in kafka:
+            assert definition.type.name == kafka[name].type, name
+            assert defaults_agree(definition, kafka[name].default) == (name not in OTHER_DEFAULTS), name
+
+
+def test_what_changes_while_the_broker_runs_does_so_in_kafka() -> None:
+    kafka = {fact.name for fact in facts("broker") if fact.dynamic}
+    assert {name for name, d in BROKER_CONFIGS.items() if d.dynamic is not Dynamic.READ_ONLY} <= kafka
+
+
+def test_settings_of_topics_are_kafkas() -> None:
+    kafka = {fact.name: fact for fact in facts("topic")}
+    assert kafka.keys() - TOPIC_CONFIGS.keys() == {"errors.deadletterqueue.group.enable"}
+    for name, definition in TOPIC_CONFIGS.items():
+        assert definition.type.name == kafka[name].type, name
+        assert defaults_agree(definition, kafka[name].default), name
+
+
+def test_every_default_is_valid() -> None:
+    for definition in (*BROKER_CONFIGS.values(), *TOPIC_CONFIGS.values()):
+        if definition.default is not None and definition.check is not None:
+            assert definition.check.accepts(definition.default), definition.name
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for definition in (*BROKER_CONFIGS.values(), *TOPIC_CONFIGS.values()):
+        assert definition.documentation.endswith("."), definition.name
+        assert definition.allowed.startswith("must be "), definition.name
+
+
+def test_a_topics_setting_falls_back_on_one_of_the_broker() -> None:
+    for definition in TOPIC_CONFIGS.values():
+        for synonym in definition.synonyms:
+            assert BROKER_CONFIGS[synonym.name].type is not ConfigType.STRING or synonym.factor == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("segment.bytes", " 2000000 ", 2_000_000),
+        ("segment.bytes", "+2000000", 2_000_000),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", " compact , delete ", ("compact", "delete")),
+        ("cleanup.policy", "", ()),
+        ("cleanup.policy", "delete,delete", ("delete", "delete")),
+        ("compression.gzip.level", "-1", -1),
+        ("min.cleanable.dirty.ratio", "1e-1", 0.1),
+        ("leader.replication.throttled.replicas", "*", ("*",)),
+        ("leader.replication.throttled.replicas", "0:1,1:2", ("0:1", "1:2")),
+    ],
+)
+def test_text_that_kafka_takes_is_taken(name: str, text: str, value: object) -> None:
+    assert parse_value(TOPIC_CONFIGS[name], text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("segment.bytes", "100", "must be an integer, at least 1048576"),
+        ("segment.bytes", "abc", "must be an integer, at least 1048576"),
+        ("segment.bytes", "", "must be an integer, at least 1048576"),
+        ("segment.bytes", "2_000_000", "must be an integer, at least 1048576"),
+        ("segment.bytes", "9999999999", "must be an integer, at least 1048576"),
+        ("compression.gzip.level", "0", "must be an integer, from 1 to 9 or -1"),
+        ("preallocate", "yes", "must be true or false"),
+        ("min.cleanable.dirty.ratio", "1.1", "must be a number, from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "nan", "must be a number, from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "0,5", "must be a number, from 0 to 1"),
+        ("cleanup.policy", "compact,", "must be a list separated by commas, one of compact, delete"),
+        ("cleanup.policy", "Compact", "must be a list separated by commas, one of compact, delete"),
+        ("message.timestamp.type", "createtime", "must be text, one of CreateTime, LogAppendTime"),
+        ("compression.type", "none", "must be text, one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("retention.ms", "-2", "must be an integer, at least -1"),
+        ("leader.replication.throttled.replicas", "x", "must be a list separated by commas, * or a list of"),
+        ("remote.storage.enable", "true", "must be true or false, false (tiered storage is not supported)"),
+    ],
+)
+def test_text_that_kafka_refuses_is_refused_with_what_is_allowed(name: str, text: str, allowed: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_value(TOPIC_CONFIGS[name], text)
+    (problem,) = refused.value.problems
+    assert (problem.name, problem.value) == (name, text)
+    assert problem.allowed.startswith(allowed)

@@ -1,0 +1,100 @@
+"""A topic's settings over the broker's, and how both are described."""
+
+import pytest
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
+from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
+from barnabas_core.config.topic_configs import check_topic_configs, resolve_log_config
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+
+DEFAULTS = parse_broker_config({})
+
+
+def test_without_any_setting_a_log_has_kafkas_defaults() -> None:
+    assert resolve_log_config({}, DEFAULTS) == LogConfig()
+
+
+def test_the_brokers_settings_are_a_topics_defaults() -> None:
+    broker = parse_broker_config({"log.retention.hours": "2", "compression.type": "lz4", "log.roll.ms": "77"})
+    resolved = resolve_log_config({"segment.ms": "88"}, broker)
+    assert (resolved.retention_ms, resolved.compression, resolved.roll_ms) == (7_200_000, Compression.LZ4, 88)
+
+
+def test_a_topics_settings_are_typed() -> None:
+    resolved = resolve_log_config(
+        {
+            "cleanup.policy": "compact,delete",
+            "message.timestamp.type": "LogAppendTime",
+            "min.cleanable.dirty.ratio": "0.1",
+            "unclean.leader.election.enable": "true",
+        },
+        DEFAULTS,
+    )
+    assert resolved.cleanup_policies == {CleanupPolicy.COMPACT, CleanupPolicy.DELETE}
+    assert (resolved.compacted, resolved.deletes) == (True, True)
+    assert resolved.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (resolved.min_cleanable_dirty_ratio, resolved.unclean_leader_election) == (0.1, True)
+
+
+def test_an_empty_policy_keeps_everything() -> None:
+    resolved = resolve_log_config({"cleanup.policy": ""}, DEFAULTS)
+    assert (resolved.compacted, resolved.deletes) == (False, False)
+
+
+def test_tests_may_have_small_segments() -> None:
+    assert resolve_log_config({"internal.segment.bytes": "100"}, DEFAULTS).segment_bytes == 100
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        check_topic_configs({"retention.ms": "x", "nope": "1", "segment.bytes": "1"}, DEFAULTS)
+    assert [str(problem) for problem in refused.value.problems] == [
+        "retention.ms=x: must be an integer, at least -1",
+        "nope=1: is no setting of a topic",
+        "segment.bytes=1: must be an integer, at least 1048576",
+    ]
+
+
+def test_the_lags_of_compaction_must_leave_room() -> None:
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms=10: must be at most max\.compaction\.lag\.ms=5"):
+        check_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, DEFAULTS)
+
+
+def described(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+    (entry,) = [entry for entry in entries if entry.name == name]
+    return entry
+
+
+def test_a_description_says_where_a_topics_value_comes_from() -> None:
+    broker = parse_broker_config({"log.retention.hours": "2"}).with_dynamic(
+        {"log.retention.ms": "4"}, {"log.retention.ms": "3"}
+    )
+    entry = described(describe_topic({"retention.ms": " 5 "}, broker), "retention.ms")
+    assert (entry.value, entry.source, entry.read_only) == ("5", ConfigSource.TOPIC, False)
+    assert entry.synonyms == (
+        ConfigSynonym("retention.ms", " 5 ", ConfigSource.TOPIC),
+        ConfigSynonym("log.retention.ms", "4", ConfigSource.DYNAMIC_BROKER),
+        ConfigSynonym("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ConfigSynonym("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+        ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
+    )
+    inherited = described(describe_topic({}, broker), "retention.ms")
+    assert (inherited.value, inherited.source) == ("4", ConfigSource.DYNAMIC_BROKER)
+
+
+def test_what_nobody_set_is_a_default() -> None:
+    entries = describe_topic({}, DEFAULTS)
+    assert [entry.name for entry in entries] == sorted(TOPIC_CONFIGS)
+    assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}
+    assert described(entries, "cleanup.policy").value == "delete"
+
+
+def test_a_description_of_a_broker_says_what_can_change() -> None:
+    entries = describe_broker(parse_broker_config({"num.partitions": "3"}))
+    partitions = described(entries, "num.partitions")
+    assert (partitions.value, partitions.source, partitions.read_only) == ("3", ConfigSource.STATIC_BROKER, True)
+    assert not described(entries, "message.max.bytes").read_only
+    assert described(entries, "log.retention.ms").value == "604800000"
+    assert described(entries, "broker.rack").value is None

@@ -1,0 +1,52 @@
+"""Topic names: what is allowed, and what is too much alike."""
+
+import pytest
+
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import check_topic_name, collides, is_internal
+
+
+@pytest.mark.parametrize("name", ["a", "flights", "A.b_c-9", "__consumer_offsets", "...", "a" * 249])
+def test_legal_names_pass(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "the empty string"),
+        (".", "'.' or '..'"),
+        ("..", "'.' or '..'"),
+        ("a" * 250, "is 250; at most 249"),
+        ("a b", "'a b' contains"),
+        ("a/b", "'a/b' contains"),
+        ("日本", "'日本' contains"),
+        ("a\n", "contains"),
+    ],
+)
+def test_illegal_names_are_refused_with_the_reason(name: str, complaint: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        check_topic_name(name)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "found"),
+    [
+        ("a.b", ["a_b"], "a_b"),
+        ("a_b", ["x", "a.b"], "a.b"),
+        ("a.b_c", ["a_b.c"], "a_b.c"),
+        ("a.b", ["a.b"], None),
+        ("a-b", ["a_b"], None),
+        ("ab", ["a.b"], None),
+    ],
+)
+def test_dots_and_underscores_count_as_the_same(name: str, others: list[str], found: str | None) -> None:
+    assert collides(name, others) == found
+
+
+def test_only_the_brokers_own_topics_are_internal() -> None:
+    assert is_internal("__consumer_offsets")
+    assert is_internal("__transaction_state")
+    assert not is_internal("__mine")

@@ -1,0 +1,155 @@
+"""A broker's lease, its registration, and who is the controller."""
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from store_conformance import ManualClock
+
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.membership import Membership
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_core.errors import ApiError, ErrorCode
+
+pytestmark = pytest.mark.anyio
+
+HEARTBEAT_MS, SESSION_MS = 1000, 3000
+
+
+class Stopped(Exception):
+    """Ends a broker's heartbeats."""
+
+
+class Machine:
+    """Processes on one store and one clock, which moves as they sleep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.stores: list[SqliteStore] = []
+        self.random = random.Random(1)
+
+    async def broker(self, broker_id: int, heartbeats: int = 0) -> Membership:
+        """A new life of a broker, which stops after so many heartbeats."""
+        store = await SqliteStore.open(self.path, self.clock)
+        self.stores.append(store)
+        left = heartbeats
+
+        async def sleep(seconds: float) -> None:
+            nonlocal left
+            self.clock.time_ms += int(seconds * 1000)
+            left -= 1
+            if left == -1:
+                raise Stopped
+
+        registration = BrokerRegistration(broker_id, UUID(int=self.random.getrandbits(128)), ())
+        return Membership(store, registration, HEARTBEAT_MS, SESSION_MS, sleep)
+
+    async def image(self) -> MetadataImage:
+        image = MetadataImage()
+        await image_feed.load(image, self.stores[0])
+        return image
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    machine = Machine(tmp_path / "metadata.sqlite")
+    yield machine
+    for store in machine.stores:
+        await store.close()
+
+
+async def test_the_first_broker_is_registered_and_becomes_the_controller(machine: Machine) -> None:
+    for broker_id in (3, 4):
+        await (await machine.broker(broker_id)).join()
+    image = await machine.image()
+    assert image.live_brokers() == [3, 4]
+    assert image.controller_id == 3
+
+
+async def test_two_processes_cannot_be_the_same_broker(machine: Machine) -> None:
+    first = await machine.broker(0)
+    await first.join()
+    machine.clock.time_ms += 10  # It lives and renews its lease below while the second one tries.
+    second = await machine.broker(0, heartbeats=1)
+    with pytest.raises(Stopped):
+        await second.join()
+    assert (await machine.stores[0].leases("broker-0"))[0].token == 1
+
+
+async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
+    first = await machine.broker(0)
+    await first.join()
+    store = machine.stores[0]
+    (lease,) = await store.leases("broker-0")
+
+    async def sleep_while_the_first_renews(seconds: float) -> None:
+        machine.clock.time_ms += int(seconds * 1000)
+        await store.renew_lease(lease)
+
+    registration = BrokerRegistration(0, UUID(int=9), ())
+    other = await SqliteStore.open(machine.path, machine.clock)
+    machine.stores.append(other)
+    second = Membership(other, registration, HEARTBEAT_MS, SESSION_MS, sleep_while_the_first_renews)
+    with pytest.raises(
+        ApiError, match=r"another process is broker 0; each broker's node\.id must be its own"
+    ) as refused:
+        await second.join()
+    assert refused.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+async def test_a_broker_that_starts_again_waits_for_its_old_lease_to_run_out(machine: Machine) -> None:
+    await (await machine.broker(0)).join()
+    again = await machine.broker(0, heartbeats=10)
+    began_ms = machine.clock.time_ms
+    await again.join()
+    assert machine.clock.time_ms == began_ms + SESSION_MS
+    image = await machine.image()
+    assert (image.live_brokers(), image.controller_id) == ([0], 0)
+
+
+async def test_the_next_broker_becomes_the_controller_when_the_first_is_silent(machine: Machine) -> None:
+    first, second = await machine.broker(0), await machine.broker(1, heartbeats=4)
+    await first.join()
+    await second.join()
+    with pytest.raises(Stopped):
+        await second.keep()
+    assert (await machine.image()).controller_id == 1
+
+
+async def test_a_broker_that_leaves_is_fenced_and_frees_its_leases(machine: Machine) -> None:
+    first = await machine.broker(0)
+    await first.join()
+    await first.leave()
+    image = await machine.image()
+    assert list(image.brokers) == [0]
+    assert image.live_brokers() == []
+    assert await machine.stores[0].leases("") == []
+    await (await machine.broker(0)).join()
+    assert (await machine.image()).live_brokers() == [0]
+
+
+async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine) -> None:
+    broker = await machine.broker(0, heartbeats=9)
+    await broker.join()
+    store = machine.stores[0]
+    machine.clock.time_ms += SESSION_MS
+    stolen = await store.acquire_lease("broker-0", "somebody else", SESSION_MS)
+    assert stolen is not None
+    with pytest.raises(Stopped):
+        await broker.keep()
+    (lease,) = await store.leases("broker-0")
+    assert lease.token > stolen.token
+
+
+async def test_while_the_store_is_away_a_broker_keeps_on_trying(machine: Machine) -> None:
+    broker = await machine.broker(0, heartbeats=3)
+    await broker.join()
+    await machine.stores[0].close()
+    with pytest.raises(Stopped):
+        await broker.keep()
+    await broker.leave()

@@ -1,0 +1,284 @@
+"""What requests turn into, as tables: the cluster, the request, the documents or Kafka's error."""
+
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.metadata.decisions.alter_configs import (
+    BrokerOverrides,
+    ConfigChange,
+    ConfigOperation,
+    decide_alter_broker,
+    decide_alter_topic,
+    replace_all,
+)
+from barnabas_broker.metadata.decisions.cluster_view import ClusterView, view_cluster
+from barnabas_broker.metadata.decisions.create_partitions import NewPartitions, decide_create_partitions
+from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_create_topics
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.errors import ApiError, ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+SEED = 42
+
+
+def registration(broker_id: int, rack: str | None = None, *, fenced: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, UUID(int=broker_id), (), rack, fenced=fenced)
+
+
+def a_topic(name: str, *replicas: Sequence[int], configs: dict[str, str] | None = None) -> TopicDocument:
+    states = tuple(PartitionState(tuple(row), row[0], 0, tuple(row)) for row in replicas or ((0,),))
+    return TopicDocument(name, UUID(int=1000 + len(name)), states, configs or {})
+
+
+def a_cluster(brokers: int | Sequence[BrokerRegistration] = 3, *topics: TopicDocument, **settings: str) -> ClusterView:
+    registrations = [registration(number) for number in range(brokers)] if isinstance(brokers, int) else brokers
+    return view_cluster(
+        {topic.name: topic for topic in topics},
+        {each.broker_id: each for each in registrations},
+        parse_broker_config({name.replace("_", "."): value for name, value in settings.items()}),
+    )
+
+
+def create(view: ClusterView, topic: NewTopic, seed: int = SEED) -> TopicDocument:
+    outcome = decide_create_topics(view, [topic], random.Random(seed))[topic.name]
+    if isinstance(outcome, ApiError):
+        raise outcome
+    return outcome
+
+
+REFUSED_TOPICS = [
+    (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: 'a b' contains"),
+    (NewTopic("old"), ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists."),
+    (NewTopic("o_ld"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'o_ld' collides with existing topic 'o.ld'"),
+    (
+        NewTopic("n", partitions=0),
+        ErrorCode.INVALID_PARTITIONS,
+        "Number of partitions was set to 0; must be at least 1",
+    ),
+    (NewTopic("n", partitions=-2), ErrorCode.INVALID_PARTITIONS, "was set to -2; must be at least 1, or -1"),
+    (NewTopic("n", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to 0; must be at least 1"),
+    (NewTopic("n", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR, "was set to -2; must be at least 1, or -1"),
+    (
+        NewTopic("n", 1, 4),
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "replicate the partition 4 time(s): the replication factor must be at most 3",
+    ),
+    (NewTopic("n", 1, -1, [(0, [0])]), ErrorCode.INVALID_REQUEST, "but number of partitions was not set to -1"),
+    (NewTopic("n", -1, 1, [(0, [0])]), ErrorCode.INVALID_REQUEST, "but replication factor was not set to -1"),
+    (NewTopic("n", assignments=[(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes an empty replica list"),
+    (
+        NewTopic("n", assignments=[(0, [9])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "includes broker 9, but no such broker",
+    ),
+    (
+        NewTopic("n", assignments=[(0, [1, 1])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "includes a broker more than once",
+    ),
+    (
+        NewTopic("n", assignments=[(0, [0]), (0, [1])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "multiple manual partition assignments for partition 0",
+    ),
+    (
+        NewTopic("n", assignments=[(0, [0]), (2, [1])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "consecutive 0-based integer sequence",
+    ),
+    (
+        NewTopic("n", assignments=[(0, [0, 1]), (1, [1])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "a partition with 1 replica(s), but this is not consistent",
+    ),
+    (NewTopic("n", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG, "retention.ms=x: must be an integer"),
+    (NewTopic("n", configs={"nope": "x"}), ErrorCode.INVALID_CONFIG, "nope=x: is no setting of a topic"),
+    (NewTopic("n", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "Null value not supported"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "message"), REFUSED_TOPICS)
+def test_a_topic_that_cannot_be_is_refused_as_in_kafka(asked: NewTopic, code: ErrorCode, message: str) -> None:
+    view = a_cluster(3, a_topic("old"), a_topic("o.ld"))
+    with pytest.raises(ApiError) as refused:
+        create(view, asked)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_what_is_not_said_is_the_brokers_default() -> None:
+    topic = create(a_cluster(3, num_partitions="4", default_replication_factor="2"), NewTopic("a"))
+    assert [len(state.replicas) for state in topic.partitions] == [2, 2, 2, 2]
+
+
+def test_a_new_partition_is_led_by_its_first_replica() -> None:
+    for state in create(a_cluster(3), NewTopic("a", 6, 3)).partitions:
+        assert state == PartitionState(state.replicas, state.replicas[0], 0, state.replicas)
+
+
+def test_replicas_that_are_asked_for_are_taken_as_they_are() -> None:
+    topic = create(a_cluster(3), NewTopic("a", assignments=[(1, [2, 0]), (0, [1, 2])]))
+    assert [state.replicas for state in topic.partitions] == [(1, 2), (2, 0)]
+
+
+def test_a_fenced_broker_leads_nothing_and_is_in_no_isr() -> None:
+    brokers = [registration(0), registration(1, fenced=True), registration(2)]
+    topic = create(a_cluster(brokers), NewTopic("a", assignments=[(0, [1, 2, 0])]))
+    assert topic.partitions == (PartitionState((1, 2, 0), 2, 0, (2, 0)),)
+    with pytest.raises(ApiError, match="of which none is alive"):
+        create(a_cluster(brokers), NewTopic("a", assignments=[(0, [1])]))
+
+
+def test_placement_uses_fenced_brokers_only_where_it_must() -> None:
+    brokers = [registration(0), registration(1, fenced=True), registration(2)]
+    two = create(a_cluster(brokers), NewTopic("a", 10, 2))
+    assert {broker for state in two.partitions for broker in state.replicas} == {0, 2}
+    three = create(a_cluster(brokers), NewTopic("a", 10, 3))
+    assert {state.isr for state in three.partitions} <= {(0, 2), (2, 0)}
+    with pytest.raises(ApiError, match="of which 0 are alive"):
+        create(a_cluster([registration(0, fenced=True)]), NewTopic("a"))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_the_same_seed_gives_the_same_topic(seed: int, partitions: int) -> None:
+    racks = [registration(number, f"rack-{number % 2}") for number in range(4)]
+    asked = NewTopic("a", partitions, 2)
+    topic = create(a_cluster(racks), asked, seed)
+    assert topic == create(a_cluster(racks), asked, seed)
+    for state in topic.partitions:
+        assert {broker % 2 for broker in state.replicas} == {0, 1}
+
+
+def test_topics_of_one_request_may_not_collide_either() -> None:
+    outcomes = decide_create_topics(a_cluster(), [NewTopic("a.b"), NewTopic("a_b")], random.Random(SEED))
+    assert isinstance(outcomes["a.b"], TopicDocument)
+    refused = outcomes["a_b"]
+    assert isinstance(refused, ApiError)
+    assert refused.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+REFUSED_PARTITIONS = [
+    (
+        NewPartitions("a", 3),
+        ErrorCode.INVALID_PARTITIONS,
+        "Topic a already has 3 partition(s); the count must be larger.",
+    ),
+    (NewPartitions("a", 2), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 3 partition(s); 2 would not be"),
+    (NewPartitions("a", -1), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 3 partition(s); -1 would not be"),
+    (NewPartitions("b", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'b' does not exist."),
+    (NewPartitions("a", 5, [[0, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 2 additional partition(s), but 1 "),
+    (NewPartitions("a", 4, [[0]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "which have 2 replica(s)"),
+    (NewPartitions("a", 4, [[0, 9]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker 9"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "message"), REFUSED_PARTITIONS)
+def test_partitions_that_cannot_be_are_refused(asked: NewPartitions, code: ErrorCode, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_create_partitions(a_cluster(3, a_topic("a", (0, 1), (1, 2), (2, 0))), asked)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_added_partitions_go_on_where_the_first_ones_began() -> None:
+    topic = a_topic("a", (1, 2), (2, 0), (0, 1))
+    grown = decide_create_partitions(a_cluster(3, topic), NewPartitions("a", 6))
+    assert grown.partitions[:3] == topic.partitions
+    assert [state.replicas[0] for state in grown.partitions[3:]] == [1, 2, 0]
+    placed = decide_create_partitions(a_cluster(3, topic), NewPartitions("a", 4, [[2, 1]]))
+    assert placed.partitions[3].replicas == (2, 1)
+
+
+CONFIG_CHANGES = [
+    ([ConfigChange("retention.ms", SET, "7")], {"cleanup.policy": "compact", "retention.ms": "7"}),
+    ([ConfigChange("cleanup.policy", DELETE, None)], {}),
+    ([ConfigChange("not.there", DELETE, None)], {"cleanup.policy": "compact"}),
+    ([ConfigChange("cleanup.policy", APPEND, "delete")], {"cleanup.policy": "compact,delete"}),
+    ([ConfigChange("cleanup.policy", APPEND, "compact")], {"cleanup.policy": "compact"}),
+    ([ConfigChange("cleanup.policy", SUBTRACT, "compact")], {"cleanup.policy": ""}),
+    ([ConfigChange("cleanup.policy", SUBTRACT, "delete")], {"cleanup.policy": "compact"}),
+    (
+        [ConfigChange("leader.replication.throttled.replicas", APPEND, "0:1")],
+        {"cleanup.policy": "compact", "leader.replication.throttled.replicas": "0:1"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), CONFIG_CHANGES)
+def test_configs_of_a_topic_change(changes: list[ConfigChange], expected: dict[str, str]) -> None:
+    topic = a_topic("a", configs={"cleanup.policy": "compact"})
+    assert decide_alter_topic(a_cluster(1, topic), "a", changes) == msgspec.structs.replace(topic, configs=expected)
+
+
+REFUSED_CHANGES = [
+    ([ConfigChange("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG, "retention.ms=x: must be an integer"),
+    ([ConfigChange("nope", SET, "x")], ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
+    (
+        [ConfigChange("retention.ms", SET, None)],
+        ErrorCode.INVALID_REQUEST,
+        "Null value not supported for: retention.ms",
+    ),
+    ([ConfigChange("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms because"),
+    ([ConfigChange("flush.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST, "duplicate config keys: flush.ms"),
+    (
+        [ConfigChange("min.compaction.lag.ms", SET, "9"), ConfigChange("max.compaction.lag.ms", SET, "8")],
+        ErrorCode.INVALID_CONFIG,
+        "must be at most max.compaction.lag.ms=8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "code", "message"), REFUSED_CHANGES)
+def test_changes_that_cannot_be_are_refused(changes: list[ConfigChange], code: ErrorCode, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_topic(a_cluster(1, a_topic("a")), "a", changes)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_topic_that_is_not_there_has_no_configs() -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_topic(a_cluster(1), "a", [])
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_replacing_removes_what_is_not_named() -> None:
+    changes = replace_all({"segment.ms": "5"}, {"retention.ms": "7", "segment.ms": "4"})
+    assert changes == [ConfigChange("retention.ms", DELETE, None), ConfigChange("segment.ms", SET, "5")]
+
+
+NOTHING = BrokerOverrides({}, {})
+REFUSED_BROKER_CHANGES = [
+    ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "Cannot update num.partitions dynamically"),
+    ("0", "num.io.threads", "3", ErrorCode.INVALID_REQUEST, "num.io.threads has no effect: one event loop"),
+    ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
+    ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
+    ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
+    ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id 'x'; there are [0]."),
+]
+
+
+@pytest.mark.parametrize(("broker", "name", "value", "code", "message"), REFUSED_BROKER_CHANGES)
+def test_broker_changes_that_cannot_be_are_refused(
+    broker: str, name: str, value: str, code: ErrorCode, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, value)], NOTHING)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_brokers_configs_must_fit_together_with_those_of_all() -> None:
+    of_all = BrokerOverrides({}, {"log.cleaner.max.compaction.lag.ms": "5"})
+    change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "9")
+    with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=5"):
+        decide_alter_broker(a_cluster(1), "0", [change], of_all)
+    assert decide_alter_broker(a_cluster(1), "0", [change], NOTHING) == {change.name: "9"}
+    assert decide_alter_broker(a_cluster(1), "", [change], NOTHING) == {change.name: "9"}

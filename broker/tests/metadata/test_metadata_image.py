@@ -1,0 +1,219 @@
+"""The image: what listeners hear, and that it is the store's state whatever happened in between."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.documents import (
+    AnyDocument,
+    MalformedDocument,
+    broker_configs_key,
+    broker_key,
+    decode,
+    encode,
+    topic_key,
+)
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    ClusterDocument,
+    ConfigDocument,
+    ControllerDocument,
+    PartitionState,
+    TopicDocument,
+)
+from barnabas_broker.metadata.store import Change, Changes, Document, HistoryCompacted, Listing, StoreUnavailable
+from barnabas_core.config.listeners import Endpoint
+
+
+def a_topic(name: str, number: int, partitions: int = 1) -> TopicDocument:
+    return TopicDocument(name, UUID(int=number), (PartitionState((0,), 0, 0, (0,)),) * partitions)
+
+
+def changes(*documents: tuple[str, AnyDocument | None], begin: int = 1) -> Changes:
+    numbered = [
+        Change(begin + n, key, None if document is None else encode(document))
+        for n, (key, document) in enumerate(documents)
+    ]
+    return Changes(numbered[-1].revision, numbered)
+
+
+def test_documents_are_readable_json() -> None:
+    topic = TopicDocument("a", UUID(int=7), (PartitionState((1, 0), 1, 3, (1,)),), {"retention.ms": "5"})
+    assert encode(topic) == (
+        b'{"name":"a","topic_id":"00000000-0000-0000-0000-000000000007","partitions":[{"replicas":[1,0],"leader":1,'
+        b'"leader_epoch":3,"isr":[1],"elr":[],"partition_epoch":0,"log_dirs":[]}],"configs":{"retention.ms":"5"}}'
+    )
+    assert decode("topics/a", encode(topic)) == topic
+    broker = BrokerRegistration(1, UUID(int=1), (Endpoint("A", "h", 9092),), "rack", ("/a", "/b"))
+    assert decode("brokers/1", encode(broker)) == broker
+
+
+def test_a_document_of_a_later_version_is_left_alone() -> None:
+    assert decode("acls/1", b"anything") is None
+    with pytest.raises(MalformedDocument, match="topics/a"):
+        decode("topics/a", b'{"name":1}')
+
+
+def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
+    image = MetadataImage()
+    heard: list[ImageChange] = []
+    image.subscribe(heard.append)
+    small, grown, again = a_topic("a", 1), a_topic("a", 1, 2), a_topic("a", 2)
+    image.apply_changes(changes((topic_key("a"), small)))
+    image.apply_changes(changes((topic_key("a"), grown), begin=2))
+    image.apply_changes(changes((topic_key("a"), None), (topic_key("a"), again), begin=3))
+    image.apply_changes(changes((topic_key("b"), a_topic("b", 3)), (topic_key("b"), None), begin=5))
+    image.apply_changes(changes((topic_key("a"), None), begin=7))
+    assert heard == [
+        ImageChange(created=(small,)),
+        ImageChange(changed=(grown,)),
+        ImageChange(created=(again,), deleted=(grown,)),
+        ImageChange(deleted=(again,)),
+    ]
+    assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
+
+
+def test_listeners_hear_of_brokers_and_configs() -> None:
+    image = MetadataImage()
+    heard: list[ImageChange] = []
+    image.subscribe(heard.append)
+    fenced = BrokerRegistration(2, UUID(int=2), (), fenced=True)
+    image.apply_changes(
+        changes(
+            (broker_key(1), BrokerRegistration(1, UUID(int=1), ())),
+            (broker_key(2), fenced),
+            (broker_configs_key(""), ConfigDocument({"a": "1"})),
+            (broker_configs_key("2"), ConfigDocument({"a": "2"})),
+            ("cluster", ClusterDocument("the-id")),
+            ("controller", ControllerDocument(1, 5)),
+        )
+    )
+    assert heard == [ImageChange(brokers=frozenset({1, 2}), configs=frozenset({"", "2"}))]
+    assert (image.cluster_id, image.controller_id, image.live_brokers()) == ("the-id", 1, [1])
+    assert image.configs_of_broker("") == {"a": "1"}
+    assert image.configs_of_broker("2") == {"a": "2"}
+    assert image.configs_of_broker("1") == {}
+
+
+def test_a_document_that_cannot_be_read_leaves_what_was_there() -> None:
+    image = MetadataImage()
+    good = a_topic("a", 1)
+    image.apply_changes(changes((topic_key("a"), good)))
+    image.apply_changes(Changes(2, [Change(2, topic_key("a"), b"{broken")]))
+    assert image.topics == {"a": good}
+    assert image.revision == 2
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int | None]]:
+    return draw(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(1, 5))), max_size=30))
+
+
+@given(histories(), st.data())
+def test_listing_and_following_give_the_same_image(history: list[tuple[str, int | None]], data: st.DataObject) -> None:
+    """However the changes are cut into batches, and wherever a listing comes in between, and listeners can keep up."""
+    followed = MetadataImage()
+    kept: dict[str, TopicDocument] = {}
+
+    def keep(change: ImageChange) -> None:
+        for topic in change.deleted:
+            assert kept.pop(topic.name).topic_id == topic.topic_id
+        for topic in change.created:
+            assert topic.name not in kept
+            kept[topic.name] = topic
+        for topic in change.changed:
+            assert kept[topic.name].topic_id == topic.topic_id
+            kept[topic.name] = topic
+
+    followed.subscribe(keep)
+    stored: dict[str, Document] = {}
+    batch: list[Change] = []
+    for revision, (name, number) in enumerate(history, start=1):
+        key = topic_key(name)
+        value = None if number is None else encode(a_topic(name, ord(name) * 10 + number, revision))
+        batch.append(Change(revision, key, value))
+        if value is None:
+            stored.pop(key, None)
+        else:
+            stored[key] = Document(key, value, revision)
+        step = data.draw(st.sampled_from(["wait", "follow", "list"]))
+        if step == "list":
+            followed.apply_listing(Listing(revision, list(stored.values())))
+        elif step == "follow":
+            followed.apply_changes(Changes(revision, batch))
+        if step != "wait":
+            batch = []
+    followed.apply_changes(Changes(len(history), batch))
+    listed = MetadataImage()
+    listed.apply_listing(Listing(len(history), list(stored.values())))
+    assert followed.topics == listed.topics == kept
+    for topic in kept.values():
+        assert followed.topic_name(topic.topic_id) == topic.name
+    for key in map(topic_key, "abc"):
+        assert followed.version(key) == listed.version(key)
+
+
+@pytest.mark.anyio
+async def test_waiters_return_when_their_revision_is_reached() -> None:
+    image = MetadataImage()
+    image.apply_listing(Listing(5, []))
+    await image.reached(5)
+    late, early = asyncio.create_task(image.reached(8)), asyncio.create_task(image.reached(7))
+    cancelled = asyncio.create_task(image.reached(7))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    image.apply_changes(Changes(7, []))
+    await early
+    assert not late.done()
+    image.apply_changes(Changes(9, []))
+    await late
+
+
+class ScriptedStore:
+    """Answers listings and watches from a script; the rest of a store is not used by the feed."""
+
+    def __init__(self, listings: Sequence[Listing], watches: Sequence[Sequence[Changes | Exception]]) -> None:
+        self.listings = list(listings)
+        self.watches = list(watches)
+        self.watched_from: list[int] = []
+
+    async def listing(self, prefix: str) -> Listing:
+        assert prefix == ""
+        return self.listings.pop(0)
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        self.watched_from.append(from_revision)
+        for step in self.watches.pop(0) if self.watches else ():
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+@pytest.mark.anyio
+async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history_is_gone() -> None:
+    store = ScriptedStore(
+        [Listing(1, []), Listing(50, [Document(topic_key("z"), encode(a_topic("z", 26)), 50)])],
+        [
+            [changes((topic_key("a"), a_topic("a", 1)), begin=2), StoreUnavailable("away")],
+            [StoreUnavailable("still away")],
+            [HistoryCompacted("too long")],
+            [changes((topic_key("y"), a_topic("y", 25)), begin=51)],
+        ],
+    )
+    image = MetadataImage()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    await image_feed.load(image, store)  # type: ignore[arg-type]
+    await image_feed.follow(image, store, sleep)  # type: ignore[arg-type]
+    assert store.watched_from == [1, 2, 2, 50]
+    assert sorted(image.topics) == ["y", "z"]
+    assert slept == [image_feed.RETRY_S] * 2
