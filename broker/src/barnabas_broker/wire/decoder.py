@@ -15,7 +15,7 @@ from barnabas_broker.wire.framing import BROKEN_BYTES, MalformedRequest, read_un
 from barnabas_broker.wire.messages import struct_class
 
 ELEMENTS_MAX: Final = 250_000
-"""Array elements of one request. Each takes up to about 150 bytes of memory for 2 bytes sent; no client comes near."""
+"""Array elements of one request. One of 2 bytes takes 56 bytes of memory, the largest 192; no client comes near."""
 
 STRING_BYTES_MAX: Final = 32767
 """What the length of a string can be before it became a varint; Kafka holds on to it."""

@@ -19,6 +19,7 @@ _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
 """What ends the name of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
+_WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 
 class UnknownMessage(LookupError):
@@ -121,7 +122,7 @@ def _parse_field(definition: Json, path: str, common: Mapping[str, Sequence[Json
     nested = definition.get("fields", common.get(kind))
     struct_path = f"{path}.{kind}"
     name = _WORD_START.sub("_", definition["name"]).lower()
-    if name.endswith(_OPERATIONS) and kind == "int32":
+    if name.endswith(_OPERATIONS) and path.partition(".")[0] in _WITH_OPERATIONS:
         name, kind = _OPERATIONS, "operations"
     return Field(
         name=name,

@@ -1,0 +1,176 @@
+"""The codec against two others: kafka-python both ways for every message and version, and kio where it has it."""
+
+import importlib
+import io
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kafka.protocol.api_message import ApiMessage
+from kio.serial import entity_reader, entity_writer
+from message_samples import (
+    CODEC_MESSAGES,
+    SMALL_VALUES,
+    VALUES,
+    kafka_class,
+    kafka_message,
+    message_trees,
+    our_message,
+    sample_tree,
+)
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.codec import (
+    api_versions_response,
+    decode_request,
+    decode_versioned,
+    encode_response,
+    encode_unsupported_api_versions,
+    encode_versioned,
+)
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import UnencodableMessage, encoder
+from barnabas_broker.wire.messages import message_class
+
+few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+every_message = pytest.mark.parametrize(("name", "version"), CODEC_MESSAGES)
+
+
+def encoded(name: str, version: int, message: Any) -> bytes:
+    out = bytearray()
+    encoder(name, version)(out, message)
+    return bytes(out)
+
+
+@every_message
+@few
+@given(data=st.data())
+def test_kafka_python_writes_and_reads_the_same_bytes(name: str, version: int, data: st.DataObject) -> None:
+    struct = schema.message(name).struct
+    tree = data.draw(message_trees(name, version, VALUES))
+    ours = encoded(name, version, our_message(struct, tree))
+    theirs = kafka_message(struct, tree)
+    assert ours == bytes(ApiMessage.encode(theirs, version=version))
+    decoded = decoder(name, version)(memoryview(ours))
+    assert decoded == our_message(struct, tree)
+    assert encoded(name, version, ApiMessage.decode.__func__(kafka_class(name), ours, version=version)) == ours
+
+
+def kio_class(name: str, version: int) -> Any:
+    api, direction = re.fullmatch(r"(\w+)(Request|Response)", name).groups()
+    package = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
+    try:
+        module = importlib.import_module(f"kio.schema.{package}.v{version}.{direction.lower()}")
+    except ModuleNotFoundError:
+        pytest.skip("kio does not have it")
+    return getattr(module, name)
+
+
+@every_message
+@few
+@given(data=st.data())
+def test_kio_reads_our_bytes_and_writes_the_same(name: str, version: int, data: st.DataObject) -> None:
+    kio = kio_class(name, version)
+    tree = data.draw(message_trees(name, version, SMALL_VALUES))
+    ours = encoded(name, version, our_message(schema.message(name).struct, tree))
+    entity, size = entity_reader(kio)(ours, 0)
+    assert size == len(ours)
+    written = io.BytesIO()
+    entity_writer(kio)(written, entity)
+    assert written.getvalue() == ours
+
+
+@every_message
+def test_fields_that_a_version_lacks_have_their_defaults(name: str, version: int) -> None:
+    struct = schema.message(name).struct
+    message = decoder(name, version)(
+        memoryview(encoded(name, version, our_message(struct, sample_tree(struct, version))))
+    )
+    absent = [field for field in struct.fields if not field.is_in_line(version) and not field.is_tagged(version)]
+    assert all(getattr(message, field.name) == field.default for field in absent)
+
+
+def test_lists_that_a_version_lacks_are_not_shared() -> None:
+    body = memoryview(b"\xff\xff\xff\xff")
+    first, second = decode_request(3, 1, body), decode_request(3, 1, body)
+    assert first.topics is None
+    first, second = message_class("MetadataResponse")(), message_class("MetadataResponse")()
+    first.topics.append(1)
+    assert second.topics == []
+
+
+def test_defaults_are_those_of_the_definition() -> None:
+    request = decode_request(3, 0, memoryview(bytes(4)))
+    assert request.topics == []
+    assert request.allow_auto_topic_creation is True
+    assert message_class("FetchRequest")().max_bytes == 0x7FFFFFFF
+    assert message_class("OffsetCommitRequest")().retention_time_ms == -1
+
+
+def test_a_frame_has_size_and_header_and_a_flexible_header_its_tagged_fields() -> None:
+    heartbeat = message_class("HeartbeatResponse")
+    frame = encode_response(heartbeat(error_code=27), 3, 513)
+    assert frame == bytes([0, 0, 0, 10, 0, 0, 2, 1, 0, 0, 0, 0, 0, 27])
+    frame = encode_response(heartbeat(error_code=27), 4, 513)
+    assert frame == bytes([0, 0, 0, 12, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 27, 0])
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_header_of_apiversions_is_never_flexible(version: int) -> None:
+    frame = encode_response(api_versions_response(0), version, 9)
+    decoded = kafka_class("ApiVersionsResponse").decode(bytes(frame), version=version, header=True, framed=True)
+    assert {key.api_key: (key.min_version, key.max_version) for key in decoded.api_keys} == {
+        spec.key: (spec.advertised_min_version, spec.max_version) for spec in API_SPECS.values()
+    }
+
+
+def test_an_unsupported_apiversions_is_answered_in_v0_with_error_35_and_the_keys() -> None:
+    frame = bytes(encode_unsupported_api_versions(9))
+    decoded = kafka_class("ApiVersionsResponse").decode(frame, version=0, header=True, framed=True)
+    assert decoded.header.correlation_id == 9
+    assert decoded.error_code == 35
+    assert len(decoded.api_keys) == len(API_SPECS)
+    assert len(frame) == 4 + 4 + 2 + 4 + 6 * len(API_SPECS)
+
+
+def test_a_tag_that_holds_its_default_is_not_sent() -> None:
+    response = message_class("ApiVersionsResponse")
+    assert encoded("ApiVersionsResponse", 3, response()) == b"\0\0\x01\0\0\0\0\0"
+    assert encoded(
+        "ApiVersionsResponse", 3, response(finalized_features_epoch=0)
+    ) == b"\0\0\x01\0\0\0\0\x01\x01\x08" + bytes(8)
+
+
+def test_unknown_tags_are_ignored() -> None:
+    tags = bytes([2, 9, 3]) + b"abc" + bytes([100, 0])
+    request = decode_request(18, 3, memoryview(b"\x02a\x02b" + tags))
+    assert (request.client_software_name, request.client_software_version) == ("a", "b")
+
+
+def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
+    heartbeat = message_class("HeartbeatResponse")
+    with pytest.raises(UnencodableMessage, match="error_code"):
+        encoded("HeartbeatResponse", 1, heartbeat(error_code=2**20))
+    groups = message_class("ListGroupsResponse")
+    message = groups(groups=[groups.ListedGroup(group_id=None)])
+    with pytest.raises(UnencodableMessage, match=r"ListedGroup\.group_id"):
+        encoded("ListGroupsResponse", 1, message)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_subscription_of_a_consumer_comes_back_and_a_newer_version_is_read_as_the_newest_known(version: int) -> None:
+    subscription = message_class("ConsumerProtocolSubscription")(topics=["a", "b"], user_data=b"u", rack_id="r")
+    data = encode_versioned(subscription, version)
+    assert data[:2] == bytes([0, version])
+    decoded = decode_versioned("ConsumerProtocolSubscription", memoryview(data))
+    assert (decoded.topics, decoded.user_data) == (["a", "b"], b"u")
+    newer = b"\0\x63" + encode_versioned(subscription, 3)[2:] + b"what is new"
+    assert decode_versioned("ConsumerProtocolSubscription", memoryview(newer)).topics == ["a", "b"]
+
+
+def test_there_is_no_message_that_kafka_does_not_have() -> None:
+    with pytest.raises(ImportError):
+        from barnabas_broker.wire.messages import NoSuchRequest  # noqa: F401
