@@ -119,7 +119,8 @@ class World:
         self.coordinator = self._new_coordinator()
 
     def _new_coordinator(self) -> GroupCoordinator:
-        coordinator = GroupCoordinator(Environment(self.config, self.log, self.time, self.time), self.partitions)
+        environment = Environment(self.config, self.log, self.time, self.time, lambda: str(next(_IDS)))
+        coordinator = GroupCoordinator(environment, self.partitions)
         for partition in range(self.partitions):
             coordinator.on_elected(partition)
         self.time.run()
@@ -158,7 +159,6 @@ class Client:
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
             protocols=(Protocol("range", subscription(list(topics))),),
-            new_member_id=f"{self.name}-{next(_IDS)}",
             requires_known_member_id=False,
         )._replace(**changes)
         self.world.coordinator.join(request, self._on_joined)

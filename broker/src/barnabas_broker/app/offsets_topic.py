@@ -13,6 +13,7 @@ def follow_offsets_topic(groups: GroupCoordinator, broker_id: int, image: Metada
     """Elect for what the image holds, and go on with its changes. Called when the partitions are hosted."""
 
     def lead(document: TopicDocument) -> None:
+        groups.partition_count = len(document.partitions)
         for index, state in enumerate(document.partitions):
             if state.leader == broker_id:
                 groups.on_elected(index)
@@ -21,7 +22,9 @@ def follow_offsets_topic(groups: GroupCoordinator, broker_id: int, image: Metada
 
     def changed(change: ImageChange) -> None:
         deleted = {document.name for document in change.deleted} - image.topics.keys()
-        if deleted:
+        if OFFSETS_TOPIC in deleted:
+            groups.resign_all()
+        elif deleted:
             groups.on_topics_deleted(deleted)
         for document in (*change.created, *change.changed):
             if document.name == OFFSETS_TOPIC:

@@ -78,7 +78,8 @@ class GroupCoordinator:
         self.config = environment.config
         self.counters = Counters()
         self._environment = environment
-        self._partition_count = partition_count
+        self.partition_count = partition_count
+        """Of `__consumer_offsets`; to be set anew should the topic have another count than the settings."""
         self._shards: dict[int, GroupShard] = {}
         self._warned: set[str] = set()
         self._expiry: Cancellable | None = None
@@ -119,9 +120,13 @@ class GroupCoordinator:
             removal.forget_topics(shard, topics)
 
     def stop(self) -> None:
-        """The broker stops: resign everywhere."""
+        """The broker stops."""
         if self._expiry is not None:
             self._expiry.cancel()
+        self.resign_all()
+
+    def resign_all(self) -> None:
+        """The topic is gone, or the broker stops: coordinate nothing any more."""
         for partition in list(self._shards):
             self.on_resigned(partition)
 
@@ -241,7 +246,7 @@ class GroupCoordinator:
         return [shard for shard in self._shards.values() if shard.is_loaded]
 
     def _shard(self, group_id: str) -> GroupShard:
-        shard = self._shards.get(coordinator_partition(group_id, self._partition_count))
+        shard = self._shards.get(coordinator_partition(group_id, self.partition_count))
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.is_loaded:

@@ -58,7 +58,8 @@ class Loader:
         seconds = shard.environment.clock.monotonic_s() - self._started_s
         groups, offsets = len(shard.tables.groups), sum(map(len, shard.tables.offsets.values()))
         message = "partition %d: loaded %d groups and %d offsets from %d records in %.2f s"
-        _logger.info(message, shard.partition, groups, offsets, self._records, seconds)
+        level = logging.INFO if self._records else logging.DEBUG
+        _logger.log(level, message, shard.partition, groups, offsets, self._records, seconds)
 
     def _apply(self, key_values: Sequence[KeyValue]) -> None:
         """A record that cannot be read is left out, and said so: the other groups of the partition need not suffer."""

@@ -30,7 +30,9 @@ class Protocol(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request of any version. `new_member_id` is the id to give, should the member need one."""
+    """A JoinGroup request of any version. `new_member_id` is the id to give, should the member need one: the
+    coordinator puts it in.
+    """
 
     group_id: str
     member_id: str
@@ -41,7 +43,7 @@ class JoinRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
-    new_member_id: str
+    new_member_id: str = NO_MEMBER_ID
     requires_known_member_id: bool = True
     """From version 4 on: a new dynamic member is told its id first (KIP-394)."""
     supports_skipping_assignment: bool = True

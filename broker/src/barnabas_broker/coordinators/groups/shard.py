@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+from uuid import uuid4
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
@@ -43,6 +44,8 @@ class Environment(NamedTuple):
     log: OffsetsLog
     clock: Clock
     timers: Timers
+    new_id: Callable[[], str] = lambda: str(uuid4())
+    """What makes a member id one of a kind."""
 
 
 @dataclass(slots=True)
@@ -99,6 +102,8 @@ class GroupShard:
             answer(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
             return
         group = self.tables.group(request.group_id)
+        new_member_id = f"{request.instance_id or request.client_id}-{self.environment.new_id()}"
+        request = request._replace(new_member_id=new_member_id)
         token = self._next_token()
         self._joins[token] = answer
         self.run(group, lambda step: join.join(group, request, token, step))

@@ -1,0 +1,25 @@
+"""From a callback to what the dispatcher takes: an answer that is there already, or an awaitable of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer | Awaitable[Answer]:
+    """`start` is given a callback and calls it once, at once or later; the argument of that call."""
+    given: list[Answer] = []
+    waiting: list[asyncio.Future[Answer]] = []
+
+    def answer(value: Answer) -> None:
+        if not waiting:
+            given.append(value)
+        elif not waiting[0].done():  # Done: the connection is gone and with it who waited.
+            waiting[0].set_result(value)
+
+    start(answer)
+    if given:
+        return given[0]
+    waiting.append(asyncio.get_running_loop().create_future())
+    return waiting[0]

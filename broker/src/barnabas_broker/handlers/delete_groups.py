@@ -1,0 +1,45 @@
+"""DeleteGroups (42), v0 to v2: forget groups without members, with all their offsets. Answered when that is in the
+log.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from kafka.protocol.admin import DeleteGroupsRequest, DeleteGroupsResponse
+
+from barnabas_broker.handlers.answering import answer_of
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ErrorCode
+
+
+def handle(
+    services: Services, context: Context, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
+    """What became of each group."""
+    group_ids = list(dict.fromkeys(request.groups_names))
+    if not group_ids:
+        return DeleteGroupsResponse(throttle_time_ms=0, results=[])
+    return answer_of(lambda respond: _delete(services, group_ids, respond))
+
+
+def _delete(services: Services, group_ids: list[str], respond: Callable[[DeleteGroupsResponse], object]) -> None:
+    results: dict[str, ErrorCode] = {}
+
+    def deleted(group_id: str, error: ErrorCode) -> None:
+        results[group_id] = error
+        if len(results) == len(group_ids):
+            respond(_response(results))
+
+    for group_id in group_ids:
+        services.groups.delete_group(group_id, partial(deleted, group_id))
+
+
+def _response(results: dict[str, ErrorCode]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        throttle_time_ms=0,
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
+            for group_id, error in results.items()
+        ],
+    )

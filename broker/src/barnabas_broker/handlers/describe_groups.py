@@ -1,0 +1,72 @@
+"""DescribeGroups (15), v0 to v6: state, protocol and members of groups.
+
+v3 brings authorized operations, v4 instance ids. A group that is not known is Dead without an error before v6, and
+GROUP_ID_NOT_FOUND with a message from then on (KIP-1043).
+"""
+
+from typing import Final
+
+from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
+
+from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
+from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ApiError, ErrorCode
+
+FIRST_WITH_NOT_FOUND: Final = 6
+GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
+"""Read, delete, describe, describe and alter configs: without ACLs everybody may."""
+NOT_ASKED: Final = frozenset({31})
+"""Encodes as the smallest int32, the protocol's "not asked for"."""
+
+Described = DescribeGroupsResponse.DescribedGroup
+
+
+def handle(services: Services, context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Each group, or why not."""
+    operations = set(GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED)
+    groups = [_describe(services, context, group_id, operations) for group_id in request.groups]
+    return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+
+
+def _describe(services: Services, context: Context, group_id: str, operations: set[int]) -> Described:
+    try:
+        return _described(services.groups.describe(group_id), operations)
+    except ApiError as error:
+        not_found = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+        is_error = not not_found or context.api_version >= FIRST_WITH_NOT_FOUND
+        return Described(
+            error_code=error.code if is_error else ErrorCode.NONE,
+            error_message=error.message if is_error else None,
+            group_id=group_id,
+            group_state=GroupState.DEAD.value if not_found else "",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=operations if not is_error else set(NOT_ASKED),
+        )
+
+
+def _described(group: GroupDescription, operations: set[int]) -> Described:
+    return Described(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[_member(member) for member in group.members],
+        authorized_operations=operations,
+    )
+
+
+def _member(member: MemberDescription) -> Described.DescribedGroupMember:
+    return Described.DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
+    )

@@ -1,0 +1,97 @@
+"""FindCoordinator (10), v0 to v6: the broker that coordinates a group. From v4 on a request asks for many (KIP-699).
+
+The first request for a group makes `__consumer_offsets`. Transactional ids have no coordinator here: their refusal is
+the one error that makes every client give up at once instead of asking for ever, and the message says why.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final, NamedTuple
+
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+FIRST_BATCHED_VERSION: Final = 4
+NO_NODE: Final = -1
+
+Nodes = Mapping[int, Endpoint]
+
+
+class _Found(NamedTuple):
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error: ApiError | None = None
+
+
+def handle(
+    services: Services, context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    """The coordinator of each key; later, when the topic must be created first."""
+    if request.key_type == GROUP and CONSUMER_OFFSETS not in services.image.topics:
+        return _create_and_answer(services, context, request)
+    return _answer(services, context, request)
+
+
+async def _create_and_answer(
+    services: Services, context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    await services.controller.create_automatically([CONSUMER_OFFSETS])
+    return _answer(services, context, request)
+
+
+def _answer(services: Services, context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    nodes = {registration.broker_id: endpoint for registration, endpoint in services.nodes(context.listener_name)}
+    if context.api_version < FIRST_BATCHED_VERSION:
+        found = _find(services, request.key_type, request.key, nodes)
+        return FindCoordinatorResponse(
+            throttle_time_ms=0,
+            error_code=found.error.code if found.error else ErrorCode.NONE,
+            error_message=found.error.message if found.error else None,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    coordinators = [_coordinator(_find(services, request.key_type, key, nodes)) for key in request.coordinator_keys]
+    return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
+
+
+def _coordinator(found: _Found) -> FindCoordinatorResponse.Coordinator:
+    return FindCoordinatorResponse.Coordinator(
+        key=found.key,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=found.error.code if found.error else ErrorCode.NONE,
+        error_message=found.error.message if found.error else None,
+    )
+
+
+def _find(services: Services, key_type: int, key: str, nodes: Nodes) -> _Found:
+    try:
+        leader = _group_coordinator(services, key_type, key)
+        if leader not in nodes:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is away")
+    except ApiError as error:
+        return _Found(key, NO_NODE, "", NO_NODE, error)
+    return _Found(key, leader, nodes[leader].host, nodes[leader].port)
+
+
+def _group_coordinator(services: Services, key_type: int, key: str) -> int:
+    if key_type == TRANSACTION:
+        message = "this broker does not support transactions; use the idempotent producer without transactional.id"
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+    if key_type != GROUP:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {key_type}; 0 (group) is supported")
+    topic = services.image.topics.get(CONSUMER_OFFSETS)
+    if topic is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} cannot be created yet")
+    return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

@@ -1,0 +1,14 @@
+"""Heartbeat (12), v0 to v4: a member lives. v3 brings static members."""
+
+from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+
+
+def handle(services: Services, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    """REBALANCE_IN_PROGRESS tells the member to join again."""
+    error = services.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(throttle_time_ms=0, error_code=error)

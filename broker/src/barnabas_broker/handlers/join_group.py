@@ -1,0 +1,76 @@
+"""JoinGroup (11), v0 to v9: become a member, or stay one in the next generation. Answered when the join phase ends.
+
+v0 has one timeout for session and rebalance; v4 tells a new member its id first; v5 brings static members, v7 the
+protocol's type and null names, v8 a reason, v9 `skip_assignment` for a static leader that comes back (KIP-814).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from kafka.protocol.consumer import JoinGroupRequest, JoinGroupResponse
+
+from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, Protocol
+from barnabas_broker.handlers.answering import answer_of
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+
+FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
+FIRST_WITH_KNOWN_MEMBER_ID: Final = 4
+FIRST_WITH_NULL_PROTOCOL: Final = 7
+FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
+
+
+def handle(
+    services: Services, context: Context, request: JoinGroupRequest
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    """The generation, or an error that says how to go on."""
+    version = context.api_version
+    join = _join_request(context, request)
+    return answer_of(lambda respond: services.groups.join(join, lambda reply: respond(_response(reply, version))))
+
+
+def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
+    version = context.api_version
+    has_rebalance_timeout = version >= FIRST_WITH_REBALANCE_TIMEOUT
+    return JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=client_host(context),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        requires_known_member_id=version >= FIRST_WITH_KNOWN_MEMBER_ID,
+        supports_skipping_assignment=version >= FIRST_WITH_SKIP_ASSIGNMENT,
+        reason=request.reason,
+    )
+
+
+def client_host(context: Context) -> str:
+    """The client's address as Kafka writes it down and its tools show it: `/10.0.0.7`."""
+    host = context.peer.rpartition(":")[0]
+    return "/" + host.strip("[]")
+
+
+def _response(reply: JoinReply, version: int) -> JoinGroupResponse:
+    protocol_name = reply.protocol_name
+    if protocol_name is None and version < FIRST_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return JoinGroupResponse(
+        throttle_time_ms=0,
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=protocol_name,
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in reply.members
+        ],
+    )

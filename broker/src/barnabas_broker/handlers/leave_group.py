@@ -1,0 +1,42 @@
+"""LeaveGroup (13), v0 to v5: members go. From v3 on several at once, static ones by their instance id (KIP-345).
+
+Before v3 the one member's error is the response's; v5 brings a reason.
+"""
+
+from typing import Final
+
+from kafka.protocol.consumer import LeaveGroupRequest, LeaveGroupResponse
+
+from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ApiError, ErrorCode
+
+FIRST_BATCHED_VERSION: Final = 3
+
+
+def handle(services: Services, context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """What became of each."""
+    batched = context.api_version >= FIRST_BATCHED_VERSION
+    identities = (
+        [MemberIdentity(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+        if batched
+        else [MemberIdentity(request.member_id)]
+    )
+    try:
+        results = services.groups.leave(request.group_id, identities)
+    except ApiError as error:
+        return LeaveGroupResponse(throttle_time_ms=0, error_code=error.code, members=[])
+    if not batched:
+        return LeaveGroupResponse(throttle_time_ms=0, error_code=results[0].error)
+    return LeaveGroupResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, members=[_member(result) for result in results]
+    )
+
+
+def _member(result: LeaveResult) -> LeaveGroupResponse.MemberResponse:
+    return LeaveGroupResponse.MemberResponse(
+        member_id=result.identity.member_id,
+        group_instance_id=result.identity.instance_id,
+        error_code=result.error,
+    )

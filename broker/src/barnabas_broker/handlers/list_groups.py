@@ -1,0 +1,40 @@
+"""ListGroups (16), v0 to v5: the groups that this broker coordinates; v4 filters by state, v5 by type (KIP-518,
+KIP-848).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ApiError, ErrorCode
+
+CLASSIC: Final = "classic"
+
+
+def handle(services: Services, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    """The groups that pass the filters; an empty filter lets all pass."""
+    try:
+        groups = services.groups.list_groups()
+    except ApiError as error:
+        return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
+    has_state, has_type = _filter(request.states_filter), _filter(request.types_filter)
+    listed = [
+        ListGroupsResponse.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state.value,
+            group_type=CLASSIC,
+        )
+        for group in groups
+        if has_state(group.state.value) and has_type(CLASSIC)
+    ]
+    return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
+
+
+def _filter(wanted: list[str] | None) -> Callable[[str], bool]:
+    """Whether a value is among the wanted, whatever their case."""
+    lowered = {value.lower() for value in wanted or ()}
+    return lambda value: not lowered or value.lower() in lowered

@@ -1,0 +1,97 @@
+"""OffsetCommit (8), v2 to v10: remember how far a group has read. Answered when it is committed to the log.
+
+v2 to v4 may ask for a retention of their own; v6 brings leader epochs, v7 static members, v10 topic ids instead of
+names.
+"""
+
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Final
+
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
+
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.shard import CommitRequest
+from barnabas_broker.handlers.answering import answer_of
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+FIRST_WITH_TOPIC_IDS: Final = 10
+DEFAULT_RETENTION: Final = -1
+INT64_MAX: Final = 2**63 - 1
+
+TopicRequest = OffsetCommitRequest.OffsetCommitRequestTopic
+TopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
+PartitionResponse = TopicResponse.OffsetCommitResponsePartition
+
+
+def handle(
+    services: Services, context: Context, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    """An error for each partition; topics that are not there are refused, the others committed."""
+    names = [_topic_name(services, context, topic) for topic in request.topics]
+    commit = CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        api_version=context.api_version,
+        offsets=list(_offsets(services, request, names)),
+    )
+    by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return answer_of(
+        lambda respond: services.groups.commit(
+            commit, lambda errors: respond(_response(request, names, iter(errors), unknown))
+        )
+    )
+
+
+def _topic_name(services: Services, context: Context, topic: TopicRequest) -> str | None:
+    """The name of a topic that is there."""
+    if context.api_version >= FIRST_WITH_TOPIC_IDS:
+        return services.image.topic_name(topic.topic_id)
+    return topic.name if topic.name in services.image.topics else None
+
+
+def _offsets(
+    services: Services, request: OffsetCommitRequest, names: Iterable[str | None]
+) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    expire_timestamp_ms = None
+    if request.retention_time_ms != DEFAULT_RETENTION:
+        expire_timestamp_ms = min(services.clock.now_ms() + request.retention_time_ms, INT64_MAX)
+    for topic, name in zip(request.topics, names, strict=True):
+        if name is None:
+            continue
+        topic_id = services.image.topics[name].topic_id
+        for partition in topic.partitions:
+            yield (
+                TopicPartition(name, partition.partition_index),
+                CommittedOffset(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    expire_timestamp_ms=expire_timestamp_ms,
+                    topic_id=topic_id,
+                ),
+            )
+
+
+def _response(
+    request: OffsetCommitRequest, names: Iterable[str | None], errors: Iterator[ErrorCode], unknown: ErrorCode
+) -> OffsetCommitResponse:
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                PartitionResponse(
+                    partition_index=partition.partition_index, error_code=unknown if name is None else next(errors)
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic, name in zip(request.topics, names, strict=True)
+    ]
+    return OffsetCommitResponse(throttle_time_ms=0, topics=topics)

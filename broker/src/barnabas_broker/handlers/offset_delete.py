@@ -1,0 +1,45 @@
+"""OffsetDelete (47), v0: forget a group's offsets of topics that none of its members uses (KIP-496)."""
+
+from collections.abc import Awaitable, Iterator
+
+from kafka.protocol.consumer import OffsetDeleteRequest, OffsetDeleteResponse
+
+from barnabas_broker.handlers.answering import answer_of
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+TopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic
+PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
+
+
+def handle(
+    services: Services, context: Context, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    """An error for all, or one for each partition."""
+    partitions = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return answer_of(
+        lambda respond: services.groups.delete_offsets(
+            request.group_id, partitions, lambda error, errors: respond(_response(request, error, errors))
+        )
+    )
+
+
+def _response(request: OffsetDeleteRequest, error: ErrorCode, errors: list[ErrorCode]) -> OffsetDeleteResponse:
+    topics = [] if error else [_topic(topic, iter(errors)) for topic in request.topics]
+    return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=topics)
+
+
+def _topic(topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, errors: Iterator[ErrorCode]) -> TopicResponse:
+    return TopicResponse(
+        name=topic.name,
+        partitions=[
+            PartitionResponse(partition_index=partition.partition_index, error_code=next(errors))
+            for partition in topic.partitions
+        ],
+    )

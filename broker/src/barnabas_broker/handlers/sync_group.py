@@ -1,0 +1,39 @@
+"""SyncGroup (14), v0 to v5: the leader brings the assignment, everybody gets a part. Answered when it is in the log.
+
+v3 brings static members; v5 lets a client say which protocol it thinks was chosen (KIP-559).
+"""
+
+from collections.abc import Awaitable
+
+from kafka.protocol.consumer import SyncGroupRequest, SyncGroupResponse
+
+from barnabas_broker.coordinators.groups.messages import SyncReply, SyncRequest
+from barnabas_broker.handlers.answering import answer_of
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+
+
+def handle(
+    services: Services, context: Context, request: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    """This member's assignment, or an error that says how to go on."""
+    sync = SyncRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    return answer_of(lambda respond: services.groups.sync(sync, lambda reply: respond(_response(reply))))
+
+
+def _response(reply: SyncReply) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        throttle_time_ms=0,
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol_name,
+        assignment=reply.assignment,
+    )
