@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_core.java_hash import coordinator_partition
+from conftest import KEPT_FOR_EVER
 from drivers.interface import COMPRESSIONS, Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
@@ -22,7 +23,7 @@ RECORDS = 6_000
 def filled_logs(own_broker: ServerProcess) -> Path:
     """The log dir of a stopped broker: a topic of several segments in every codec, and a group's offsets."""
     client = LibrdkafkaClient(own_broker.bootstrap)
-    client.create_topic(TOPIC, 1, {"segment.bytes": "1048576"})
+    client.create_topic(TOPIC, 1, {"segment.bytes": "1048576", **KEPT_FOR_EVER})
     chance = random.Random("segments")
     for n, compression in enumerate(COMPRESSIONS):
         first = n * RECORDS // 5

@@ -2,6 +2,7 @@
 
 import pytest
 
+from conftest import KEPT_FOR_EVER
 from drivers.interface import Assignment, Client, Member, Message
 from harness.deadline import wait_for
 
@@ -33,7 +34,7 @@ def fairly_shared(topic: str, partitions: int):
 
 
 def test_what_a_client_produces_it_reads_back_in_order_with_headers_and_timestamps(client: Client, topic: str) -> None:
-    client.create_topic(topic, 2, {})
+    client.create_topic(topic, 2, KEPT_FOR_EVER)
     sent = [
         Message(b"%d" % n, b"k", partition=n % 2, timestamp_ms=1_700_000_000_000 + n, headers=(("h", b"%d" % n),))
         for n in range(RECORDS)
@@ -95,7 +96,7 @@ def test_two_groups_each_get_every_record(client: Client, topic: str) -> None:
 
 
 def test_offsets_are_found_by_time(client: Client, topic: str) -> None:
-    client.create_topic(topic, 1, {})
+    client.create_topic(topic, 1, KEPT_FOR_EVER)
     start = 1_700_000_000_000
     for batch in range(4):
         client.produce(topic, [Message(b"v", timestamp_ms=start + 100 * batch + n) for n in range(10)])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import KEPT_FOR_EVER
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
@@ -16,7 +17,7 @@ SERVER = "--bootstrap-server localhost:9092"
 @pytest.fixture
 def filled(librdkafka: LibrdkafkaClient, topic: str) -> str:
     """A topic of two partitions with ten records in each."""
-    librdkafka.create_topic(topic, 2, {})
+    librdkafka.create_topic(topic, 2, KEPT_FOR_EVER)
     librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 2, timestamp_ms=1000 + n) for n in range(20)])
     return topic
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from conftest import missing
+from conftest import KEPT_FOR_EVER, missing
 from drivers.interface import COMPRESSIONS, Client, Message
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
@@ -109,7 +109,7 @@ def test_it_lists_the_cluster(kcat: Kcat, librdkafka: Client, topic: str) -> Non
 
 
 def test_it_finds_offsets_by_time_and_reads_from_a_tail(kcat: Kcat, librdkafka: Client, topic: str) -> None:
-    librdkafka.create_topic(topic, 1, {})
+    librdkafka.create_topic(topic, 1, KEPT_FOR_EVER)
     librdkafka.produce(topic, [Message(b"%d" % n, timestamp_ms=1_700_000_000_000 + n) for n in range(10)])
     assert "offset 4" in kcat.run("-Q", "-t", f"{topic}:0:1700000000004")
     assert kcat.run("-C", "-t", topic, "-o", "-2", "-e").splitlines() == ["8", "9"]

@@ -156,6 +156,22 @@ def test_two_listeners_need_two_ports() -> None:
     assert parse_broker_config(free).listeners.bound == (Endpoint("PLAINTEXT", "", 0), Endpoint("EXTERNAL", "::1", 0))
 
 
+def test_what_is_advertised_stands_beside_what_is_bound() -> None:
+    config = parse_broker_config(
+        {
+            "listeners": "INTERNAL://:1,EXTERNAL://:2,LOCAL://:3",
+            "advertised.listeners": "EXTERNAL://public:9,INTERNAL://private:8",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,LOCAL:PLAINTEXT",
+        }
+    )
+    assert [str(endpoint) for endpoint in config.listeners.advertised] == [
+        "INTERNAL://private:8",
+        "EXTERNAL://public:9",
+        "LOCAL://:3",
+    ]
+    assert config.listeners.inter_broker == "INTERNAL"
+
+
 def test_settings_that_are_switched_off_are_no_problem() -> None:
     parse_broker_config(
         {"authorizer.class.name": "", "remote.log.storage.system.enable": "FALSE", "config.providers": ""}

@@ -146,6 +146,14 @@ async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine
     assert lease.token > stolen.token
 
 
+async def test_heartbeats_end_when_a_broker_leaves(machine: Machine) -> None:
+    broker = await machine.broker(0, heartbeats=99)
+    await broker.join()
+    await broker.leave()
+    await broker.keep()
+    assert (await machine.image()).live_brokers() == []
+
+
 async def test_while_the_store_is_away_a_broker_keeps_on_trying(machine: Machine) -> None:
     broker = await machine.broker(0, heartbeats=3)
     await broker.join()

@@ -54,6 +54,13 @@ WRITE_PAIRS = """
 asyncio.run(main())
 """
 
+TAKE_PRODUCER_IDS = """
+    from barnabas_broker.metadata.producer_id_blocks import allocate_block
+    while True:
+        print((await allocate_block(store)).start, flush=True)
+asyncio.run(main())
+"""
+
 HOLD_LEASE = """
     lease = await store.acquire_lease("broker-1", "the first one", 3_600_000)
     print(lease.token, flush=True)
@@ -143,6 +150,40 @@ class TestSqliteStore(StoreConformance):
         lease = await store.acquire_lease("broker-1", "the second one", 1000)
         assert lease is not None
         assert lease.token == first_token + 1
+
+    async def test_a_closed_store_frees_its_leases(self, open_store: OpenStore) -> None:
+        first, second = await open_store(), await open_store()
+        assert await first.acquire_lease("broker-1", "a", 1000) is not None
+        assert await second.acquire_lease("broker-1", "b", 1000) is None
+        await first.close()
+        assert await second.acquire_lease("broker-1", "b", 1000) is not None
+
+    async def test_producer_ids_come_once_though_their_takers_are_killed(self, path: Path) -> None:
+        taken: list[int] = []
+        for _ in range(4):
+            takers = [await run_python(TAKE_PRODUCER_IDS, path) for _ in range(2)]
+            taken += [int(await read_line(taker)) for taker in takers for _ in range(5)]
+            for taker in takers:
+                taker.send_signal(signal.SIGKILL)
+                rest, _ = await taker.communicate()
+                taken += [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+        assert len(taken) == len(set(taken))
+        assert all(first % 1000 == 0 for first in taken)
+
+    async def test_watchers_that_come_and_go_miss_nothing_that_processes_write(
+        self, path: Path, open_store: OpenStore
+    ) -> None:
+        writers = [await run_python(INCREMENT, path, 40) for _ in range(2)]
+        store = await open_store()
+        seen: list[int] = []
+        while len(seen) < 80:
+            async with asyncio.timeout(WAIT_S):
+                async for batch in store.watch("counter", len(seen)):
+                    seen += [int(change.value or b"") for change in batch.changes]
+                    break
+        assert seen == list(range(1, 81))
+        for writer in writers:
+            await writer.communicate()
 
     async def test_what_a_killed_process_leaves_is_cleared_away(self, path: Path, open_store: OpenStore) -> None:
         holder = await run_python(HOLD_LEASE, path)

@@ -150,6 +150,12 @@ def test_unknown_tags_are_ignored() -> None:
     assert (request.client_software_name, request.client_software_version) == ("a", "b")
 
 
+def test_bytes_behind_a_request_are_ignored() -> None:
+    as_librdkafka_2_16_asks_for_all_topics = bytes.fromhex("00 00 00 00 01 00 00")
+    request = decode_request(3, 13, memoryview(as_librdkafka_2_16_asks_for_all_topics))
+    assert request.topics is None
+
+
 def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
     heartbeat = message_class("HeartbeatResponse")
     with pytest.raises(UnencodableMessage, match="error_code"):

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from barnabas_broker.wire.framing import RequestHeader
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
@@ -47,5 +46,19 @@ class CloseConnection(Exception):
 MessageHandler = Callable[["Services", Context, Any], Any | Awaitable[Any]]
 """Takes a decoded request and gives the response, or an awaitable of it; the connection reads on after that."""
 
-RawHandler = Callable[["Services", Channel, RequestHeader, memoryview, int], None]
-"""Takes the header, the buffer and the end of the request in it, and answers through the channel itself: no copies."""
+
+class RawHandler(Protocol):
+    """Answers through the channel itself, from `buffer[body_start:end]`: no copies."""
+
+    def __call__(
+        self,
+        services: "Services",
+        channel: Channel,
+        version: int,
+        correlation_id: int,
+        buffer: memoryview,
+        body_start: int,
+        end: int,
+    ) -> None:
+        """May raise MalformedRequest and CloseConnection."""
+        ...

@@ -20,17 +20,24 @@ from barnabas_broker.wire.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
-from barnabas_broker.wire.framing import RequestHeader
 from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_OFFSET: Final = -1
 
 
-def handle(services: Services, channel: Channel, header: RequestHeader, buffer: memoryview, end: int) -> None:
+def handle(
+    services: Services,
+    channel: Channel,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+) -> None:
     """Answer at once when there is enough, an error or no time to wait; else when there is."""
-    request = parse_fetch(buffer, header.body_start, end, header.api_version)
-    attempt = _Fetch(services, request, header)
+    request = parse_fetch(buffer, body_start, end, version)
+    attempt = _Fetch(services, request, version, correlation_id)
     if attempt.read_all() or request.max_wait_ms <= 0:
         channel.respond(attempt.encode())
         return
@@ -40,10 +47,11 @@ def handle(services: Services, channel: Channel, header: RequestHeader, buffer: 
 class _Fetch:
     """One fetch: what it asks for and what has been read for it so far. A DelayedOperation while it waits."""
 
-    def __init__(self, services: Services, request: FetchRequest, header: RequestHeader) -> None:
+    def __init__(self, services: Services, request: FetchRequest, version: int, correlation_id: int) -> None:
         self._services = services
         self._request = request
-        self._header = header
+        self._version = version
+        self._correlation_id = correlation_id
         self._respond: Callable[[list[Part]], None] | None = None
         self._results: list[tuple[FetchTopic, list[FetchResult]]] = []
         self._partitions: list[Partition] = []
@@ -62,8 +70,7 @@ class _Fetch:
 
     def encode(self) -> list[Part]:
         """The answer with what has been read."""
-        header = self._header
-        return encode_fetch_response(header.correlation_id, header.api_version, self._results)
+        return encode_fetch_response(self._correlation_id, self._version, self._results)
 
     def wait(self, respond: Callable[[list[Part]], None]) -> None:
         """Try again whenever one of the partitions changes, until max_wait_ms are over."""

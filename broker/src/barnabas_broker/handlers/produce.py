@@ -10,9 +10,8 @@ from typing import Final, cast
 
 from barnabas_broker.handlers.exchange import Channel, CloseConnection
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.wire.framing import RequestHeader
 from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.produce import (
     ProducePartition,
@@ -21,62 +20,74 @@ from barnabas_broker.wire.produce import (
     encode_produce_response,
     parse_produce,
 )
-from barnabas_broker.wire.record_batch import BatchHeader, parse_header, validate_produced
+from barnabas_broker.wire.record_batch import parse_header, validate_produced
 from barnabas_core.errors import ApiError, ErrorCode
 
-ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
-TOPIC_IDS_SINCE: Final = 13
+ACKS_ALL: Final = -1
+NO_ERROR: Final = 0
 
 Answer = ProduceResult | Awaitable[ProduceResult]
 Answers = list[tuple[ProduceTopic, list[ProduceResult]]]
 
 
-def handle(services: Services, channel: Channel, header: RequestHeader, buffer: memoryview, end: int) -> None:
+def handle(
+    services: Services,
+    channel: Channel,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+) -> None:
     """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed."""
-    request = parse_produce(buffer, header.body_start, end, header.api_version)
-    appender = _Appender(services, buffer, request.acks)
-    answers = [(topic, [appender.append(topic, wanted) for wanted in topic.partitions]) for topic in request.topics]
+    request = parse_produce(buffer, body_start, end, version)
+    acks = request.acks
+    appender = _Appender(services, buffer, acks)
+    answers = [(topic, [appender.append(topic, each) for each in topic.partitions]) for topic in request.topics]
     if appender.is_waiting:
         respond = channel.defer()
-        services.spawn(_answer_later(channel, header, answers, request.acks, respond))
-        return
-    parts = _encode(header, cast("Answers", answers), request.acks)
-    if parts:
-        channel.respond(parts)
+        services.spawn(_answer_later(channel, respond, version, correlation_id, acks, answers))
+    elif acks:
+        channel.respond([encode_produce_response(correlation_id, version, cast("Answers", answers))])
+    else:
+        _check_unanswered(cast("Answers", answers))
 
 
 async def _answer_later(
     channel: Channel,
-    header: RequestHeader,
-    answers: list[tuple[ProduceTopic, list[Answer]]],
-    acks: int,
     respond: Callable[[list[Part]], None],
+    version: int,
+    correlation_id: int,
+    acks: int,
+    answers: list[tuple[ProduceTopic, list[Answer]]],
 ) -> None:
     done = [
-        (topic, [each if isinstance(each, ProduceResult) else await each for each in results])
-        for topic, results in answers
+        (topic, [each if isinstance(each, tuple) else await each for each in results]) for topic, results in answers
     ]
     try:
-        respond(_encode(header, done, acks))
+        if not acks:
+            _check_unanswered(done)
+        respond([encode_produce_response(correlation_id, version, done)] if acks else [])
     except CloseConnection as reason:
         channel.close(str(reason))
 
 
-def _encode(header: RequestHeader, answers: Answers, acks: int) -> list[Part]:
-    if acks:
-        return [encode_produce_response(header.correlation_id, header.api_version, answers)]
+def _check_unanswered(answers: Answers) -> None:
+    """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
     for _, results in answers:
-        for result in results:
-            if result.error:
-                raise CloseConnection(f"acks=0 and {ErrorCode(result.error).name}: {result.error_message}")
-    return []
+        for _, error, _, _, _, message in results:
+            if error:
+                raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
 
 
 class _Appender:
     """Appends the batches of one request, one after the other."""
 
+    __slots__ = ("_acks", "_buffer", "_now_ms", "_replicas", "_services", "is_waiting")
+
     def __init__(self, services: Services, buffer: memoryview, acks: int) -> None:
         self._services = services
+        self._replicas = services.replicas
         self._buffer = buffer
         self._acks = acks
         self._now_ms = services.clock.now_ms()
@@ -84,43 +95,42 @@ class _Appender:
 
     def append(self, topic: ProduceTopic, wanted: ProducePartition) -> Answer:
         """The result for one partition, or an awaitable of it when the records must be looked into first."""
+        number, start, end = wanted
+        partition = None
         try:
-            if self._acks not in ACKS_ALLOWED:
-                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
-            partition = self._services.replicas.find(topic.name, topic.topic_id, wanted.partition)
-            partition.check_writable(all_replicas=self._acks == -1)
-            config = partition.log.config
-            header = validate_produced(self._buffer, wanted.start, wanted.end, config.message_bytes_max)
-            batch = self._buffer[wanted.start : wanted.end]
+            partition = self._replicas.find(topic.name, topic.topic_id, number)
+            if self._acks not in partition.accepted_acks:
+                self._refuse(partition)
+            header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
             if partition.inspects_records:
                 self.is_waiting = True
-                return self._append_inspected(partition, wanted.partition, bytes(batch))
-            return self._append_checked(partition, wanted.partition, batch, header)
+                return self._append_inspected(partition, bytes(self._buffer[start:end]))
+            offset, append_time_ms, _ = partition.append_as_leader(self._buffer[start:end], header, self._now_ms)
         except ApiError as error:
-            return refused(wanted.partition, error)
-
-    def _append_checked(
-        self, partition: Partition, index: int, batch: memoryview, header: BatchHeader
-    ) -> ProduceResult:
-        try:
-            appended = partition.append_as_leader(batch, header, self._now_ms)
+            return refused(number, error)
         except StorageError as error:
-            return refused(index, self._services.replicas.storage_failed(partition, error))
-        return ProduceResult(
-            index, 0, appended.base_offset, appended.log_append_time_ms, partition.log.log_start_offset, None
-        )
+            assert partition is not None
+            return refused(number, self._replicas.storage_failed(partition, error))
+        return number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None
 
-    async def _append_inspected(self, partition: Partition, index: int, batch: bytes) -> ProduceResult:
+    def _refuse(self, partition: Partition) -> None:
+        if self._acks not in ANY_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
+        partition.check_writable(all_replicas=self._acks == ACKS_ALL)
+
+    async def _append_inspected(self, partition: Partition, batch: bytes) -> ProduceResult:
         """Null keys on a compacted topic are refused; a topic with a codec of its own gets it. Off the event loop."""
+        name, number = partition.topic_partition
         try:
-            stored = await self._services.inspector.inspect(batch, partition.log.config)
-            view = memoryview(bytearray(stored))
-            partition.check_writable(all_replicas=self._acks == -1)
-            return self._append_checked(partition, index, view, parse_header(view, 0))
+            stored = memoryview(bytearray(await self._services.inspector.inspect(batch, partition.log.config)))
+            with self._replicas.using(name, number) as current:
+                current.check_writable(all_replicas=self._acks == ACKS_ALL)
+                offset, append_time_ms, _ = current.append_as_leader(stored, parse_header(stored, 0), self._now_ms)
+                return number, NO_ERROR, offset, append_time_ms, current.log_start_offset, None
         except ApiError as error:
-            return refused(index, error)
+            return refused(number, error)
 
 
-def refused(index: int, error: ApiError) -> ProduceResult:
+def refused(number: int, error: ApiError) -> ProduceResult:
     """The result that carries an error."""
-    return ProduceResult(index, error.code, -1, -1, -1, error.message)
+    return number, error.code, -1, -1, -1, error.message

@@ -5,6 +5,7 @@ holds the result, so that a client which asks on sees it.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from uuid import UUID
@@ -104,10 +105,10 @@ class Controller:
     ) -> dict[str, ApiError | None]:
         """None where the topic has its new partitions, or why not, by name."""
         by_name = {request.name: request for request in requests}
-        names = [request.name for request in requests]
+        times = Counter(request.name for request in requests)
 
         def decide(name: str) -> Planned:
-            if names.count(name) > 1:
+            if times[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {name}")
             return Planned(topic_key(name), decide_create_partitions(self._view(), by_name[name]))
 

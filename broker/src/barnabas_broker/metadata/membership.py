@@ -4,6 +4,7 @@ A broker is alive while it renews its lease; its incarnation id tells this life 
 One broker at a time holds the controller's lease.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -72,6 +73,7 @@ class Membership:
         self._holder = f"broker {registration.broker_id}, incarnation {registration.incarnation_id}"
         self._lease: Lease | None = None
         self._controller_lease: Lease | None = None
+        self._turns = asyncio.Lock()
 
     async def join(self) -> None:
         """Registers this broker, and makes it the controller if there is none.
@@ -91,34 +93,37 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def keep(self) -> None:
-        """Renews for ever. While the store is away everything stays as it is. Raises as `join` does."""
+        """Renews until `leave`. While the store is away everything stays as it is. Raises as `join` does."""
         while True:
             await self._sleep(self._heartbeat_s)
-            try:
-                await self._renew()
-                await self._try_for_controller()
-            except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, leases are not renewed: %s", error)
+            async with self._turns:
+                if self._lease is None:
+                    return
+                try:
+                    await self._renew(self._lease)
+                    await self._try_for_controller()
+                except StoreUnavailable as error:
+                    log.warning("the metadata store does not answer, leases are not renewed: %s", error)
 
     async def leave(self) -> None:
         """Gives everything back, so that others need not wait for leases to expire."""
-        try:
-            if self._lease is not None:
-                await self._register(msgspec.structs.replace(self._registration, fenced=True))
-            for lease in (self._controller_lease, self._lease):
-                if lease is not None:
+        async with self._turns:
+            held = [lease for lease in (self._controller_lease, self._lease) if lease is not None]
+            self._lease = self._controller_lease = None
+            try:
+                if held:
+                    await self._register(msgspec.structs.replace(self._registration, fenced=True))
+                for lease in held:
                     await self._store.release_lease(lease)
-        except StoreUnavailable as error:
-            log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
-        self._lease = self._controller_lease = None
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
 
     async def _register(self, registration: BrokerRegistration) -> None:
         await self._store.put(broker_key(registration.broker_id), encode(registration))
 
-    async def _renew(self) -> None:
-        assert self._lease is not None, "join comes first"
+    async def _renew(self, lease: Lease) -> None:
         try:
-            self._lease = await self._store.renew_lease(self._lease)
+            self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
             log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
             await self.join()

@@ -55,6 +55,12 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
         )
 
 
+def release_all(connection: sqlite3.Connection, address: str) -> None:
+    """Releases every lease of the process at `address`, which closes the store."""
+    with transaction(connection):
+        connection.execute("UPDATE leases SET expires_at_ms = 0, holder = '' WHERE address = ?", (address,))
+
+
 def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
     """All leases that begin with `prefix`, those that have ended, too."""
     rows = connection.execute(

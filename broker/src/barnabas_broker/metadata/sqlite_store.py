@@ -110,6 +110,7 @@ class SqliteStore:
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # Whoever rings next finds nobody here, and forgets it.
+            await self._run(sqlite_leases.release_all, self._doorbell.address)
             await self._run(sqlite_leases.forget_watchers, [self._doorbell.address])
         self._closed = True
         self._wake_watches()

@@ -125,5 +125,5 @@ class MetadataStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Ends the watches. Leases stay until they expire or are released."""
+        """Ends the watches, and may release the leases: whoever held them is gone."""
         ...

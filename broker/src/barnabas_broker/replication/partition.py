@@ -1,5 +1,6 @@
 """One partition of this broker: its log with the state of leadership that the metadata gives it."""
 
+from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.model import PartitionState
@@ -8,15 +9,24 @@ from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log, LogAppend
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
-from barnabas_core.config.log_config import Compression, LogConfig, TimestampType
+from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+
+ANY_ACKS: Final = frozenset({-1, 0, 1})
+LEADER_ACKS: Final = frozenset({0, 1})
+NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition:
     """The leader's view. `failure` says why the partition is offline, if it is."""
 
     __slots__ = (
+        "_segment_bytes",
+        "_timestamp_after_max_ms",
+        "_timestamp_before_max_ms",
+        "accepted_acks",
+        "batch_bytes_max",
         "bytes_in",
         "bytes_out",
         "failure",
@@ -47,6 +57,8 @@ class Partition:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.accepted_acks = NO_ACKS
+        """Which `acks` a Produce may ask for now; `check_writable` says why not the others."""
         self.configure(log.config)
 
     @property
@@ -63,10 +75,23 @@ class Partition:
         """Take over the topic's settings."""
         self.log.config = config
         self.inspects_records = config.compacted or config.compression is not Compression.PRODUCER
+        self.batch_bytes_max = config.message_bytes_max
+        self._segment_bytes = config.segment_bytes
+        stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
+        self._timestamp_before_max_ms = LONG_MAX if stamps else config.timestamp_before_max_ms
+        self._settle()
+
+    def _settle(self) -> None:
+        """What follows from leadership, ISR, settings and the disk."""
+        enough = self.isr_size >= self.log.config.min_insync_replicas
+        is_open = self.is_leader and self.failure is None
+        self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
 
     def go_offline(self, failure: StorageError) -> None:
         """Answer everybody with an error until the log is replaced."""
         self.failure = failure
+        self._settle()
         self.waiters.mark()
 
     def replace_log(self, log: Log) -> None:
@@ -74,6 +99,7 @@ class Partition:
         self.log = log
         self.failure = None
         self.high_watermark = log.log_end_offset
+        self._settle()
         self.waiters.mark()
 
     def lead(self, state: PartitionState, broker_id: int) -> None:
@@ -82,6 +108,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.isr_size = len(state.isr)
         self.replica_count = len(state.replicas)
+        self._settle()
 
     def check_readable(self, current_leader_epoch: int) -> None:
         """ApiError unless this replica leads and the client knows its epoch (-1: the client does not say; KIP-320)."""
@@ -103,14 +130,11 @@ class Partition:
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
         """Append one checked batch and wake who waits. ApiError for its sequence, StorageError for the disk."""
-        config = self.log.config
-        if (
-            header.max_timestamp_ms > now_ms + config.timestamp_after_max_ms
-            or 0 <= header.base_timestamp_ms < now_ms - config.timestamp_before_max_ms
-        ) and config.timestamp_type is TimestampType.CREATE_TIME:
-            raise _out_of_bounds(header, now_ms, config)
-        if len(batch) > config.segment_bytes:
-            message = f"a batch of {len(batch)} bytes; segment.bytes={config.segment_bytes}"
+        too_late = header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms
+        if too_late or 0 <= header.base_timestamp_ms < now_ms - self._timestamp_before_max_ms:
+            raise _out_of_bounds(header, now_ms, self.log.config)
+        if len(batch) > self._segment_bytes:
+            message = f"a batch of {len(batch)} bytes; segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
         appended = self.log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.duplicate:

@@ -4,14 +4,14 @@ An idle connection holds none of it. A request that claims a size gets memory fo
 claim.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 FIRST_BUFFER_BYTES: Final = 64 * 1024
-POOLED_BUFFERS_MAX: Final = 8
-POOLED_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Larger buffers go back to the operating system at once."""
+POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Kept for the next requests, the largest first: they cost the most to make. The rest goes back to the system."""
 
 
 class BufferPool:
@@ -20,6 +20,8 @@ class BufferPool:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._free: list[bytearray] = []
+        """The smallest first."""
+        self._free_bytes = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
@@ -42,15 +44,20 @@ class BufferPool:
                 return None
             self._overdrawn_by = owner
         self.bytes_in_use += size
-        return bytearray(size) if index is None else self._free.pop(index)
+        if index is None:
+            return bytearray(size)
+        self._free_bytes -= size
+        return self._free.pop(index)
 
     def release(self, buffer: bytearray) -> None:
         """Take a buffer back and let the first that waits try again."""
         self.bytes_in_use -= len(buffer)
         if self.bytes_in_use < self._bytes_max:
             self._overdrawn_by = None
-        if len(self._free) < POOLED_BUFFERS_MAX and len(buffer) <= POOLED_BUFFER_BYTES_MAX:
-            self._free.append(buffer)
+        insort(self._free, buffer, key=len)
+        self._free_bytes += len(buffer)
+        while self._free_bytes > POOLED_BYTES_MAX:
+            self._free_bytes -= len(self._free.pop(0))
         if self._waiting:
             self._waiting.popleft()()
 

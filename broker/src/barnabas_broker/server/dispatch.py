@@ -12,7 +12,7 @@ from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
 from barnabas_broker.wire.codec import decode_request, encode_response, encode_unsupported_api_versions
-from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, parse_request_header
+from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate_body, parse_request_header
 from barnabas_broker.wire.parts import Part
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,11 @@ class Dispatcher:
         message_handlers: Mapping[int, MessageHandler],
     ) -> None:
         self._services = services
-        self._raw_handlers = raw_handlers
+        self._raw_handlers = {
+            (key, version): handler
+            for key, handler in raw_handlers.items()
+            for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
+        }
         self._message_handlers = message_handlers
         self._tasks: set[asyncio.Task[None]] = set()
         self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
@@ -47,29 +51,25 @@ class Dispatcher:
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Answer `buffer[start:end]`. MalformedRequest and CloseConnection: close, with a line in the log."""
         began_s = perf_counter()
-        header = parse_request_header(buffer, start, end)
-        stats = self.stats.get(header.api_key)
-        if stats is None:
-            raise MalformedRequest(f"API key {header.api_key} is not spoken here")
+        api_key, version, correlation_id, body_start = locate_body(buffer, start, end)
+        stats = self.stats[api_key]
         try:
-            raw = self._raw_handlers.get(header.api_key)
-            if raw is not None and self._is_supported(header):
-                raw(self._services, connection, header, buffer, end)
+            raw = self._raw_handlers.get((api_key, version))
+            if raw is not None:
+                raw(self._services, connection, version, correlation_id, buffer, body_start, end)
             else:
-                self._answer_message(connection, header, buffer[header.body_start : end])
+                header = parse_request_header(buffer, start, end)
+                self._answer_message(connection, header, buffer[body_start:end])
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:
-            log.exception("bug: %s v%d of %s", stats.name, header.api_version, connection.peer)
+            log.exception("bug: %s v%d of %s", stats.name, version, connection.peer)
             raise CloseConnection(f"a bug in {stats.name}") from error
         stats.count += 1
         stats.busy_s += perf_counter() - began_s
 
-    def _is_supported(self, header: RequestHeader) -> bool:
-        return API_SPECS[header.api_key].supports(header.api_version)
-
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
-        if not self._is_supported(header):
+        if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
             return
         request = decode_request(header.api_key, header.api_version, body)

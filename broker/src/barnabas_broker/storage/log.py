@@ -62,7 +62,6 @@ class Log:
         "_reader",
         "_snapshots",
         "_stamps",
-        "_truncations",
         "directory",
         "log_dir",
         "log_end_offset",
@@ -71,6 +70,7 @@ class Log:
         "segments",
         "topic_id",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -99,7 +99,8 @@ class Log:
         self._producers: ProducerStates | None = None
         self._snapshots = snapshots
         self._reader = LogReader(self.segments)
-        self._truncations = 0
+        self.truncations = 0
+        """How often the log was truncated; what was read before one may have changed."""
         self._flushed_ms = 0
 
     @property
@@ -242,10 +243,10 @@ class Log:
         files = self._environment.files
         segments = [one for one in self.segments.starting_at(self.recovery_point) if one.base_offset < end]
         calls = [call for segment in segments for call in segment.sync_calls()]
-        small = (self._snapshots.path(self._snapshots.latest_offset), self._epochs_path)
+        small = (f"{self.directory}/{name}" for name in self.small_files())
         calls += [files.open_file(path).sync for path in small if files.exists(path)]
         return FlushJob(
-            self.log_dir, self.directory, (*calls, partial(files.sync_dir, self.directory)), end, self._truncations
+            self.log_dir, self.directory, (*calls, partial(files.sync_dir, self.directory)), end, self.truncations
         )
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
@@ -260,7 +261,7 @@ class Log:
 
     def flushed(self, job: FlushJob) -> None:
         """The job has run."""
-        if job.truncations == self._truncations:
+        if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.recovery_point)
 
     def flush(self, offset: int | None = None) -> None:
@@ -325,7 +326,7 @@ class Log:
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, 0)
             return
-        self._truncations += 1
+        self.truncations += 1
         self._discard([segment for segment in self.segments if segment.base_offset > offset], due_ms=0)
         self.segments.active.truncate_to(offset)
         self._ends_at(offset)
@@ -333,7 +334,7 @@ class Log:
     @disk_access
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Drop everything; the log begins and ends at `offset`."""
-        self._truncations += 1
+        self.truncations += 1
         old = list(self.segments)
         for segment in old:
             for path in segment.mark_deleted():
@@ -383,10 +384,19 @@ class Log:
     @disk_access
     def closing_job(self) -> FlushJob | None:
         """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
+        self.settle()
+        return self.flush_job()
+
+    @disk_access
+    def settle(self) -> None:
+        """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
         if self._producers is not None:
             self._snapshots.write(self.log_end_offset, self._producers.snapshot())
         self.segments.active.seal()
-        return self.flush_job()
+
+    def small_files(self) -> list[str]:
+        """Names of the newest snapshot and of the epochs' checkpoint; either may be missing."""
+        return [file_names.segment_file(self._snapshots.latest_offset, file_names.SNAPSHOT), file_names.LEADER_EPOCHS]
 
     def closed(self) -> None:
         """The closing job has run."""

@@ -24,6 +24,9 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 
+TOUCHED_BY_NO_ONE: Final = 2**63 - 1
+"""As `clean_shutdown_ns`: the files are known to be as a clean shutdown leaves them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:

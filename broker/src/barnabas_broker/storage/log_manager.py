@@ -17,6 +17,7 @@ from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_broker.storage.log_loader import LogPlace, open_log
+from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import remove_all
 from barnabas_core import kafka_uuid
@@ -62,6 +63,8 @@ class LogManager:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.failed: dict[TopicPartition, StorageError] = {}
         """Logs that are there and could not be loaded."""
+        self.moves: dict[TopicPartition, ReplicaMove] = {}
+        """Logs on their way to another directory; whoever started a move goes on with it."""
         self._environment = environment
         self._clock = clock
         self._settings = settings
@@ -86,19 +89,37 @@ class LogManager:
 
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
         """
-        for log_dir in self.log_dirs:
-            try:
-                log_dir.open(self._identity, self._new_uuid)
-                self._load_dir(log_dir, on_progress)
-            except LogDirRefused:
-                raise
-            except StorageError as error:
-                _logger.error("%s", error)
-                log_dir.fail(error)
+        self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
+        if all(log_dir.is_online for log_dir in self.log_dirs):
+            self._finish_interrupted_moves()
+        self._on_each_online_dir(lambda log_dir: self._load_dir(log_dir, on_progress))
         if not any(log_dir.is_online for log_dir in self.log_dirs):
             reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
             raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
         return self.logs
+
+    def _on_each_online_dir(self, work: Callable[[LogDir], None]) -> None:
+        for log_dir in self.log_dirs:
+            if log_dir.is_online:
+                try:
+                    work(log_dir)
+                except LogDirRefused:
+                    raise
+                except StorageError as error:
+                    _logger.error("%s", error)
+                    log_dir.fail(error)
+
+    def _finish_interrupted_moves(self) -> None:
+        """A copy whose log is gone was being swapped in, so it is whole; with its log still there it is not."""
+        names = [(log_dir, name) for log_dir in self.log_dirs for name in self._names(log_dir)]
+        parsed = [(log_dir, name, file_names.parse_partition_dir(name)) for log_dir, name in names]
+        present = {found.topic_partition for _, _, found in parsed if found and not found.state}
+        for log_dir, name, found in parsed:
+            if found and found.state == file_names.FUTURE_DIR:
+                if found.topic_partition in present:
+                    self._environment.trash.add(f"{log_dir.path}/{name}", 0)
+                else:
+                    self._environment.files.rename(f"{log_dir.path}/{name}", f"{log_dir.path}/{found.topic_partition}")
 
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
@@ -206,6 +227,7 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
         self.failed.pop(topic_partition, None)
+        self.stop_move(topic_partition)
         for log_dir in self.log_dirs:
             log = log_dir.logs.pop(topic_partition, None)
             if log is not None:
@@ -213,11 +235,42 @@ class LogManager:
                 log.move_to(f"{log_dir.path}/{name}")
                 self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
+    def start_move(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
+        """Begin to move a log to the directory at this path; None when it is there. A second move replaces the first.
+
+        ApiError where the log or the directory is unknown, StorageError where the directory is offline.
+        """
+        target, log = self._dir_at(log_dir), self.get(topic_partition)
+        if log is None:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
+        self.stop_move(topic_partition)
+        if log.log_dir == target.path:
+            return None
+        move = self.moves[topic_partition] = ReplicaMove(self._environment, log, target.path, self._new_uuid())
+        return move
+
+    def stop_move(self, topic_partition: TopicPartition) -> None:
+        """Call a move off, if there is one."""
+        move = self.moves.pop(topic_partition, None)
+        if move is not None:
+            move.abandon()
+
+    def finish_move(self, move: ReplicaMove) -> Log:
+        """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
+        topic_partition = move.log.topic_partition
+        source, target = self._dir_at(move.log.log_dir), self._dir_at(move.log_dir)
+        log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
+        del source.logs[topic_partition], self.moves[topic_partition]
+        return log
+
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
         """Take the directory of `error` offline; the partitions that go with it."""
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online:
                 affected = set(log_dir.logs)
+                for move in list(self.moves.values()):
+                    if error.log_dir in (move.log_dir, move.log.log_dir):
+                        self.stop_move(move.log.topic_partition)
                 log_dir.fail(error)
                 return affected
         return set()

@@ -21,7 +21,7 @@ _SIZE_BYTES: Final = 4
 
 
 def decode_request(api_key: int, version: int, body: memoryview) -> Any:
-    """The request, an instance of its class in `messages`. MalformedRequest unless `body` is one, to the last byte."""
+    """The request, an instance of its class in `messages`. MalformedRequest unless `body` begins with one."""
     return decoder(f"{API_SPECS[api_key].name}Request", version)(body)
 
 
@@ -61,7 +61,7 @@ def decode_versioned(name: str, data: memoryview) -> Any:
     except struct.error as error:
         raise MalformedRequest(f"{name}: {error}") from None
     newest = schema.message(name).valid.last
-    decode = decoder(name, min(max(version, 0), newest), to_the_end=version <= newest)
+    decode = decoder(name, min(max(version, 0), newest))
     return decode(data[_INT16.size :])
 
 

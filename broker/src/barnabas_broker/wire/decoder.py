@@ -1,7 +1,7 @@
 """Bytes to messages: readers put together once per message and version from the definition's fields.
 
 Written for hostile input: nothing is made that the bytes at hand do not pay for, varints and elements are bounded, and
-whatever is not exactly the message is a MalformedRequest.
+whatever does not begin with the whole message is a MalformedRequest.
 """
 
 import functools
@@ -71,10 +71,11 @@ Fill = Callable[[Body, dict[str, Any]], None]
 
 
 @functools.cache
-def decoder(name: str, version: int, *, to_the_end: bool = True) -> Callable[[memoryview], Any]:
+def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
     """What decodes that message: a function of its bytes, which raises MalformedRequest unless they are one.
 
-    Bytes behind it are malformed too, unless not `to_the_end`.
+    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 sends three bytes too many when it asks for the metadata
+    of all topics in a flexible version.
     """
     definition = schema.message(name)
     read = _struct_reader(definition.struct, version, definition.flexible.hold(version))
@@ -87,8 +88,6 @@ def decoder(name: str, version: int, *, to_the_end: bool = True) -> Callable[[me
             raise MalformedRequest(f"{name} v{version} at byte {body.position}: {error}") from None
         except MalformedRequest as error:
             raise MalformedRequest(f"{name} v{version}: {error}") from None
-        if to_the_end and body.position != len(data):
-            raise MalformedRequest(f"{name} v{version}: {len(data) - body.position} bytes too many")
         return message
 
     return decode

@@ -11,6 +11,12 @@ from barnabas_broker.wire.apis import API_SPECS
 
 Buffer = bytes | bytearray | memoryview
 
+_NEVER: Final = 2**15
+_FLEXIBLE_SINCE: Final = {
+    key: _NEVER if spec.first_flexible_version is None else spec.first_flexible_version
+    for key, spec in API_SPECS.items()
+}
+
 _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
 _VARINT_LAST_SHIFT: Final = 28
@@ -35,31 +41,42 @@ class RequestHeader(NamedTuple):
     body_start: int
 
 
-def parse_request_header(buffer: Buffer, start: int, end: int) -> RequestHeader:
-    """The request header (v1, or v2 for flexible versions) in `buffer[start:end]`, size not included.
+def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:
+    """API key, version, correlation id and where the body starts, of the request in `buffer[start:end]` (no size).
 
-    The version is not held against what this broker speaks, since an unsupported ApiVersions is to be answered;
-    an unknown API key is malformed, as its header's shape is unknown too.
+    What every request passes, so it makes no object but the tuple. The version is not held against what this broker
+    speaks, since an unsupported ApiVersions is to be answered; an unknown API key is malformed, as its header is
+    unknown too.
     """
-    data = memoryview(buffer)[:end]
     try:
-        api_key, api_version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(data, start)
-        position = start + _FIXED_HEADER_BYTES
-        client_id = None
-        if client_id_bytes >= 0:
-            client_id_end = position + client_id_bytes
-            client_id = str(data[position:client_id_end], "utf-8")
-            position = client_id_end
-    except BROKEN_BYTES as error:
+        api_key, api_version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)
+        flexible_since = _FLEXIBLE_SINCE[api_key]
+    except struct.error as error:
         raise MalformedRequest(f"request header: {error}") from None
-    spec = API_SPECS.get(api_key)
-    if spec is None:
-        raise MalformedRequest(f"api_key {api_key}: this broker does not have it")
-    if spec.is_flexible(api_version):
-        position = skip_tagged_fields(data, position)
+    except KeyError:
+        raise MalformedRequest(f"api_key {api_key}: this broker does not have it") from None
+    position = start + _FIXED_HEADER_BYTES
+    if client_id_bytes > 0:
+        position += client_id_bytes
+    if position < end and api_version >= flexible_since:
+        position = position + 1 if buffer[position] == 0 else skip_tagged_fields(buffer[:end], position)
     if position > end:
-        raise MalformedRequest(f"client_id of {client_id_bytes} bytes ends behind the request")
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+        raise MalformedRequest(f"the request header ends behind its {end - start} bytes")
+    return api_key, api_version, correlation_id, position
+
+
+def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
+    """All of the request header (v1, or v2 for flexible versions) of `buffer[start:end]`."""
+    api_key, api_version, correlation_id, body_start = locate_body(buffer, start, end)
+    client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)[3]
+    client_id = None
+    if client_id_bytes >= 0:
+        client_id_start = start + _FIXED_HEADER_BYTES
+        try:
+            client_id = str(buffer[client_id_start : client_id_start + client_id_bytes], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedRequest(f"client_id: {error}") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, body_start)
 
 
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Produce (0), v3 to v13: requests parsed in place, responses written straight down.
 
 The records stay where they are: the request has their places in the buffer. v9 is flexible, v13 has topic ids for
-names.
+names. This is the hottest code of the broker: it makes plain tuples, and each version's shape is read in one go.
 """
 
 import struct
@@ -15,38 +15,31 @@ from barnabas_broker.wire.framing import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from barnabas_broker.wire.strings import (
-    read_count,
-    read_name,
-    read_nullable_string,
-    read_topic_id,
-    write_count,
-    write_name,
-)
+from barnabas_broker.wire.strings import read_count, read_name, read_nullable_string, read_topic_id, write_name
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
 LOG_START_OFFSET_SINCE: Final = 5
 ERROR_MESSAGES_SINCE: Final = 8
 
+ProducePartition = tuple[int, int, int]
+"""Partition number, and where its batch starts and ends in the buffer (the same place for null records)."""
+
+ProduceResult = tuple[int, int, int, int, int, str | None]
+"""Partition number, error, base offset, log append time in ms, log start offset, error message; -1 for none."""
+
+_ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
-_INDEX: Final = struct.Struct(">i")
-_INDEX_LENGTH: Final = struct.Struct(">ii")
-_SIZE_CORRELATION: Final = struct.Struct(">ii")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_PARTITION: Final = struct.Struct(">ii")
 _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
-_NO_RECORD_ERRORS: Final = b"\0\0\0\0"
-_NULL_STRING: Final = b"\xff\xff"
-_NO_ERRORS_NO_MESSAGE: Final = b"\x01\x00\x00"
+_SIZE_CORRELATION: Final = struct.Struct(">ii")
+_NO_ERRORS_NO_MESSAGE: Final = b"\0\0\0\0\xff\xff"
+"""Classic: an empty array, a null string."""
+_NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
 """Flexible: an empty array, a null string, no tagged fields."""
-
-
-class ProducePartition(NamedTuple):
-    """The batch for one partition: `buffer[start:end]`; both 0 for null records."""
-
-    partition: int
-    start: int
-    end: int
 
 
 class ProduceTopic(NamedTuple):
@@ -66,101 +59,109 @@ class ProduceRequest(NamedTuple):
     topics: list[ProduceTopic]
 
 
-class ProduceResult(NamedTuple):
-    """What became of one partition's batch; offsets and time are -1 where there is none."""
-
-    partition: int
-    error: int
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    error_message: str | None
-
-
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
     """The body in `buffer[start:end]`; MalformedRequest unless it is one, to the last byte."""
     data = buffer[:end]
-    flexible = version >= FLEXIBLE_SINCE
     try:
-        transactional_id, position = read_nullable_string(data, start, flexible=flexible)
-        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
-        count, position = read_count(data, position + 6, flexible=flexible)
-        topics = []
-        for _ in range(count):
-            topic, position = _parse_topic(data, position, version)
-            topics.append(topic)
-        if flexible:
-            position = skip_tagged_fields(data, position)
+        if version < FLEXIBLE_SINCE:
+            request, position = _parse_classic(data, start)
+        else:
+            request, position = _parse_flexible(data, start, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
     if position != end:
         raise MalformedRequest(f"Produce: the request has {end - start} bytes, its fields {position - start}")
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return request
 
 
-def _parse_topic(data: memoryview, position: int, version: int) -> tuple[ProduceTopic, int]:
-    flexible = version >= FLEXIBLE_SINCE
-    name, topic_id = None, None
-    if version >= TOPIC_IDS_SINCE:
-        topic_id, position = read_topic_id(data, position)
-    else:
-        name, position = read_name(data, position, flexible=flexible)
-    count, position = read_count(data, position, flexible=flexible)
-    partitions = []
-    for _ in range(count):
-        if flexible:
-            (index,) = _INDEX.unpack_from(data, position)
-            length, position = read_unsigned_varint(data, position + 4)
-            length -= 1
+def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int]:
+    end = len(data)
+    transactional_id, position = read_nullable_string(data, position, flexible=False)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(data, position)
+    position += 10
+    topics = []
+    for _ in range(topic_count):
+        name_start = position + 2
+        position = name_start + _INT16.unpack_from(data, position)[0]
+        name = str(data[name_start:position], "utf-8")
+        (count,) = _INT32.unpack_from(data, position)
+        position += 4
+        partitions = []
+        for _ in range(count):
+            partition, length = _PARTITION.unpack_from(data, position)
+            records_start = position + 8
+            position = records_start + length if length > 0 else records_start
+            if position > end:
+                raise MalformedRequest(f"records of {length} bytes end behind the request")
+            partitions.append((partition, records_start, position))
+        topics.append(ProduceTopic(name, None, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
+
+
+def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
+    transactional_id, position = read_nullable_string(data, position, flexible=True)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
+    topic_count, position = read_count(data, position + 6, flexible=True)
+    topics = []
+    for _ in range(topic_count):
+        name, topic_id = None, None
+        if version >= TOPIC_IDS_SINCE:
+            topic_id, position = read_topic_id(data, position)
         else:
-            index, length = _INDEX_LENGTH.unpack_from(data, position)
-            position += 8
-        records_end = position + length if length > 0 else position
-        if records_end > len(data):
-            raise MalformedRequest(f"records of {length} bytes end behind the request")
-        partitions.append(ProducePartition(index, position, records_end))
-        position = skip_tagged_fields(data, records_end) if flexible else records_end
-    if flexible:
-        position = skip_tagged_fields(data, position)
-    return ProduceTopic(name, topic_id, partitions), position
+            name, position = read_name(data, position, flexible=True)
+        count, position = read_count(data, position, flexible=True)
+        partitions = []
+        for _ in range(count):
+            (partition,) = _INT32.unpack_from(data, position)
+            length, records_start = read_unsigned_varint(data, position + 4)
+            position = records_start + length - 1 if length > 1 else records_start
+            partitions.append((partition, records_start, position))
+            # No tagged fields is one zero byte, read here because it is what every client sends.
+            position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+        topics.append(ProduceTopic(name, topic_id, partitions))
+        position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), skip_tagged_fields(data, position)
 
 
 def encode_produce_response(
-    correlation_id: int, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]], throttle_ms: int = 0
+    correlation_id: int, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
 ) -> bytearray:
-    """The framed response: a result for every partition of the request, in its order."""
-    flexible = version >= FLEXIBLE_SINCE
+    """The framed response: a result for every partition of the request, in its order. Nobody is throttled."""
     out = bytearray(8)
-    if flexible:
-        out += b"\0"  # The header's tagged fields.
-    out += write_count(len(topics), flexible=flexible)
-    for topic, results in topics:
-        out += topic.topic_id.bytes if topic.topic_id is not None else write_name(topic.name or "", flexible=flexible)
-        out += write_count(len(results), flexible=flexible)
-        for result in results:
-            out += _encode_flexible(result) if flexible else _encode_classic(result, version)
-        if flexible:
-            out += b"\0"
-    out += _INDEX.pack(throttle_ms)
-    if flexible:
-        out += b"\0"
+    if version < FLEXIBLE_SINCE:
+        _encode_classic(out, version, topics)
+    else:
+        _encode_flexible(out, topics)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
     return out
 
 
-def _encode_flexible(result: ProduceResult) -> bytes:
-    fixed = _RESULT.pack(*result[:5])
-    if result.error_message is None:
-        return fixed + _NO_ERRORS_NO_MESSAGE
-    message = result.error_message.encode()
-    return fixed + b"\x01" + encode_unsigned_varint(len(message) + 1) + message + b"\0"
+def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+    out += _INT32.pack(len(topics))
+    for topic, results in topics:
+        out += write_name(topic.name or "", flexible=False)
+        out += _INT32.pack(len(results))
+        for partition, error, base_offset, append_time_ms, log_start_offset, message in results:
+            if version < LOG_START_OFFSET_SINCE:
+                out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
+                continue
+            out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
+            if version >= ERROR_MESSAGES_SINCE:
+                out += _NO_ERRORS_NO_MESSAGE if message is None else b"\0\0\0\0" + write_name(message, flexible=False)
+    out += b"\0\0\0\0"  # Throttle time.
 
 
-def _encode_classic(result: ProduceResult, version: int) -> bytes:
-    if version < LOG_START_OFFSET_SINCE:
-        return _RESULT_V3.pack(*result[:4])
-    fixed = _RESULT.pack(*result[:5])
-    if version < ERROR_MESSAGES_SINCE:
-        return fixed
-    message = result.error_message
-    return fixed + _NO_RECORD_ERRORS + (_NULL_STRING if message is None else write_name(message, flexible=False))
+def _encode_flexible(out: bytearray, topics: list[tuple[ProduceTopic, list[ProduceResult]]]) -> None:
+    out += b"\0"  # The header's tagged fields.
+    out += encode_unsigned_varint(len(topics) + 1)
+    for topic, results in topics:
+        out += write_name(topic.name or "", flexible=True) if topic.topic_id is None else topic.topic_id.bytes
+        out += encode_unsigned_varint(len(results) + 1)
+        for partition, error, base_offset, append_time_ms, log_start_offset, message in results:
+            out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
+            if message is None:
+                out += _NO_ERRORS_NO_MESSAGE_COMPACT
+            else:
+                out += b"\1" + write_name(message, flexible=True) + b"\0"
+        out += b"\0"
+    out += b"\0\0\0\0\0"  # Throttle time, no tagged fields.

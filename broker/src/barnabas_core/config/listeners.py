@@ -29,7 +29,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What a broker binds and what it advertises, by the same names in the same order."""
+    """What a broker binds and what it advertises: the same names in the same order."""
 
     bound: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
@@ -60,14 +60,15 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
         advertised = _parse("advertised.listeners", settings.advertised, settings.controller_names, problems)
     protocols = _protocols(settings.protocol_map)
     if not problems:
-        problems += _duplicates(bound)
+        problems += _duplicates("listeners", bound)
         problems += _unprotected_only("listeners", bound, protocols)
         problems += _advertisable(bound, advertised)
     inter_broker = settings.inter_broker or _plaintext_name(bound, protocols)
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
-    return Listeners(bound, advertised, inter_broker), problems
+    told = {endpoint.name: endpoint for endpoint in advertised}
+    return Listeners(bound, tuple(told.get(each.name, each) for each in bound), inter_broker), problems
 
 
 def _parse(
@@ -92,14 +93,14 @@ def _protocols(text: str) -> Mapping[str, str]:
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
 
-def _duplicates(bound: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
-    names = Counter(endpoint.name for endpoint in bound)
-    addresses = Counter((endpoint.host, endpoint.port) for endpoint in bound if endpoint.port)
-    for endpoint in bound:
+def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
+    names = Counter(endpoint.name for endpoint in endpoints)
+    addresses = Counter((endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port)
+    for endpoint in endpoints:
         if names[endpoint.name] > 1:
-            yield ConfigProblem("listeners", str(endpoint), "must have a name of its own")
+            yield ConfigProblem(setting, str(endpoint), "must have a name of its own")
         elif addresses[endpoint.host, endpoint.port] > 1:
-            yield ConfigProblem("listeners", str(endpoint), "must have a port of its own")
+            yield ConfigProblem(setting, str(endpoint), "must have a port of its own")
 
 
 def _unprotected_only(
@@ -119,6 +120,7 @@ def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...])
     names = {endpoint.name for endpoint in bound}
     if advertised is bound:
         return
+    yield from _duplicates("advertised.listeners", advertised)
     for endpoint in advertised:
         if endpoint.name not in names:
             allowed = f"must have the name of a listener: {', '.join(sorted(names))}"

@@ -1,0 +1,129 @@
+"""Moves a log to another log dir while it is used (AlterReplicaLogDirs, KIP-113), in steps that are small for the loop.
+
+`copy` until little is left, `sync` in a thread, `copy` again, `swap`: the copy grows in a `-future` directory that
+takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
+"""
+
+from contextlib import suppress
+from uuid import UUID
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.files import LogFile
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
+from barnabas_broker.storage.segment import LogEnvironment, Segment
+
+
+class ReplicaMove:
+    """Raises StorageError of the directory that it goes to (`log_dir`); whose disk failed the message says."""
+
+    def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
+        self.log = log
+        self.log_dir = log_dir
+        self.directory = f"{log_dir}/{file_names.marked_dir(log.topic_partition, unique, file_names.FUTURE_DIR)}"
+        self._unique = unique
+        self._environment = environment
+        self._files: dict[Segment, LogFile] = {}
+        self._sealed: set[Segment] = set()
+        self._truncations = log.truncations
+
+    @property
+    def lag_bytes(self) -> int:
+        """What is not copied yet."""
+        copies = [self._files[segment] for segment in self.log.segments if segment in self._files]
+        return self.log.size_bytes - sum(file.size_bytes() for file in copies)
+
+    @disk_access
+    def copy(self, bytes_max: int) -> None:
+        """Copy so many bytes, at most, of what is missing."""
+        self._environment.files.make_dir(self.directory)
+        self._forget_replaced()
+        for segment in self.log.segments:
+            if segment not in self._sealed and bytes_max >= 0:
+                bytes_max -= self._copy_from(segment, bytes_max)
+
+    def _forget_replaced(self) -> None:
+        """Drop copies of segments that retention or compaction has taken meanwhile; after a truncation, all."""
+        current = set(self.log.segments) if self._truncations == self.log.truncations else set()
+        self._truncations = self.log.truncations
+        for segment in [segment for segment in self._files if segment not in current]:
+            del self._files[segment]
+            self._sealed.discard(segment)
+            for suffix in file_names.SEGMENT_SUFFIXES:
+                self._environment.files.remove(self._path(segment, suffix))
+
+    def _copy_from(self, segment: Segment, bytes_max: int) -> int:
+        file = self._files.get(segment)
+        if file is None:
+            file = self._files[segment] = self._environment.files.open_file(self._path(segment, file_names.LOG))
+            file.truncate(0)
+        position = file.size_bytes()
+        data = segment.file.read_at(position, min(bytes_max, segment.size_bytes - position))
+        file.append(data, position)
+        if segment is not self.log.segments.active and position + len(data) == segment.size_bytes:
+            self._copy_indexes(segment)
+            self._sealed.add(segment)
+        return len(data)
+
+    def _copy_indexes(self, segment: Segment) -> None:
+        segment.seal()
+        for suffix in (file_names.INDEX, file_names.TIME_INDEX):
+            self._copy_file(file_names.segment_file(segment.base_offset, suffix))
+
+    def _copy_file(self, name: str) -> None:
+        files = self._environment.files
+        if files.exists(f"{self.log.directory}/{name}"):
+            data = files.read(f"{self.log.directory}/{name}")
+            files.write_atomically(f"{self.directory}/{name}", data, sync=True)
+
+    def _path(self, segment: Segment, suffix: str) -> str:
+        return f"{self.directory}/{file_names.segment_file(segment.base_offset, suffix)}"
+
+    @disk_access
+    def sync(self) -> None:
+        """Blocks until what has been copied is on the disk. For a thread, between two calls of `copy`."""
+        for file in list(self._files.values()):
+            file.sync()
+
+    @disk_access
+    def swap(self, now_ms: int) -> Log:
+        """Copy the rest, put the copy in the log's place and give it back. Blocks for as long as the rest takes.
+
+        The old log's files go after `file.delete.delay.ms`.
+        """
+        log, files = self.log, self._environment.files
+        self.copy(log.size_bytes)
+        log.settle()
+        self._copy_indexes(log.segments.active)
+        for name in (*log.small_files(), file_names.PARTITION_METADATA):
+            self._copy_file(name)
+        self._files[log.segments.active].sync()
+        files.sync_dir(self.directory)
+        old = log.directory
+        log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._unique, file_names.DELETED_DIR)}")
+        self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
+        new = f"{self.log_dir}/{log.topic_partition}"
+        files.rename(self.directory, new)
+        for parent in (self.log_dir, old.rsplit("/", 1)[0]):
+            files.sync_dir(parent)
+        return open_log(self._environment, self._place(new), now_ms)
+
+    def _place(self, directory: str) -> LogPlace:
+        return LogPlace(
+            log_dir=self.log_dir,
+            directory=directory,
+            topic_partition=self.log.topic_partition,
+            config=self.log.config,
+            log_start_offset=self.log.log_start_offset,
+            recovery_point=self.log.log_end_offset,
+            clean_shutdown_ns=TOUCHED_BY_NO_ONE,
+        )
+
+    def abandon(self) -> None:
+        """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
+        self._files.clear()
+        name = file_names.marked_dir(self.log.topic_partition, self._unique, file_names.DELETED_DIR)
+        with suppress(OSError):  # Nothing was copied yet, or the disk has failed.
+            self._environment.files.rename(self.directory, f"{self.log_dir}/{name}")
+            self._environment.trash.add(f"{self.log_dir}/{name}", 0)

@@ -1,0 +1,160 @@
+"""A log moves to another log dir while it is appended to and read (F28)."""
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
+
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.replica_move import ReplicaMove
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
+
+SIZE = len(batch(1))
+CONFIG = LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=0)
+FLIGHTS = TopicPartition("flights", 0)
+TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+class DiesAt(PosixFileSystem):
+    """The process dies at a rename: of the old log's directory, then of the copy's."""
+
+    renames_left = 1000
+
+    def rename(self, old: str, new: str) -> None:
+        if self.renames_left == 0:
+            raise KeyboardInterrupt
+        self.renames_left -= 1
+        super().rename(old, new)
+
+
+def started(path: Path, files: PosixFileSystem) -> LogManager:
+    environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
+    settings = LogManagerSettings([str(path / "a"), str(path / "b")])
+    logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: CONFIG)
+    logs.load()
+    return logs
+
+
+def filled(logs: LogManager, directory: Path) -> Log:
+    log = logs.create(FLIGHTS, TOPIC_ID, CONFIG, str(directory))
+    for number in range(23):
+        append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 10)
+    return log
+
+
+def begun(logs: LogManager, directory: Path) -> ReplicaMove:
+    move = logs.start_move(FLIGHTS, str(directory))
+    assert move is not None
+    return move
+
+
+def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    old = filled(logs, tmp_path / "a")
+    old.increment_log_start_offset(7)
+    old.enforce_retention(NOW_MS, 23)
+    reading = old.read(8, 1 << 20, 23, at_least_one_batch=True)
+    move = begun(logs, tmp_path / "b")
+    number = 23
+    while move.lag_bytes > 2 * SIZE:
+        move.copy(3 * SIZE)
+        if number < 40:
+            append(old, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=2)
+            number += 1
+    move.sync()
+    new = logs.finish_move(move)
+    assert logs.get(FLIGHTS) is new
+    assert (new.log_dir, new.log_start_offset, new.log_end_offset) == (str(tmp_path / "b"), 7, number)
+    assert new.epochs.entries == old.epochs.entries
+    assert new.topic_id == TOPIC_ID
+    assert [header.base_offset for header in read_all(new)] == list(range(7, number))
+    assert headers_in(bytes_of(reading))[0].base_offset == 8
+    assert append(new, batch(1, producer_id=8, epoch=0, sequence=number - 1)).duplicate
+    assert append(new, batch(1, producer_id=8, epoch=0, sequence=number)).base_offset == number
+    assert [path.name for path in (tmp_path / "a").glob("flights-0*")] == [Path(old.directory).name]
+    logs.remove_files(logs.due_deletions(NOW_MS + CONFIG.file_delete_delay_ms))
+    assert list((tmp_path / "a").glob("flights-0*")) == []
+
+
+def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(12 * SIZE)
+    log.increment_log_start_offset(6)
+    log.enforce_retention(NOW_MS, 23)
+    new = logs.finish_move(move)
+    assert [segment.base_offset for segment in new.segments] == [5, 10, 15, 20]
+    assert sorted(path.name for path in (tmp_path / "b/flights-0").glob("*.log"))[0] == f"{5:020d}.log"
+
+
+def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(100 * SIZE)
+    log.truncate_to(12)
+    for _ in range(11):
+        append(log, batch(1, value=b"other"))
+    new = logs.finish_move(move)
+    assert b"other" in bytes_of(new.read(12, 10, 23, at_least_one_batch=True))
+    assert len(read_all(new)) == 23
+
+
+def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(1000)
+    assert logs.start_move(FLIGHTS, str(tmp_path / "a")) is None
+    assert logs.moves == {}
+    logs.remove_files(logs.due_deletions(NOW_MS))
+    assert list((tmp_path / "b").glob("flights*")) == []
+
+
+def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    filled(logs, tmp_path / "a")
+    with pytest.raises(ApiError, match="log dir /nowhere; the broker has"):
+        logs.start_move(FLIGHTS, "/nowhere")
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Path, renames: int) -> None:
+    files = DiesAt()
+    logs = started(tmp_path, files)
+    filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(100 * SIZE)
+    files.renames_left = renames
+    died = False
+    try:
+        logs.finish_move(move)
+    except KeyboardInterrupt:
+        died = True
+    for log_dir in logs.log_dirs:
+        (Path(log_dir.path) / ".lock").unlink()
+    again = started(tmp_path, PosixFileSystem())
+    assert died == (renames < 2)
+    assert len(read_all(again.logs[FLIGHTS])) == 23
+    assert sum(FLIGHTS in log_dir.logs for log_dir in again.log_dirs) == 1
