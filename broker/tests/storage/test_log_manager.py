@@ -294,6 +294,26 @@ def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(
     assert append(log, sent).duplicate
 
 
+def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    config = LogConfig(segment_bytes=2 * len(batch(1)), index_interval_bytes=0)
+    log = logs.create(flights(0), TOPIC_ID, config)
+    for number in range(7):
+        append(log, batch(1, producer_id=4, epoch=0, sequence=number), leader_epoch=number)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    (tmp_path / "flights-0" / "leader-epoch-checkpoint").unlink()
+    FullAfter(monkeypatch, bytes_left=0)
+    again = started(tmp_path).logs[flights(0)]
+    assert len(read_all(again)) == 7
+    assert again.end_offset_for_epoch(3) == (3, 4)
+    again.config = LogConfig(retention_bytes=0)
+    with pytest.raises(DiskFull):
+        again.enforce_retention(NOW_MS, high_watermark=7)
+    assert [segment.base_offset for segment in again.segments] == [6]
+
+
 def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, CONFIG)

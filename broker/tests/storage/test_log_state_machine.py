@@ -87,6 +87,7 @@ class LogMachine(RuleBasedStateMachine):
             file.write(tail)
         self.log = self.one.open(recovery_point=self.checkpointed)
 
+    @precondition(lambda self: self.stored)
     @rule(data=st.data())
     def crash_of_the_machine(self, data: st.DataObject) -> None:
         """The active segment loses what was not synced, at any byte; its indexes are cut anywhere or missing."""

@@ -1,6 +1,7 @@
 """Which leader epoch began at which offset: what followers truncate by (KIP-101, KIP-279)."""
 
 from bisect import bisect_right
+from contextlib import suppress
 from typing import Final
 
 from barnabas_broker.storage.checkpoints import EpochStart, decode_epochs, encode_epochs
@@ -12,12 +13,13 @@ UNKNOWN: Final = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both rising, kept in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_entries", "_files", "path")
+    __slots__ = ("_entries", "_files", "_is_written", "path")
 
     def __init__(self, files: FileSystem, path: str, entries: list[EpochStart]) -> None:
         self._files = files
         self.path = path
         self._entries = entries
+        self._is_written = True
 
     @classmethod
     def load(cls, files: FileSystem, path: str) -> "LeaderEpochs":
@@ -80,4 +82,12 @@ class LeaderEpochs:
     def _write(self, entries: list[EpochStart]) -> None:
         """Without fsync: after a crash recovery reads the newest epochs from the batches again."""
         self._entries = entries
-        self._files.write_atomically(self.path, encode_epochs(entries), sync=False)
+        self._is_written = False
+        with suppress(OSError):  # A full disk must not keep a log from loading; `flush` tries again.
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the checkpoint if that is still to be done: before the recovery point moves. OSError."""
+        if not self._is_written:
+            self._files.write_atomically(self.path, encode_epochs(self._entries), sync=False)
+            self._is_written = True

@@ -241,6 +241,7 @@ class Log:
         if end <= self.recovery_point:
             return None
         files = self._environment.files
+        self.epochs.flush()
         segments = [one for one in self.segments.starting_at(self.recovery_point) if one.base_offset < end]
         calls = [call for segment in segments for call in segment.sync_calls()]
         small = (f"{self.directory}/{name}" for name in self.small_files())
@@ -282,11 +283,17 @@ class Log:
 
     @disk_access
     def delete_segments(self, segments: list[Segment], now_ms: int) -> None:
-        """Drop the oldest segments; their files go after `file.delete.delay.ms`. The active one is rolled first."""
-        if self.segments.active in segments:
-            self.roll(now_ms)
-        self._discard(segments, now_ms + self._config.file_delete_delay_ms)
+        """Drop the oldest segments; their files go after `file.delete.delay.ms`.
+
+        If the active one is among them it goes last, for the roll before that needs space, which a full disk lacks.
+        """
+        active, due_ms = self.segments.active, now_ms + self._config.file_delete_delay_ms
+        self._discard([segment for segment in segments if segment is not active], due_ms)
         self.increment_log_start_offset(self.segments.first.base_offset)
+        if active in segments:
+            self.roll(now_ms)
+            self._discard([active], due_ms)
+            self.increment_log_start_offset(self.segments.first.base_offset)
 
     def _discard(self, segments: list[Segment], due_ms: int) -> None:
         for segment in segments:

@@ -6,7 +6,7 @@ past the recovery point are checked, and the log ends before the first that fail
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -62,6 +62,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     snapshots = ProducerSnapshots(environment.files, place.directory, snapshot_offsets)
     if not segments:
         segments = [_first_segment(environment, place, now_ms)]
+        place = replace(place, recovery_point=place.log_start_offset, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
     log = _as_after_clean_shutdown(environment, place, segments, snapshots)
     log.topic_id = _topic_id(environment, place, entries)
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):

@@ -141,7 +141,7 @@ class Segment:
             self._lacks_index = False
 
     def _write_indexes(self) -> None:
-        with suppress(OSError):  # A full disk does not stop reads: what cannot be written stays in memory.
+        with suppress(OSError):  # A full disk stops neither start nor reads: what cannot be written stays in memory.
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
@@ -265,7 +265,7 @@ class Segment:
             if end_offset < recovery_point and not invalid.torn:
                 raise
             self._cut(invalid.position)
-        self.indexes.seal()
+        self._write_indexes()
 
     def truncate_to(self, offset: int) -> None:
         """Drop the batches that do not end before `offset`."""
