@@ -89,6 +89,7 @@ async def open_store(path: Path, clock: ManualClock) -> AsyncIterator[OpenStore]
         return store
 
     yield open_one
+    await (await open_one()).put("end", b"")  # Clears away what killed processes have left.
     for store in opened:
         await store.close()
 
@@ -158,7 +159,9 @@ class TestSqliteStore(StoreConformance):
         await first.close()
         assert await second.acquire_lease("broker-1", "b", 1000) is not None
 
-    async def test_producer_ids_come_once_though_their_takers_are_killed(self, path: Path) -> None:
+    async def test_producer_ids_come_once_though_their_takers_are_killed(
+        self, path: Path, open_store: OpenStore
+    ) -> None:
         taken: list[int] = []
         for _ in range(4):
             takers = [await run_python(TAKE_PRODUCER_IDS, path) for _ in range(2)]
