@@ -34,6 +34,7 @@ from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
 from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -169,6 +170,7 @@ class Broker:
             logs=logs,
             replicas=replicas,
             purgatory=purgatory,
+            mover=LogMover(logs, replicas, self._spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             inspector=ThreadInspector(),

@@ -9,6 +9,7 @@ from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
+from barnabas_broker.server.metrics.group_families import group_families
 
 
 def make_pages(
@@ -18,6 +19,7 @@ def make_pages(
 
     async def metrics() -> Page:
         families = broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections))
+        families += group_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
 
     async def healthz() -> Page:

@@ -46,6 +46,15 @@ def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] |
                     partition_index=index, partition_size=hosted.log.size_bytes, offset_lag=0, is_future_key=False
                 )
             )
+    for (name, index), move in services.logs.moves.items():
+        if move.log_dir == log_dir.path and (wanted is None or (name, index) in wanted):
+            # The lag is in bytes: a copy that is not whole has no end offset.
+            copied_bytes = move.log.size_bytes - move.lag_bytes
+            topics[name].append(
+                PartitionResult(
+                    partition_index=index, partition_size=copied_bytes, offset_lag=move.lag_bytes, is_future_key=True
+                )
+            )
     usage = log_dir.usage()
     return DirResult(
         error_code=ErrorCode.NONE,

@@ -9,6 +9,7 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.log_manager import LogManager
@@ -38,6 +39,7 @@ class Services:
     logs: LogManager
     replicas: ReplicaManager
     purgatory: Purgatory
+    mover: LogMover
     groups: GroupCoordinator
     producer_ids: ProducerIds
     inspector: Inspector

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_broker.handlers import (
+    alter_replica_log_dirs,
     api_versions,
     create_partitions,
     create_topics,
@@ -55,6 +56,7 @@ MESSAGE_HANDLERS: Final[Mapping[int, MessageHandler]] = {
     21: delete_records.handle,
     22: init_producer_id.handle,
     23: offset_for_leader_epoch.handle,
+    34: alter_replica_log_dirs.handle,
     35: describe_log_dirs.handle,
     37: create_partitions.handle,
     42: delete_groups.handle,

@@ -242,6 +242,12 @@ class GroupCoordinator:
                 for topic_partition, committed in offsets.items():
                     yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
 
+    def member_counts(self) -> Iterator[tuple[str, int]]:
+        """How many members each group has, for metrics; of those that are loaded."""
+        for shard in self._loaded():
+            for group_id, group in shard.tables.groups.items():
+                yield group_id, len(group.members)
+
     def _loaded(self) -> list[GroupShard]:
         return [shard for shard in self._shards.values() if shard.is_loaded]
 

@@ -1,0 +1,31 @@
+"""AlterReplicaLogDirs (34), v1 to v2: partitions move to other log dirs of this broker while used (KIP-113)."""
+
+from kafka.protocol.admin import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+PartitionResult = TopicResult.AlterReplicaLogDirPartitionResult
+
+
+def handle(services: Services, context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is."""
+    topics: dict[str, list[PartitionResult]] = {}
+    for log_dir in request.dirs:
+        for topic in log_dir.topics:
+            results = [_move(services, TopicPartition(topic.name, index), log_dir.path) for index in topic.partitions]
+            topics.setdefault(topic.name, []).extend(results)
+    by_topic = [TopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
+    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=by_topic)
+
+
+def _move(services: Services, topic_partition: TopicPartition, log_dir: str) -> PartitionResult:
+    error = ErrorCode.NONE
+    try:
+        services.mover.move(topic_partition, log_dir)
+    except ApiError as refusal:
+        error = refusal.code
+    return PartitionResult(partition_index=topic_partition.partition, error_code=error)

@@ -1,0 +1,67 @@
+"""Moves replicas between the log dirs of this broker while they are used (KIP-113): copy, catch up, swap."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.replica_move import ReplicaMove
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES: Final = 1024 * 1024
+"""Copied in one turn of the loop."""
+SWAP_LAG_BYTES: Final = 4 * SLICE_BYTES
+"""When the copy is so near, it is synced; what comes in meanwhile is copied in the turn of the swap."""
+
+
+class LogMover:
+    """`spawn` runs a move beside everything else."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._spawn = spawn
+
+    def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
+        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there."""
+        topic, number = topic_partition
+        with self._replicas.using(topic, number):
+            move = self._logs.start_move(topic_partition, log_dir)
+        if move is not None:
+            self._spawn(self._carry_out(move))
+
+    async def _carry_out(self, move: ReplicaMove) -> None:
+        topic_partition = move.log.topic_partition
+        try:
+            while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
+                move.copy(SLICE_BYTES)
+                await asyncio.sleep(0)
+            await asyncio.to_thread(move.sync)
+            if self._is_wanted(move):
+                self._swap(move)
+        except (ApiError, StorageError) as error:
+            log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
+            if self._is_wanted(move):
+                self._logs.stop_move(topic_partition)
+
+    def _is_wanted(self, move: ReplicaMove) -> bool:
+        return self._logs.moves.get(move.log.topic_partition) is move
+
+    def _swap(self, move: ReplicaMove) -> None:
+        topic, number = move.log.topic_partition
+        while move.lag_bytes:
+            move.copy(SLICE_BYTES)
+        moved = self._logs.finish_move(move)
+        self._replicas.find(topic, None, number).replace_log(moved)
+        log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)
