@@ -247,6 +247,24 @@ def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Pat
     assert logs.create(flights(0), TOPIC_ID, CONFIG).log_end_offset == 0
 
 
+def test_the_log_of_an_earlier_topic_of_that_name_is_set_aside(tmp_path: Path) -> None:
+    logs = started(tmp_path)
+    fill(logs, 1)
+    assert logs.claim(flights(0), TOPIC_ID) is logs.get(flights(0))
+    assert logs.claim(flights(0), UUID(int=5)) is None
+    assert logs.create(flights(0), UUID(int=5), CONFIG).log_end_offset == 0
+    [stray] = tmp_path.glob("flights-0.*-stray")
+    assert (stray / f"{0:020d}.log").stat().st_size == len(batch(1))
+    assert set(started_again(logs, tmp_path).logs) == {flights(0)}
+
+
+def started_again(logs: LogManager, path: Path) -> LogManager:
+    """After a crash of the process that has `logs`."""
+    for log_dir in logs.log_dirs:
+        log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
+    return started(path)
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 2)

@@ -169,7 +169,7 @@ class ReplicaManager:
         self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
     ) -> Log | None:
         """The log that was found at the start, or a new one; None when no directory can take it."""
-        found = self._logs.get(topic_partition)
+        found = self._logs.claim(topic_partition, topic_id)
         if found is not None:
             return found
         wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None

@@ -84,6 +84,23 @@ class LogManager:
                 return log
         return None
 
+    def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        """The log that a start found for this topic. One of an earlier topic of that name is renamed to `-stray`.
+
+        It is kept: whoever restored the wrong metadata wants it back, anyone else may remove it.
+        """
+        log = self.get(topic_partition)
+        if log is None or log.topic_id in (None, topic_id):
+            return log
+        self._rename_away(log, file_names.STRAY_DIR)
+        _logger.warning("%s is set aside: it is of an earlier topic %s", log.directory, topic_partition.topic)
+        return None
+
+    def _rename_away(self, log: Log, state: str) -> None:
+        for log_dir in self.log_dirs:
+            log_dir.logs.pop(log.topic_partition, None)
+        log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._new_uuid(), state)}")
+
     def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> dict[TopicPartition, Log]:
         """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
 
@@ -228,12 +245,10 @@ class LogManager:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
         self.failed.pop(topic_partition, None)
         self.stop_move(topic_partition)
-        for log_dir in self.log_dirs:
-            log = log_dir.logs.pop(topic_partition, None)
-            if log is not None:
-                name = file_names.marked_dir(topic_partition, self._new_uuid(), file_names.DELETED_DIR)
-                log.move_to(f"{log_dir.path}/{name}")
-                self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
+        log = self.get(topic_partition)
+        if log is not None:
+            self._rename_away(log, file_names.DELETED_DIR)
+            self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def start_move(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
         """Begin to move a log to the directory at this path; None when it is there. A second move replaces the first.

@@ -1,6 +1,8 @@
 """How many files the logs keep open: a cap, and the one used longest ago goes first."""
 
 from collections import deque
+from contextlib import suppress
+from threading import Lock
 from typing import Protocol
 
 
@@ -16,26 +18,32 @@ class HoldsFile(Protocol):
 
 
 class OpenFiles:
-    """Segments with an open file, at most `files_max`. A second-chance clock, so a use costs one attribute."""
+    """Segments with an open file, at most `files_max`. A second-chance clock, so a use costs one attribute.
+
+    Locked, for a log dir that comes back is loaded in a thread while the loop goes on with the others.
+    """
 
     def __init__(self, files_max: int) -> None:
         self._files_max = files_max
         self._clock: deque[HoldsFile] = deque()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._clock)
 
     def opened(self, holder: HoldsFile) -> None:
         """`holder` has just opened its file."""
-        while len(self._clock) >= self._files_max:
-            oldest = self._clock.popleft()
-            if oldest.used:
-                oldest.used = False
-                self._clock.append(oldest)
-            else:
-                oldest.release_file()
-        self._clock.append(holder)
+        with self._lock:
+            while len(self._clock) >= self._files_max:
+                oldest = self._clock.popleft()
+                if oldest.used:
+                    oldest.used = False
+                    self._clock.append(oldest)
+                else:
+                    oldest.release_file()
+            self._clock.append(holder)
 
     def closed(self, holder: HoldsFile) -> None:
         """`holder` has released its file by itself."""
-        self._clock.remove(holder)
+        with self._lock, suppress(ValueError):  # The cap may have been faster.
+            self._clock.remove(holder)
