@@ -1,0 +1,25 @@
+"""AlterConfigs (33), v0 to v2: all settings of each resource are replaced; IncrementalAlterConfigs is kinder."""
+
+from kafka.protocol.admin import AlterConfigsRequest, AlterConfigsResponse
+
+from barnabas_broker.handlers.config_outcomes import alter_each
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+
+ResourceResult = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+async def handle(services: Services, context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """For each resource that it has these settings and no others, or why not."""
+    configs = [
+        (each.resource_type, each.resource_name, {one.name: one.value for one in each.configs})
+        for each in request.resources
+    ]
+    outcomes = await alter_each(
+        configs, lambda wanted: services.controller.replace_configs(wanted, validate_only=request.validate_only)
+    )
+    results = [
+        ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+        for kind, name, code, message in outcomes
+    ]
+    return AlterConfigsResponse(throttle_time_ms=0, responses=results)

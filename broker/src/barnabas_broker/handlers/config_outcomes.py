@@ -1,0 +1,53 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: changes by resource, and an outcome for each."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from barnabas_broker.metadata.decisions.alter_configs import ConfigResource, ConfigResourceType
+from barnabas_core.errors import ApiError, ErrorCode
+
+Wanted = TypeVar("Wanted")
+
+
+class Outcome(NamedTuple):
+    """One resource as it came, with its error."""
+
+    resource_type: int
+    resource_name: str
+    code: ErrorCode
+    message: str | None
+
+
+async def alter_each(
+    requests: Sequence[tuple[int, str, Wanted | str]],
+    alter: Callable[[Mapping[ConfigResource, Wanted]], Awaitable[Mapping[ConfigResource, ApiError | None]]],
+) -> list[Outcome]:
+    """Alter what can be, in one go; a text in place of a change says why that one cannot."""
+    known = {int(kind) for kind in ConfigResourceType}
+    refused: dict[int, str] = {}
+    wanted: dict[ConfigResource, Wanted] = {}
+    for number, (kind, name, change) in enumerate(requests):
+        if kind not in known:
+            refused[number] = f"resource type {kind}; topics (2) and brokers (4) have configs"
+        elif isinstance(change, str):
+            refused[number] = change
+        elif (resource := ConfigResource(ConfigResourceType(kind), name)) in wanted:
+            refused[number] = f"{resource.type.name} {name} is in the request twice"
+        else:
+            wanted[resource] = change
+    errors = await alter(wanted)
+    return [
+        _refused(kind, name, refused[number]) if number in refused else _outcome(kind, name, errors)
+        for number, (kind, name, _) in enumerate(requests)
+    ]
+
+
+def _refused(kind: int, name: str, reason: str) -> Outcome:
+    return Outcome(kind, name, ErrorCode.INVALID_REQUEST, reason)
+
+
+def _outcome(kind: int, name: str, errors: Mapping[ConfigResource, ApiError | None]) -> Outcome:
+    error = errors[ConfigResource(ConfigResourceType(kind), name)]
+    if error is None:
+        return Outcome(kind, name, ErrorCode.NONE, None)
+    return Outcome(kind, name, error.code, error.message)

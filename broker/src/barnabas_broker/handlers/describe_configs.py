@@ -1,0 +1,80 @@
+"""DescribeConfigs (32), v1 to v4: the settings of topics and of this broker; v3 with types and documentation."""
+
+from collections.abc import Iterable
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
+from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_core.config.describe import ConfigEntry, ConfigSource, describe_broker, describe_topic
+from barnabas_core.errors import ApiError, ErrorCode
+
+ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
+EntryResult = ResourceResult.DescribeConfigsResourceResult
+SynonymResult = EntryResult.DescribeConfigsSynonym
+Resource = DescribeConfigsRequest.DescribeConfigsResource
+
+
+def handle(services: Services, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """For each resource its settings, all or those asked for, or why there are none."""
+    results = [_describe(services, request, resource) for resource in request.resources]
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _describe(services: Services, request: DescribeConfigsRequest, resource: Resource) -> ResourceResult:
+    code, message, entries = ErrorCode.NONE, None, []
+    try:
+        wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        found = _entries(services, resource.resource_type, resource.resource_name)
+        entries = [_entry(request, each) for each in found if wanted is None or each.name in wanted]
+    except ApiError as error:
+        code, message = error.code, error.message
+    return ResourceResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=entries,
+    )
+
+
+def _entries(services: Services, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    if resource_type == ConfigResourceType.TOPIC:
+        document = services.image.topics.get(name)
+        if document is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return describe_topic(document.configs, services.config)
+    if resource_type == ConfigResourceType.BROKER:
+        if name == ALL_BROKERS:
+            return _of_all_brokers(services)
+        if name == str(services.broker_id):
+            return describe_broker(services.config)
+        allowed = f"this is broker {services.broker_id}, and a broker without a name stands for all of them"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; topics (2) and brokers (4) have configs")
+
+
+def _of_all_brokers(services: Services) -> Iterable[ConfigEntry]:
+    """Only what was set for all brokers: their files differ."""
+    return [
+        entry._replace(source=ConfigSource.DYNAMIC_DEFAULT_BROKER, value=synonym.value, synonyms=(synonym,))
+        for entry in describe_broker(services.config)
+        for synonym in entry.synonyms
+        if synonym.source is ConfigSource.DYNAMIC_DEFAULT_BROKER and synonym.name == entry.name
+    ]
+
+
+def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> EntryResult:
+    synonyms = [SynonymResult(name=name, value=value, source=source) for name, value, source in entry.synonyms]
+    return EntryResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=synonyms if request.include_synonyms else [],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

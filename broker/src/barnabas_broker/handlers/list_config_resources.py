@@ -1,0 +1,33 @@
+"""ListConfigResources (74), v0 to v1: the resources that have settings (KIP-1142); v0 asks for client metrics only."""
+
+from kafka.protocol.admin import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
+from barnabas_core.errors import ErrorCode
+
+ResourceResult = ListConfigResourcesResponse.ConfigResource
+
+
+def handle(services: Services, context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """Topics and brokers, if they are asked for (or nothing in particular); UNSUPPORTED_VERSION for unknown types."""
+    kinds = {int(kind) for kind in ConfigResourceType}
+    asked = (
+        set(request.resource_types or kinds) if context.api_version >= 1 else {int(ConfigResourceType.CLIENT_METRICS)}
+    )
+    if not asked <= kinds:
+        return ListConfigResourcesResponse(
+            throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
+        )
+    names = {
+        ConfigResourceType.TOPIC: list(services.image.topics),
+        ConfigResourceType.BROKER: [str(broker) for broker in services.image.brokers],
+    }
+    resources = [
+        ResourceResult(resource_name=name, resource_type=kind)
+        for kind, of_kind in names.items()
+        if kind in asked
+        for name in of_kind
+    ]
+    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, config_resources=resources)
