@@ -40,6 +40,7 @@ from barnabas_broker.handlers.exchange import MessageHandler, RawHandler
 RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     0: produce.handle,
     1: fetch.handle,
+    18: api_versions.handle,
 }
 
 MESSAGE_HANDLERS: Final[Mapping[int, MessageHandler]] = {
@@ -54,7 +55,6 @@ MESSAGE_HANDLERS: Final[Mapping[int, MessageHandler]] = {
     14: sync_group.handle,
     15: describe_groups.handle,
     16: list_groups.handle,
-    18: api_versions.handle,
     19: create_topics.handle,
     20: delete_topics.handle,
     21: delete_records.handle,
