@@ -1,0 +1,92 @@
+"""`barnabas status` against a running cluster, and where there is none."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+
+from conftest import RunningUp, topic_manifest
+from harness.deadline import wait_for
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def produce(bootstrap: str, topic: str, counts: dict[int, int]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition, count in counts.items():
+        for _ in range(count):
+            producer.produce(topic, b"value", partition=partition)
+    assert producer.flush(20) == 0
+
+
+def read(bootstrap: str, group: str, topic: str, count: int) -> Consumer:
+    """A member of the group that has read and committed so many records."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    for _ in range(count):
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.error() is None
+    consumer.commit(asynchronous=False)
+    return consumer
+
+
+def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: RunningUp, barnabas: Run) -> None:
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 2"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    produce(up.bootstrap, "flights", {0: 3, 1: 5})
+    active = read(up.bootstrap, "boards", "flights", 8)
+    read(up.bootstrap, "archive", "flights", 8).close()
+    produce(up.bootstrap, "flights", {1: 4})
+
+    report = json.loads(barnabas("status", "--bootstrap", up.bootstrap, "-o", "json").stdout)
+    (topic,) = [topic for topic in report["topics"] if not topic["internal"]]
+    assert (topic["name"], topic["records"], topic["topic_id"]) == ("flights", 12, up.status("flights").topic_id)
+    ends = [(part["partition"], part["leader"], part["isr"], part["end_offset"]) for part in topic["partitions"]]
+    assert ends == [(0, 0, [0], 3), (1, 0, [0], 9)]
+    assert all(part["size_bytes"] > 0 for part in topic["partitions"])
+    groups = {group["group_id"]: group for group in report["groups"]}
+    assert [(name, groups[name]["state"], groups[name]["lag"]) for name in ("archive", "boards")] == [
+        ("archive", "Empty", 4),
+        ("boards", "Stable", 4),
+    ]
+    assert [(part["partition"], part["lag"], part["client_id"]) for part in groups["boards"]["lags"]] == [
+        (0, 0, "reader"),
+        (1, 4, "reader"),
+    ]
+    assert [part["client_id"] for part in groups["archive"]["lags"]] == [None, None]
+
+    text = barnabas("status", "--data-dir", str(up.data)).stdout
+    assert [line.split() for line in text.splitlines() if line.startswith("boards")] == [
+        ["boards", "Stable", "1", "flights", "4"],
+        ["boards", "flights", "0", "3", "3", "0", "reader"],
+        ["boards", "flights", "1", "5", "9", "4", "reader"],
+    ]
+    assert "__consumer_offsets" not in text
+    assert "__consumer_offsets" in barnabas("status", "--data-dir", str(up.data), "-o", "wide").stdout
+    active.close()
+
+
+def test_where_nothing_answers_it_says_so_and_what_to_do(barnabas: Run, tmp_path: Path) -> None:
+    done = barnabas("status", "--bootstrap", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert "no broker answers at 127.0.0.1:1 (--bootstrap)" in done.stdout
+    assert "barnabas up -f examples/quickstart/" in done.stdout
+
+
+def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:
+    done = barnabas("status", "--bootstrap", "somewhere")
+    assert done.returncode == 2
+    assert "'somewhere'; allowed: HOST:PORT, several separated by commas" in done.stderr
+
+
+def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp, barnabas: Run) -> None:
+    up.start()
+    up.stop()
+    done = barnabas("status", "--data-dir", str(up.data))
+    assert done.returncode == 1
+    assert f"no broker answers at {up.bootstrap} (of the cluster in {up.data})" in done.stdout

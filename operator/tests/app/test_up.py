@@ -1,0 +1,229 @@
+"""`barnabas up` over manifest files: what is declared is what the cluster has, and faults are told and survived."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from conftest import CLUSTER, RunningUp, alive, topic_manifest
+from harness.deadline import wait_for
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+FLIGHTS = topic_manifest("flights", "partitions: 6", "config:", "  retention.ms: 86400000")
+
+
+def partitions(up: RunningUp, topic: str) -> int:
+    """As a client sees them."""
+    topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=10).topics
+    return len(topics[topic].partitions) if topic in topics else 0
+
+
+def config(up: RunningUp, topic: str, name: str) -> str:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    (future,) = AdminClient({"bootstrap.servers": up.bootstrap}).describe_configs([resource]).values()
+    return str(future.result(10)[name].value)
+
+
+def test_declared_topics_are_made_and_edits_followed(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    assert partitions(up, "flights") == 6
+    assert config(up, "flights", "retention.ms") == "86400000"
+    log_dirs = [up.data / "broker-0" / f"volume-{number}" for number in (0, 1)]
+    assert [len(list(folder.glob("flights-*"))) for folder in log_dirs] == [3, 3]
+
+    up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 12"))
+    wait_for(lambda: up.status("flights").partitions == 12)
+    assert partitions(up, "flights") == 12
+    assert (up.status("flights").observed_generation, up.reason("flights")) == (2, "Reconciled")
+
+    up.write("more.yaml", topic_manifest("airports", "topicName: Airports_2013"))
+    wait_for(lambda: partitions(up, "Airports_2013") == 1)
+
+
+def test_a_decrease_is_refused_and_all_else_goes_on(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    smaller = FLIGHTS.replace("partitions: 6", "partitions: 3")
+    up.write("topics.yaml", smaller + "---\n" + topic_manifest("carriers", "partitions: 2"))
+    wait_for(lambda: up.reason("carriers") == "Reconciled")
+    assert up.reason("flights") == "NotSupported"
+    assert up.message("flights") == (
+        "Decreasing partitions not supported: spec.partitions is 3, the topic has 6; allowed: 6 or more"
+    )
+    assert partitions(up, "flights") == 6
+    assert "Decreasing partitions not supported" in up.log()
+
+
+def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 7").replace("config:", "confg:"))
+    wait_for(lambda: "topics.yaml:7:3: spec.confg is no field" in up.log())
+    up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: [7"))
+    wait_for(lambda: "topics.yaml:9:1: not YAML" in up.log())
+    assert partitions(up, "flights") == 6
+    up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 8"))
+    wait_for(lambda: up.status("flights").partitions == 8)
+
+
+def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS + "    segment.ms: ~\n")
+    up.start()
+    client = AdminClient({"bootstrap.servers": up.bootstrap})
+    foreign = {"retention.ms": "1000", "cleanup.policy": "compact", "segment.ms": "1000000"}
+    (future,) = client.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights", foreign)]).values()
+    future.result(10)
+    wait_for(lambda: config(up, "flights", "retention.ms") == "86400000")
+    wait_for(lambda: config(up, "flights", "cleanup.policy") == "delete")
+    assert config(up, "flights", "segment.ms") == "1000000"
+
+
+def test_a_topic_goes_with_its_manifest_only_where_the_policy_says_so(up: RunningUp) -> None:
+    policies = ("Retain", "Delete", "Protect")
+    for policy in policies:
+        up.write(f"{policy}.yaml", topic_manifest(policy.lower(), f"deletionPolicy: {policy}"))
+    up.start()
+    wait_for(lambda: all(up.reason(policy.lower()) == "Reconciled" for policy in policies))
+    for policy in policies:
+        (up.manifests / f"{policy}.yaml").unlink()
+    wait_for(lambda: partitions(up, "delete") == 0)
+    wait_for(lambda: up.reason("protect") == "DeletionProtected")
+    assert up.resource("retain") is None
+    assert (partitions(up, "retain"), partitions(up, "protect")) == (1, 1)
+
+
+def test_what_a_broker_refuses_becomes_the_topics_condition(up: RunningUp) -> None:
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 1", "config:", "  segment.bytes: 1048576"))
+    up.start()
+    up.write("topics.yaml", topic_manifest("flights", "replicas: 2"))
+    wait_for(lambda: up.reason("flights") == "NotSupported")
+
+
+def test_a_broker_that_dies_is_started_again(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    first = up.broker_pid()
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: "broker 0 is ready again" in up.log())
+    assert "broker 0 died (signal SIGKILL); starting it again in 0.5 s" in up.log()
+    assert up.broker_pid() != first
+    assert partitions(up, "flights") == 6
+
+
+def test_nothing_is_left_running_and_the_next_run_goes_on_where_the_last_ended(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    bootstrap, topic_id, broker = up.bootstrap, up.status("flights").topic_id, up.broker_pid()
+    assert up.stop() == 0
+    assert not alive(broker)
+    assert up.cluster_reason() == "Stopped"
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    assert (up.bootstrap, up.status("flights").topic_id) == (bootstrap, topic_id)
+    assert up.status("flights").observed_generation == 1
+
+
+def test_a_manifest_removed_between_two_runs_counts_as_removed(up: RunningUp) -> None:
+    up.write("topics.yaml", topic_manifest("carriers", "deletionPolicy: Delete"))
+    up.start()
+    wait_for(lambda: up.reason("carriers") == "Reconciled")
+    up.stop()
+    (up.manifests / "topics.yaml").unlink()
+    up.start()
+    wait_for(lambda: partitions(up, "carriers") == 0)
+
+
+def test_an_interrupt_stops_it_as_a_terminal_would(up: RunningUp) -> None:
+    up.start()
+    broker = up.broker_pid()
+    os.kill(up.pid, signal.SIGINT)
+    wait_for(up.ended)
+    assert not alive(broker)
+    assert "stopped; nothing is left running" in up.log()
+
+
+def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) -> None:
+    up.start()
+    left = up.broker_pid()
+    up.kill()
+    assert alive(left)
+    up.start()
+    assert not alive(left)
+    assert f"broker 0 of an earlier run is still there (process {left}): ending it" in up.log()
+
+
+def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:
+    up.start()
+    second = subprocess.run(up.command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert f"{up.data} is held by another barnabas up, process {up.pid}" in second.stdout
+
+
+def test_a_changed_cluster_restarts_its_broker_and_an_impossible_one_does_not(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    first = up.broker_pid()
+    up.write("cluster.yaml", CLUSTER.replace("      - id: 1\n", ""))
+    wait_for(lambda: "Removing volumes is not supported: spec.storage.volumes lacks the id 1" in up.log())
+    wait_for(lambda: up.cluster_reason() == "NotSupported")
+    assert up.broker_pid() == first
+    up.write("cluster.yaml", CLUSTER.replace("      - id: 1\n", "      - id: 1\n      - id: 2\n"))
+    wait_for(lambda: (up.data / "broker-0" / "volume-2").is_dir() and up.cluster_reason() == "BrokersReady")
+    assert up.broker_pid() != first
+    assert partitions(up, "flights") == 6
+
+
+USAGE: dict[str, tuple[str, int, str]] = {
+    "a broken manifest": ("kind: Topic\n", 2, "cluster.yaml:1:1: apiVersion is missing"),
+    "no Cluster": (FLIGHTS, 2, "no manifest declares a Cluster; allowed: exactly one"),
+    "an invalid setting": (
+        CLUSTER + "    num.partitions: 0\n",
+        2,
+        "cluster.yaml:16:21: spec.config num.partitions=0: must be an integer, at least 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "status", "message"), USAGE.values(), ids=USAGE.keys())
+def test_bad_manifests_at_the_start_are_told_and_nothing_is_started(
+    barnabas: Run, tmp_path: Path, text: str, status: int, message: str
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(text, encoding="utf-8")
+    done = barnabas("up", "-f", str(tmp_path), "--data-dir", str(tmp_path / "data"))
+    assert (done.returncode, message in done.stdout) == (status, True), done.stdout
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_is_not_there_is_bad_usage(barnabas: Run, tmp_path: Path) -> None:
+    done = barnabas("up", "-f", str(tmp_path / "nowhere"), "--data-dir", str(tmp_path / "data"))
+    assert (done.returncode, "there is no such file or directory" in done.stdout) == (2, True)
+    assert barnabas("up").returncode == 2
+
+
+def test_a_port_that_is_taken_is_named(barnabas: Run, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("port: 0", f"port: {port}"), encoding="utf-8")
+        done = barnabas("up", "-f", str(tmp_path), "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 1
+    assert f"port {port} is in use; free it, or change spec.listeners[0].port" in done.stdout
+
+
+def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:
+    up.start()
+    up.stop()
+    up.write("cluster.yaml", CLUSTER.replace("quickstart", "other"))
+    done = subprocess.run(up.command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "The data is that of the Cluster quickstart, not of other" in done.stdout
