@@ -150,7 +150,7 @@ class Show:
 
     def __init__(self, out: Console, publisher: Publisher, groups: Sequence[Group]) -> None:
         self._out = out
-        self._counts: dict[str, Callable[[], int]] = {"published": lambda: publisher.acknowledged}
+        self._counts: dict[str, Callable[[], int]] = {"published": lambda: publisher.sent}
         self._counts |= {f"read by {group.name}": lambda group=group: group.read for group in groups}  # type: ignore[misc]
         columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=out)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from conftest import RunningUp, topic_manifest
 from harness.deadline import wait_for
+from harness.running_up import RunningUp, topic_manifest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

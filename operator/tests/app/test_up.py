@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from conftest import CLUSTER, RunningUp, alive, topic_manifest
 from harness.deadline import wait_for
+from harness.running_up import CLUSTER, RunningUp, alive, topic_manifest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -26,7 +26,8 @@ def partitions(up: RunningUp, topic: str) -> int:
 
 def config(up: RunningUp, topic: str, name: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    (future,) = AdminClient({"bootstrap.servers": up.bootstrap}).describe_configs([resource]).values()
+    client = AdminClient({"bootstrap.servers": up.bootstrap})  # Its end would end the request, too.
+    (future,) = client.describe_configs([resource]).values()
     return str(future.result(10)[name].value)
 
 
@@ -68,7 +69,7 @@ def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: Runnin
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 7").replace("config:", "confg:"))
     wait_for(lambda: "topics.yaml:7:3: spec.confg is no field" in up.log())
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: [7"))
-    wait_for(lambda: "topics.yaml:9:1: not YAML" in up.log())
+    wait_for(lambda: "topics.yaml:7:9: not YAML" in up.log())
     assert partitions(up, "flights") == 6
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 8"))
     wait_for(lambda: up.status("flights").partitions == 8)
@@ -79,10 +80,13 @@ def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
     up.start()
     client = AdminClient({"bootstrap.servers": up.bootstrap})
     foreign = {"retention.ms": "1000", "cleanup.policy": "compact", "segment.ms": "1000000"}
-    (future,) = client.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights", foreign)]).values()
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in foreign.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "flights", incremental_configs=entries)
+    (future,) = client.incremental_alter_configs([resource]).values()
     future.result(10)
-    wait_for(lambda: config(up, "flights", "retention.ms") == "86400000")
-    wait_for(lambda: config(up, "flights", "cleanup.policy") == "delete")
+    wait_for(lambda: "set flights: retention.ms=86400000, cleanup.policy to its default" in up.log())
+    assert config(up, "flights", "retention.ms") == "86400000"
+    assert config(up, "flights", "cleanup.policy") == "delete"
     assert config(up, "flights", "segment.ms") == "1000000"
 
 

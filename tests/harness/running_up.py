@@ -5,10 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 from barnabas_operator.app.data_dir import read_status
 from barnabas_operator.resources.cluster import Cluster
@@ -16,6 +13,7 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus
 from harness.deadline import wait_for
 
+START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 
 CLUSTER = """\
@@ -72,13 +70,19 @@ class RunningUp:
         begun = len(self.log())
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(lambda: self.ended() or "is up: " in self.log()[begun:])
+        wait_for(lambda: self.ended() or "is up: " in self.log()[begun:], seconds_max=START_SECONDS_MAX)
         wait_for(lambda: self.ended() or self.cluster_reason() == "BrokersReady")
         assert not self.ended(), self.log()
 
     def ended(self) -> bool:
         assert self._process is not None
         return self._process.poll() is not None
+
+    def close(self) -> None:
+        """Stops it if it runs: for the end of a test."""
+        if self._process is not None and not self.ended():
+            assert self.stop() == 0, self.log()
+        assert "Traceback" not in self.log(), self.log()
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
@@ -130,27 +134,6 @@ class RunningUp:
     def message(self, name: str) -> str | None:
         ready = condition_of(self.status(name).conditions, READY)
         return ready.message if ready else None
-
-
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[RunningUp]:
-    """Not started. At the end it is stopped if need be, and must have left no broker."""
-    running = RunningUp(tmp_path)
-    yield running
-    if running._process is not None and not running.ended():
-        assert running.stop() == 0, running.log()
-    assert "Traceback" not in running.log(), running.log()
-
-
-@pytest.fixture
-def barnabas() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a command to its end."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "barnabas", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    return run
 
 
 def alive(pid: int) -> bool:

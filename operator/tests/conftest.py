@@ -1,0 +1,29 @@
+"""What tests of the commands share."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.running_up import RunningUp
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[RunningUp]:
+    """`barnabas up`, not started. At the end it is stopped if need be."""
+    running = RunningUp(tmp_path)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def barnabas() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command to its end."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "barnabas", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return run

@@ -1,0 +1,62 @@
+"""The demo that the README begins with, run as people run it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.deadline import wait_for
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+SECONDS_MAX = 180.0
+
+
+def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """In a folder of its own for what it leaves; its output in `output`."""
+    settings = {**os.environ, "TMPDIR": str(folder), **environment}
+    with (folder / "output").open("wb") as output:
+        return subprocess.Popen([sys.executable, str(DEMO)], stdout=output, stderr=output, env=settings)
+
+
+def output_of(folder: Path) -> str:
+    return (folder / "output").read_text(encoding="utf-8")
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines that name the folder: what the demo started."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(file.read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue  # It has ended since.
+    return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.slow
+def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path: Path) -> None:
+    demo = start(tmp_path)
+    assert demo.wait(SECONDS_MAX) == 0, output_of(tmp_path)
+    text = output_of(tmp_path)
+    assert re.search(r"^flights +12 +1 +336,776 ", text, re.MULTILINE)
+    assert re.search(r"^boards +Stable +2 +flights +0 *$", text, re.MULTILINE)
+    assert re.search(r"^archive +Stable +3 +flights +0 *$", text, re.MULTILINE)
+    assert re.search(r"^12 partitions [0-9.]+ s after the manifest was edited", text, re.MULTILINE)
+    assert processes_of(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_demo_takes_its_cluster_down(tmp_path: Path) -> None:
+    demo = start(tmp_path, DEMO_KEEP="1")
+    try:
+        wait_for(lambda: demo.poll() is not None or "published" in output_of(tmp_path), seconds_max=SECONDS_MAX)
+        assert any("barnabas broker" in line for line in processes_of(tmp_path)), output_of(tmp_path)
+    finally:
+        demo.send_signal(signal.SIGINT)
+    assert demo.wait(SECONDS_MAX) == 130
+    assert processes_of(tmp_path) == []
