@@ -146,6 +146,8 @@ class Client:
         self.generation = -1
         self.joined: list[JoinReply] = []
         self.synced: list[SyncReply] = []
+        self.sync_asked: list[tuple[int, str]] = []
+        """Generation, and instance or member id, of each sync."""
 
     def join(self, topics: Sequence[str] = ("flights",), **changes: Any) -> "Client":
         """JoinGroup, version 3: no id is needed first."""
@@ -174,6 +176,7 @@ class Client:
 
     def sync(self, **assignments: str) -> "Client":
         """SyncGroup; `assignments` by member id."""
+        self.sync_asked.append((self.generation, self.instance_id or self.member_id))
         by_member = {member_id: assigned.encode() for member_id, assigned in assignments.items()}
         request = SyncRequest(self.group_id, self.member_id, self.instance_id, self.generation, assignments=by_member)
         self.world.coordinator.sync(request, self.synced.append)

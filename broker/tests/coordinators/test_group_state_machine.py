@@ -1,0 +1,182 @@
+"""F41-F46: clients that join, sync, live, leave, vanish and start anew in any order, over a log that hesitates and a
+broker that dies. Whatever they do: nobody is kept waiting for ever, nobody gets another's part, nothing acknowledged is
+lost.
+"""
+
+from collections import Counter
+from typing import Any
+
+from coordinator_world import Client, World
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.records import decode
+from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_core.errors import ErrorCode
+
+CONFIG = GroupConfig(initial_rebalance_delay_ms=1_000, new_member_join_timeout_ms=60_000)
+LONG_MS = 20 * 60_000
+GIVES_AN_ID = {ErrorCode.MEMBER_ID_REQUIRED}
+START_ANEW = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+CLIENTS = st.integers(0, 4)
+
+
+class Machine(RuleBasedStateMachine):
+    """Five clients of one group, some of them static."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(CONFIG)
+        self.clients = [Client(self.world, name, "S" if name == "s" else None) for name in "abcs"]
+        self.clients.append(Client(self.world, "t", "S"))  # A second self of the static member.
+        self.sent: Counter[str] = Counter()
+        self.next_offset = 0
+        self.commits: list[tuple[int, list[list[ErrorCode]]]] = []
+
+    def waits(self, client: Client) -> bool:
+        answered = len(client.joined) + len(client.synced)
+        return self.sent[client.name] > answered
+
+    def group(self) -> Group | None:
+        shard = self.world.coordinator._shards[0]
+        return shard.tables.groups.get("readers")
+
+    @rule(index=CLIENTS, topics=st.sampled_from([("flights",), ("flights", "weather")]), asks_for_id=st.booleans())
+    def join(self, index: int, topics: tuple[str, ...], asks_for_id: bool) -> None:
+        client = self.clients[index]
+        if self.waits(client):
+            return
+        if client.heartbeat() in START_ANEW and (not client.joined or client.joined[-1].error not in GIVES_AN_ID):
+            client.member_id = ""
+        self.sent[client.name] += 1
+        client.join(topics, requires_known_member_id=asks_for_id)
+
+    @rule(index=CLIENTS)
+    def sync(self, index: int) -> None:
+        client = self.clients[index]
+        if self.waits(client) or not client.joined or client.joined[-1].error is not ErrorCode.NONE:
+            return
+        joined = client.joined[-1]
+        parts = {member.member_id: f"{joined.generation}:{_part_of(member)}" for member in joined.members}
+        self.sent[client.name] += 1
+        client.sync(**({} if joined.skip_assignment else parts))
+
+    @rule(index=CLIENTS)
+    def heartbeat(self, index: int) -> None:
+        self.clients[index].heartbeat()
+
+    @rule(who=st.sets(CLIENTS, min_size=1), rounds=st.integers(1, 6))
+    def live_as_clients_do(self, who: set[int], rounds: int) -> None:
+        """For some seconds: join when told to, ask for the part of a new generation, else send heartbeats."""
+        for _ in range(rounds):
+            for index in sorted(who):
+                self._react(index)
+            self.world.time.run(for_ms=700)
+
+    def _react(self, index: int) -> None:
+        client = self.clients[index]
+        if self.waits(client):
+            return
+        answered = client.joined[-1].error if client.joined else None
+        if answered is not ErrorCode.NONE:
+            self.join(index, ("flights",), asks_for_id=True)
+        elif len(client.sync_asked) == 0 or client.sync_asked[-1][0] != client.generation:
+            self.sync(index)
+        elif client.heartbeat() not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
+            self.join(index, ("flights",), asks_for_id=True)
+
+    @rule(index=CLIENTS)
+    def leave(self, index: int) -> None:
+        if self.clients[index].member_id:
+            self.clients[index].leave()
+
+    @rule(index=CLIENTS)
+    def commit(self, index: int) -> None:
+        self.next_offset += 1
+        self.commits.append((self.next_offset, self.clients[index].commit(("flights", 0, self.next_offset))))
+        self.world.time.run()
+
+    @rule(for_ms=st.sampled_from([10, 1_000, 4_000, 9_999, 30_000]))
+    def time_passes(self, for_ms: int) -> None:
+        self.world.time.run(for_ms=for_ms)
+
+    @rule()
+    def log_hesitates(self) -> None:
+        self.world.log.holding = True
+
+    @precondition(lambda self: self.world.log.holding)
+    @rule()
+    def log_goes_on(self) -> None:
+        self.world.log.holding = False
+        self.world.log.commit()
+        self.world.time.run()
+
+    @rule(index=st.integers(0, 14))
+    def disaster(self, index: int) -> None:
+        """Now and then the broker dies; more often a client does, and starts again: what it waited for goes nowhere."""
+        if index == 14:
+            self.world.crash()
+        elif index < len(self.clients):
+            old = self.clients[index]
+            self.clients[index] = Client(self.world, old.name, old.instance_id)
+            self.sent[old.name] = 0
+
+    @invariant()
+    def the_group_is_consistent(self) -> None:
+        group = self.group()
+        if group is None:
+            return
+        assert (group.leader in group.members) if group.members else True
+        assert set(group.static_members.values()) <= group.members.keys()
+        counted = Counter(protocol.name for member in group.members.values() for protocol in member.protocols)
+        assert +group.protocol_counts == counted
+        assert group.pending_syncs <= group.members.keys()
+        assert not group.pending_joins.keys() & group.members.keys()
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            assert not group.members
+        assert (group.join_deadline is not None) == (group.state is GroupState.PREPARING_REBALANCE)
+        first = group.first_deadline_ms()
+        assert first is None or (group.wake_ms is not None and group.wake_ms <= first)
+
+    @invariant()
+    def everybody_gets_the_part_that_the_leader_of_its_generation_gave_it(self) -> None:
+        for client in self.clients:
+            for (generation, part), reply in zip(client.sync_asked, client.synced, strict=False):
+                if reply.error is ErrorCode.NONE and reply.assignment:
+                    assert reply.assignment.decode() == f"{generation}:{part}"
+
+    @invariant()
+    def the_tables_are_what_the_log_says(self) -> None:
+        replayed = GroupTables()
+        for key, value in self.world.log.records[0]:
+            record = decode(key, value)
+            assert record is not None
+            replayed.apply(record)
+        tables = self.world.coordinator._shards[0].tables
+        assert (tables.stored, tables.offsets) == (replayed.stored, replayed.offsets)
+
+    @invariant()
+    def nothing_acknowledged_is_lost(self) -> None:
+        acknowledged = [offset for offset, answers in self.commits if answers == [[ErrorCode.NONE]]]
+        if acknowledged:
+            assert self.clients[0].committed()["flights-0"] >= acknowledged[-1]
+
+    def teardown(self) -> None:
+        """When everybody falls silent all that wait are answered, and then the group is empty."""
+        if self.world.log.holding:
+            self.log_goes_on()
+        self.world.time.run(for_ms=LONG_MS)
+        assert not any(self.waits(client) for client in self.clients)
+        group = self.group()
+        assert group is None or (group.state is GroupState.EMPTY and not group.pending_joins)
+
+
+def _part_of(member: Any) -> str:
+    return member.instance_id or member.member_id
+
+
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+test_groups_survive_everything = Machine.TestCase
