@@ -67,6 +67,11 @@ class Partition:
         return self.high_watermark
 
     @property
+    def isr_size_min(self) -> int:
+        """How many replicas acks=all wants in sync: `min.insync.replicas`, or all where there are fewer (KIP-966)."""
+        return min(self.log.config.min_insync_replicas, self.replica_count)
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
         return self.log.log_start_offset
@@ -84,7 +89,7 @@ class Partition:
 
     def _settle(self) -> None:
         """What follows from leadership, ISR, settings and the disk."""
-        enough = self.isr_size >= self.log.config.min_insync_replicas
+        enough = self.isr_size >= self.isr_size_min
         is_open = self.is_leader and self.failure is None
         self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
 
@@ -124,7 +129,7 @@ class Partition:
     def check_writable(self, *, all_replicas: bool) -> None:
         """ApiError unless this replica leads and, for acks=all, enough replicas are in sync."""
         self.check_readable(-1)
-        if all_replicas and self.isr_size < self.log.config.min_insync_replicas:
+        if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} replicas in sync; {allowed}")
 

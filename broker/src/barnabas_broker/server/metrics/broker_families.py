@@ -50,7 +50,7 @@ def _replicas(services: Services) -> list[Family]:
             services,
             f"{prefix}underminisrpartitioncount",
             "Partitions led here that refuse acks=all",
-            lambda each: each.is_leader and each.isr_size < each.log.config.min_insync_replicas,
+            lambda each: each.is_leader and each.isr_size < each.isr_size_min,
         ),
         _count(
             services,
