@@ -54,14 +54,11 @@ def test_partitions_are_spread_over_log_dirs_and_moved_between_them(
     messages = [Message(b"%d" % n, partition=n % 6) for n in range(600)]
     client.produce(TOPIC, messages)
     assert [len(partitions) for partitions in log_dirs_of(tools).values()] == [3, 3]
-    moved = next(name for name in log_dirs_of(tools)[first])
-    plan = {"topic": TOPIC, "partition": int(moved.rpartition("-")[2]), "replicas": [1], "log_dirs": [second]}
-    (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": [plan]}))
-    command = (
-        f"kafka-reassign-partitions.sh --bootstrap-server localhost:9092 --reassignment-json-file {tmp_path}/plan.json"
-    )
-    tools.check(f"{command} --execute")
+    moved = log_dirs_of(tools)[first][0]
+    elsewhere = {"bootstrap.servers": server.bootstrap}
+    partition = int(moved.rpartition("-")[2])
+    java.ask("move_replica", topic=TOPIC, partition=partition, broker=1, log_dir=second, config=elsewhere)
     client.produce(TOPIC, messages)
     wait_for(lambda: log_dirs_of(tools)[second], lambda partitions: moved in partitions)
-    wait_for(lambda: "in progress" not in tools.check(f"{command} --verify --preserve-throttles"))
+    assert moved not in log_dirs_of(tools)[first]
     assert sorted(r.value for r in client.read(TOPIC, 1_200)) == sorted(m.value for m in messages * 2)

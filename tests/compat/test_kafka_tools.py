@@ -223,9 +223,3 @@ def test_the_broker_tells_its_versions_and_its_cluster(tools: KafkaTools) -> Non
     assert "(id: 1 rack: null" in versions
     assert "Produce(0): " in versions
     assert "Cluster ID: " in tools.check(f"kafka-cluster.sh cluster-id {SERVER}")
-
-
-def test_a_preferred_leader_that_leads_already_needs_no_election(tools: KafkaTools, filled: str) -> None:
-    shown = tools.run(f"kafka-leader-election.sh {SERVER} --election-type preferred --topic {filled} --partition 0")
-    assert shown.status == 0
-    assert "Valid replica already elected" in shown.text

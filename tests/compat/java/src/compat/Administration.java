@@ -6,18 +6,22 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 
 /** Topics, their configs and the committed offsets of groups through the admin client. */
 final class Administration {
+    private final String bootstrap;
     private final Admin admin;
 
     Administration(String bootstrap) {
+        this.bootstrap = bootstrap;
         admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
@@ -29,6 +33,7 @@ final class Administration {
         operations.put("alter_topic_config", this::alterTopicConfig);
         operations.put("delete_topic", request -> admin.deleteTopics(List.of(topic(request))).all().get());
         operations.put("committed", this::committed);
+        operations.put("move_replica", this::moveReplica);
     }
 
     private static String topic(JsonNode request) {
@@ -68,6 +73,15 @@ final class Administration {
         ConfigEntry entry = new ConfigEntry(request.get("name").asText(), request.get("value").asText());
         AlterConfigOp change = new AlterConfigOp(entry, AlterConfigOp.OpType.SET);
         return admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all().get();
+    }
+
+    private Object moveReplica(JsonNode request) throws Exception {
+        int partition = request.get("partition").asInt();
+        TopicPartitionReplica replica = new TopicPartitionReplica(topic(request), partition, request.get("broker").asInt());
+        Properties properties = Settings.of(bootstrap, request);
+        try (Admin here = Admin.create(properties)) {
+            return here.alterReplicaLogDirs(Map.of(replica, request.get("log_dir").asText())).all().get();
+        }
     }
 
     private Object committed(JsonNode request) throws Exception {
