@@ -272,10 +272,10 @@ def finish(publisher: Publisher, groups: Sequence[Group]) -> None:
 
 def keep(cluster: Cluster, out: Console) -> None:
     """DEMO_KEEP=1: until Ctrl-C."""
-    out.print(
-        f"DEMO_KEEP: {cluster.manifests} may be edited; `barnabas status --data-dir {cluster.data_dir}`; Ctrl-C ends"
-    )
-    cluster.wait_for_end()
+    out.print(f"it stays up: edit {cluster.manifests}, or ask .venv/bin/barnabas status --data-dir {cluster.data_dir}")
+    out.print("Ctrl-C ends it")
+    with suppress(KeyboardInterrupt):
+        cluster.wait_for_end()
 
 
 def main() -> int:
@@ -289,20 +289,19 @@ def main() -> int:
         if os.environ.get("DEMO_KEEP") == "1":
             keep(cluster, out)
         cluster.stop()
+        status = 0
     except (DemoFailed, ClientFailed, OSError) as error:
+        cluster.kill()
         out.print(f"the demo failed: {error}", markup=False)
         out.print(f"see {cluster.log} and the brokers' logs in {cluster.data_dir}; the end of the first:", markup=False)
         out.print(cluster.log_end(), markup=False)
         return 1
     except KeyboardInterrupt:
-        out.print("interrupted")
-        return 130
-    else:
-        shutil.rmtree(folder)
-    finally:
         cluster.kill()
+        status = 130
+    shutil.rmtree(folder)
     out.print("the demo is over; nothing is left running")
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -51,12 +51,14 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
 
 
 @pytest.mark.slow
-def test_an_interrupted_demo_takes_its_cluster_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seen", "status"), [("published", 130), ("Ctrl-C ends it", 0)], ids=["at work", "kept"])
+def test_an_interrupt_takes_the_cluster_down(tmp_path: Path, seen: str, status: int) -> None:
     demo = start(tmp_path, DEMO_KEEP="1")
     try:
-        wait_for(lambda: demo.poll() is not None or "published" in output_of(tmp_path), seconds_max=SECONDS_MAX)
+        wait_for(lambda: demo.poll() is not None or seen in output_of(tmp_path), seconds_max=SECONDS_MAX)
         assert any("barnabas broker" in line for line in processes_of(tmp_path)), output_of(tmp_path)
     finally:
         demo.send_signal(signal.SIGINT)
-    assert demo.wait(SECONDS_MAX) == 130
+    assert demo.wait(SECONDS_MAX) == status
     assert processes_of(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
