@@ -40,7 +40,7 @@ def scan_batches(
         place = position - chunk_start
         if place + HEADER_BYTES > len(chunk):
             chunk, chunk_start, place = _read(file, position, chunk_bytes, end), position, 0
-        header = _valid_header(chunk, place, position, end, offset_min)
+        header = valid_header(chunk, place, position, end, offset_min)
         if header.base_offset >= crc_from:
             if place + header.size_bytes > len(chunk):
                 chunk, place = _read(file, position, max(chunk_bytes, header.size_bytes), end), 0
@@ -56,7 +56,8 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
     return memoryview(file.read_at(position, min(length, end - position)))
 
 
-def _valid_header(chunk: memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
+def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
+    """The header at `place` of `chunk`, which is byte `position` of a segment that ends at `end`; InvalidBatch."""
     if len(chunk) - place < HEADER_BYTES:
         raise InvalidBatch(
             position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}", torn=True

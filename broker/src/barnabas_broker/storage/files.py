@@ -63,6 +63,10 @@ class FileSystem(Protocol):
         """Open for reading and writing; create it where it is missing."""
         ...
 
+    def open_existing(self, path: str) -> LogFile:
+        """Open for reading; FileNotFoundError where there is no such file."""
+        ...
+
     def read(self, path: str) -> bytes:
         """All bytes of a small file; FileNotFoundError where there is none."""
         ...
@@ -93,6 +97,10 @@ class FileSystem(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Let the file look as if it was last written then."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -161,9 +169,11 @@ class PosixFileSystem:
     def open_file(self, path: str) -> LogFile:
         return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
+    def open_existing(self, path: str) -> LogFile:
+        return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
     def read(self, path: str) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        file = PosixFile(descriptor)
+        file = self.open_existing(path)
         return file.read_at(0, file.size_bytes())
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
@@ -199,6 +209,9 @@ class PosixFileSystem:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_dir(self, path: str) -> None:
         try:

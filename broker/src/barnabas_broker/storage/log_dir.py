@@ -142,10 +142,11 @@ class LogDir:
             file_names.LOG_START_OFFSETS: starts,
             file_names.HIGH_WATERMARKS: {key: high_watermarks[key] for key in self.logs if key in high_watermarks},
         }
-        return [
-            partial(self._files.write_atomically, f"{self.path}/{name}", encode_offsets(offsets), sync=True)
-            for name, offsets in contents.items()
-        ]
+        return [self.checkpoint_call(name, offsets) for name, offsets in contents.items()]
+
+    def checkpoint_call(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """The write of one offset checkpoint, for a thread. It raises OSError."""
+        return partial(self._files.write_atomically, f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
 
     @disk_access
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
@@ -70,6 +71,11 @@ class LogManager:
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
+
+    @property
+    def files(self) -> FileSystem:
+        """The disk."""
+        return self._environment.files
 
     @property
     def logs(self) -> dict[TopicPartition, Log]:

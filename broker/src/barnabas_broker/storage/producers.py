@@ -121,6 +121,10 @@ class ProducerStates:
             if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
                 del self.producers[producer.producer_id]
 
+    def last_offsets(self) -> dict[int, int]:
+        """By producer id, the last offset of its last batch."""
+        return {each.producer_id: each.batches[-1].last_offset for each in self.producers.values() if each.batches}
+
     def snapshot(self) -> list[SnapshotEntry]:
         """For the `.snapshot` file: of each producer the last batch."""
         return [_snapshot_entry(producer) for producer in self.producers.values()]

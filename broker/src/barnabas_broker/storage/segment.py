@@ -230,6 +230,17 @@ class Segment:
         """The header of the batch that begins at this byte."""
         return next(self._scan(position, HEADER_BYTES)).header
 
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The largest timestamp of the first batch; -1 when there is none."""
+        _ = self._looked_into or self.file
+        return self._first_timestamp_ms
+
+    @property
+    def index_bytes(self) -> int:
+        """Of the larger one of its two indexes."""
+        return self.indexes.size_bytes
+
     def largest_timestamp(self) -> tuple[int, int]:
         """In ms, and the last offset of the batch that brought it; -1 when there is none."""
         _ = self._looked_into or self.file

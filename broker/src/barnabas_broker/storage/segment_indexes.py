@@ -96,6 +96,11 @@ class SegmentIndexes:
         """Whether the files can be this segment's indexes."""
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the larger one."""
+        return max(len(self.offsets) * OFFSET_ENTRY.size, len(self.times) * TIME_ENTRY.size)
+
     def are_full(self, bytes_max: int) -> bool:
         """Whether one of them takes no more entries."""
         return len(self.offsets) >= bytes_max // OFFSET_ENTRY.size or len(self.times) >= bytes_max // TIME_ENTRY.size

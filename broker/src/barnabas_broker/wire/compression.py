@@ -30,6 +30,10 @@ XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _INT32: Final = struct.Struct(">i")
+_FIRST_BYTES: Final = 64 * 1024
+_TOO_SMALL: Final = "failed to write whole buffer"
+_GROWTH: Final = 16
+"""Most batches unpack to less than so many times their size; each further try costs less than a tenth of the next."""
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
@@ -53,11 +57,18 @@ def _as_it_is(data: Buffer, _bytes_max: int) -> Buffer:
 
 
 def _into(decompress_into: Callable[[Buffer, bytearray], int]) -> Decompressor:
-    """Into a buffer of the largest size allowed: the pages that are not written are never taken from the system."""
+    """Into a buffer that grows from a guess up to the bound: what is written to is taken, not what is allowed."""
 
     def decompressed(data: Buffer, bytes_max: int) -> Buffer:
-        out = bytearray(bytes_max)
-        return memoryview(out)[: decompress_into(data, out)]
+        size = min(bytes_max, max(_FIRST_BYTES, len(data) * _GROWTH))
+        while True:
+            out = bytearray(size)
+            try:
+                return memoryview(out)[: decompress_into(data, out)]
+            except cramjam.DecompressionError as error:
+                if size == bytes_max or _TOO_SMALL not in str(error):
+                    raise
+            size = min(bytes_max, size * _GROWTH)
 
     return decompressed
 

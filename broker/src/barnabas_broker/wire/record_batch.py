@@ -28,6 +28,7 @@ DELETE_HORIZON_BIT: Final = 0x40
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
+_CRC_PLACE: Final = 17
 _ATTRIBUTES: Final = struct.Struct(">h")
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 
@@ -96,7 +97,16 @@ def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeade
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, now_ms)
     crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
-    _CRC.pack_into(buffer, position + 17, crc)
+    _CRC.pack_into(buffer, position + _CRC_PLACE, crc)
+
+
+def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
+    """A whole batch of `header` and `records`, compressed as it says; its length and CRC are computed."""
+    batch = bytearray(HEADER_BYTES)
+    batch += records
+    HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_OFFSET, crc=0))
+    _CRC.pack_into(batch, _CRC_PLACE, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_max: int) -> BatchHeader:

@@ -7,23 +7,12 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_broker.wire.compression import BrokenCompression, Buffer, compress, decompress
-from barnabas_broker.wire.record_batch import (
-    CRC_START,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_OFFSET,
-    BatchHeader,
-)
+from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, MAGIC, BatchHeader, sealed_batch
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
-MAGIC: Final = 2
-_CRC: Final = struct.Struct(">I")
-_CRC_OFFSET: Final = 17
 
 
 class Header(NamedTuple):
@@ -149,11 +138,9 @@ def encode_batch(
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta
     body = compress(attributes & 0x07, b"".join(_encode_records(records, first_ms)), compression_level)
-    batch = bytearray(HEADER_BYTES)
-    batch += body
     header = BatchHeader(
         base_offset,
-        len(batch) - LENGTH_OFFSET,
+        0,
         leader_epoch,
         MAGIC,
         0,
@@ -166,33 +153,32 @@ def encode_batch(
         base_sequence,
         len(records),
     )
-    HEADER.pack_into(batch, 0, *header)
-    _CRC.pack_into(batch, _CRC_OFFSET, crc32c(memoryview(batch)[CRC_START:]))
-    return batch
+    return sealed_batch(header, body)
 
 
 def _encode_records(records: Iterable[Record], base_timestamp_ms: int) -> Iterable[bytes]:
     for record in records:
         fields = [
             b"\0",
-            _varint(record.timestamp_ms - base_timestamp_ms),
-            _varint(record.offset_delta),
+            encode_varint(record.timestamp_ms - base_timestamp_ms),
+            encode_varint(record.offset_delta),
             _prefixed(record.key),
             _prefixed(record.value),
-            _varint(len(record.headers)),
+            encode_varint(len(record.headers)),
         ]
         for key, value in record.headers:
             fields += (_prefixed(key.encode()), _prefixed(value))
         body = b"".join(fields)
-        yield _varint(len(body))
+        yield encode_varint(len(body))
         yield body
 
 
 def _prefixed(value: bytes | None) -> bytes:
-    return _varint(-1) if value is None else _varint(len(value)) + value
+    return encode_varint(-1) if value is None else encode_varint(len(value)) + value
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """A zigzag varint of a number of up to 64 bits."""
     raw = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while raw > 0x7F:

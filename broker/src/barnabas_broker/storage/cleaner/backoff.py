@@ -1,0 +1,47 @@
+"""Which partitions could not be compacted, and when each is tried again: later and later, but always (KAFKA-19895)."""
+
+from typing import Final, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+
+FIRST_MS_MIN: Final = 1000
+PAUSE_MS_MAX: Final = 15 * 60 * 1000
+
+
+class FailedPartition(NamedTuple):
+    """How often in a row, why the last time, and when it is tried again."""
+
+    attempts: int
+    reason: str
+    retry_ms: int
+    log_dir: str
+    dirty_bytes: int
+
+
+class Backoff:
+    """Pure state."""
+
+    def __init__(self) -> None:
+        self.failed: dict[TopicPartition, FailedPartition] = {}
+        self.failures_total = 0
+
+    def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+        """Whether its pause is over, if it has one."""
+        failed = self.failed.get(topic_partition)
+        return failed is None or now_ms >= failed.retry_ms
+
+    def failure(
+        self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
+    ) -> FailedPartition:
+        """It failed once more: each pause is twice the one before, from `first_ms` to a quarter of an hour."""
+        earlier = self.failed.get(topic_partition)
+        attempts = earlier.attempts + 1 if earlier else 1
+        pause_ms = min(max(first_ms, FIRST_MS_MIN) << min(attempts - 1, 20), PAUSE_MS_MAX)
+        failed = FailedPartition(attempts, reason, now_ms + pause_ms, log_dir, dirty_bytes)
+        self.failed[topic_partition] = failed
+        self.failures_total += 1
+        return failed
+
+    def success(self, topic_partition: TopicPartition) -> None:
+        """It went well, or is gone."""
+        self.failed.pop(topic_partition, None)

@@ -1,0 +1,148 @@
+"""Which records of a batch stay, and the batch that they make. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas_broker.storage.cleaner.batch_reader import ReadBatch
+from barnabas_broker.storage.cleaner.record_walk import WalkedRecord, unpacked_records
+from barnabas_broker.wire.compression import compress
+from barnabas_broker.wire.record_batch import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    sealed_batch,
+)
+from barnabas_broker.wire.records import BrokenRecords, encode_varint
+
+NO_TIMESTAMP: Final = -1
+Cleaned = bytes | bytearray | memoryview | None
+"""A batch as it is to be written; None when it goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRules:
+    """What a round of compaction goes by."""
+
+    end_offset: int
+    """The newest offset of every key is known up to here; what lies behind stays as it is."""
+    now_ms: int
+    delete_retention_ms: int
+    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By producer id: the last offset of an active producer. Its batch stays, for the sequence in it is what tells
+    the producer's duplicates after a restart."""
+    unpacked_bytes_max: int
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """What became of the records."""
+
+    records_read: int = 0
+    records_kept: int = 0
+    records_without_key: int = 0
+    batches_not_understood: int = 0
+
+
+class BatchFilter:
+    """`newest_offset` gives the newest offset of a key, -1 where it was not seen."""
+
+    def __init__(self, rules: RetentionRules, newest_offset: Callable[[bytes], int]) -> None:
+        self._rules = rules
+        self._newest_offset = newest_offset
+        self.counts = FilterCounts()
+
+    def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
+        """What is to be written for `batch`: its own bytes where nothing changes, None where nothing is left of it.
+
+        `must_stay`: of a batch that loses all its records the header is left, with offsets and sequence. Batches that
+        cannot be looked into stay: they are as readable as before, and the rest of the log is compacted all the same.
+        Transaction markers stay, too.
+        """
+        header = batch.header
+        kept_count: int = header.record_count
+        cleaned: Cleaned = batch.data
+        if header.base_offset < self._rules.end_offset and not header.is_control:
+            try:
+                kept_count, cleaned = self._filtered(batch, must_stay or self._is_last_of_producer(header))
+            except BrokenRecords:
+                self.counts.batches_not_understood += 1
+        self.counts.records_read += header.record_count
+        self.counts.records_kept += kept_count
+        return cleaned
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
+
+    def _filtered(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
+        header = batch.header
+        data, records = unpacked_records(batch.chunk, batch.start, header, self._rules.unpacked_bytes_max)
+        kept = self._kept(header, records)
+        if not kept:
+            return 0, emptied(header) if must_stay else None
+        horizon_ms = self._new_horizon_ms(header, kept)
+        if len(kept) == len(records) and horizon_ms is None:
+            return len(kept), batch.data
+        return len(kept), rebuilt(header, data, kept, horizon_ms)
+
+    def _kept(self, header: BatchHeader, records: Sequence[WalkedRecord]) -> list[WalkedRecord]:
+        """The newest records of their keys; of tombstones those whose delete horizon has not come."""
+        rules, newest_offset = self._rules, self._newest_offset
+        expired = bool(header.attributes & DELETE_HORIZON_BIT) and rules.now_ms >= header.base_timestamp_ms
+        base_offset, end_offset = header.base_offset, rules.end_offset
+        kept = []
+        for record in records:
+            offset, key = base_offset + record[4], record[5]
+            if offset >= end_offset:
+                kept.append(record)
+            elif key is None:
+                self.counts.records_without_key += 1
+            elif offset >= newest_offset(key) and (record[6] or not expired):
+                kept.append(record)
+        return kept
+
+    def _new_horizon_ms(self, header: BatchHeader, kept: Sequence[WalkedRecord]) -> int | None:
+        """The time from which on the tombstones of this batch may go, when they have just been compacted first.
+
+        Only now all older values of their keys are gone (KIP-534): who reads the log from its start from now on meets
+        either a value and its tombstone, or neither, if he is done within delete.retention.ms.
+        """
+        rules = self._rules
+        if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:
+            return None
+        has_tombstones = any(not record[6] for record in kept)
+        return rules.now_ms + rules.delete_retention_ms if has_tombstones else None
+
+
+def emptied(header: BatchHeader) -> bytearray:
+    """A batch without records that holds its offsets, its sequence, its leader epoch and its largest timestamp."""
+    kept_bits = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
+    return sealed_batch(header._replace(attributes=kept_bits, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b"")
+
+
+def rebuilt(header: BatchHeader, data: bytes, kept: Sequence[WalkedRecord], horizon_ms: int | None) -> bytearray:
+    """The batch with only these records, in its own codec; all else stays but the largest timestamp.
+
+    The delete horizon takes the place of the base timestamp, so the records' deltas are written anew (KIP-534).
+    """
+    base_ms, attributes = header.base_timestamp_ms, header.attributes
+    if horizon_ms is None:
+        records = b"".join([data[start:end] for start, _, end, *_ in kept])
+    else:
+        attributes |= DELETE_HORIZON_BIT
+        records = b"".join([_with_delta(data, record, base_ms + record[3] - horizon_ms) for record in kept])
+    largest_ms = max([base_ms + record[3] for record in kept])
+    changed = header._replace(
+        attributes=attributes,
+        base_timestamp_ms=base_ms if horizon_ms is None else horizon_ms,
+        max_timestamp_ms=header.max_timestamp_ms if attributes & LOG_APPEND_TIME_BIT else largest_ms,
+        record_count=len(kept),
+    )
+    return sealed_batch(changed, compress(header.compression, records))
+
+
+def _with_delta(data: bytes, record: WalkedRecord, timestamp_delta: int) -> bytes:
+    _, rest, end, *_ = record
+    fields = b"\0" + encode_varint(timestamp_delta) + data[rest:end]
+    return encode_varint(len(fields)) + fields

@@ -1,0 +1,54 @@
+"""Reads the batches of a segment with their bytes, a bounded chunk at a time. Every batch's CRC is checked."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from barnabas_broker.storage.batch_scan import valid_header
+from barnabas_broker.storage.errors import InvalidBatch
+from barnabas_broker.storage.files import LogFile
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, crc_matches
+
+Pace = Callable[[int], None]
+"""Called with the number of bytes after each read and write; it waits, or raises to end the work."""
+
+
+class ReadBatch(NamedTuple):
+    """A batch that begins at byte `start` of `chunk` and at byte `position` of its segment."""
+
+    header: BatchHeader
+    chunk: bytes
+    start: int
+    position: int
+
+    @property
+    def end_position(self) -> int:
+        """Where in the segment the next one begins."""
+        return self.position + self.header.size_bytes
+
+    @property
+    def data(self) -> memoryview:
+        """All of its bytes."""
+        return memoryview(self.chunk)[self.start : self.start + self.header.size_bytes]
+
+
+def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: int, pace: Pace) -> Iterator[ReadBatch]:
+    """All batches of a segment whose file has `size_bytes`, their offsets rising from `offset_min`.
+
+    A batch that is longer than `chunk_bytes` is read at once. Raises OSError, InvalidBatch.
+    """
+    chunk, start, position = b"", 0, 0
+    while position < size_bytes:
+        if start + HEADER_BYTES > len(chunk):
+            chunk, start = file.read_at(position, min(chunk_bytes, size_bytes - position)), 0
+            pace(len(chunk))
+        header = valid_header(chunk, start, position, size_bytes, offset_min)
+        if start + header.size_bytes > len(chunk):
+            wanted = max(chunk_bytes, header.size_bytes)
+            chunk, start = file.read_at(position, min(wanted, size_bytes - position)), 0
+            pace(len(chunk))
+        if len(chunk) < header.size_bytes or not crc_matches(memoryview(chunk), start, header):
+            raise InvalidBatch(position, f"the CRC of the batch at offset {header.base_offset} does not match")
+        yield ReadBatch(header, chunk, start, position)
+        start += header.size_bytes
+        position += header.size_bytes
+        offset_min = header.last_offset + 1

@@ -1,0 +1,55 @@
+"""Writes the `.cleaned` files of a new segment: log and both indexes."""
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.segment_indexes import SegmentIndexes
+from barnabas_broker.wire.record_batch import parse_header
+
+
+class CleanedSegment:
+    """`append` batches in the order of their offsets, then `finish`, or `remove`. Raises OSError."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, base_offset: int, index_interval_bytes: int, write_bytes: int
+    ) -> None:
+        self.size_bytes = 0
+        self._files = files
+        self._directory = directory
+        self._paths = [
+            f"{directory}/{file_names.segment_file(base_offset, suffix)}{file_names.CLEANED}"
+            for suffix in (file_names.LOG, file_names.INDEX, file_names.TIME_INDEX)
+        ]
+        log, index, times = self._paths
+        self._file = files.open_file(log)
+        self._file.truncate(0)
+        self._indexes = SegmentIndexes.of(files, (index, times), (0, 0), base_offset, index_interval_bytes)
+        self._indexes.create_files()
+        self._write_bytes = write_bytes
+        self._waiting = bytearray()
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        """A whole batch."""
+        header = parse_header(batch, 0)
+        self._indexes.observe(self.size_bytes, len(batch), header.last_offset, header.max_timestamp_ms)
+        self.size_bytes += len(batch)
+        self._waiting += batch
+        if len(self._waiting) >= self._write_bytes:
+            self._write()
+
+    def _write(self) -> None:
+        self._file.append(self._waiting, self.size_bytes - len(self._waiting))
+        self._waiting = bytearray()
+
+    def finish(self, modified_ms: int) -> None:
+        """Everything is on the disk, with the time of the old files, from which retention counts without timestamps."""
+        self._write()
+        self._indexes.seal()
+        for path in self._paths:
+            self._files.open_file(path).sync()
+        self._files.set_modified_ms(self._paths[0], modified_ms)
+        self._files.sync_dir(self._directory)
+
+    def remove(self) -> None:
+        """The work was in vain."""
+        for path in self._paths:
+            self._files.remove(path)

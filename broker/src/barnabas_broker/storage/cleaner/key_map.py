@@ -1,0 +1,50 @@
+"""The first half of a round: the newest offset of each key in the part of the log that was not compacted yet."""
+
+from collections.abc import Iterator
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.cleaner.batch_reader import Pace, ReadBatch, read_batches
+from barnabas_broker.storage.cleaner.offset_map import OffsetMap
+from barnabas_broker.storage.cleaner.record_walk import unpacked_records
+from barnabas_broker.storage.cleaner.requests import KeysMapped, MapKeys
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.wire.records import BrokenRecords
+
+
+def map_keys(files: FileSystem, request: MapKeys, pace: Pace) -> tuple[OffsetMap, KeysMapped]:
+    """The map and how far it reaches: to the first record whose key did not fit any more. OSError, InvalidBatch."""
+    keys_max = request.end_offset - request.start_offset
+    offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)
+    records = 0
+    end_offset = request.end_offset
+    for batch in _dirty_batches(files, request, pace):
+        records += batch.header.record_count
+        first_unmapped = _add(offsets, batch, request)
+        if first_unmapped is not None:
+            end_offset = first_unmapped
+            break
+    return offsets, KeysMapped(end_offset, offsets.count, offsets.count_max, records)
+
+
+def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pace) -> Iterator[ReadBatch]:
+    for segment in request.segments:
+        file = files.open_existing(
+            f"{request.directory}/{file_names.segment_file(segment.base_offset, file_names.LOG)}"
+        )
+        for batch in read_batches(file, segment.size_bytes, segment.base_offset, request.read_bytes, pace):
+            if batch.header.last_offset >= request.start_offset and not batch.header.is_control:
+                yield batch
+
+
+def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:
+    """Take up the keys of a batch; the offset of the first record that did not fit. What is not understood has none."""
+    base_offset = batch.header.base_offset
+    try:
+        _, records = unpacked_records(batch.chunk, batch.start, batch.header, request.unpacked_bytes_max)
+    except BrokenRecords:
+        return None
+    for record in records:
+        offset, key = base_offset + record[4], record[5]
+        if key is not None and offset >= request.start_offset and not offsets.put(key, offset):
+            return offset
+    return None

@@ -1,0 +1,279 @@
+"""Compaction of all logs, one at a time, on the loop: picks the dirtiest, has it rewritten, swaps the result in.
+
+The work on records is the helper process's. Nothing that goes wrong here stops compaction: a partition that fails is
+tried again later, the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_broker.storage.cleaner.backoff import Backoff
+from barnabas_broker.storage.cleaner.batch_filter import RetentionRules
+from barnabas_broker.storage.cleaner.clean_offsets import CleanOffsets
+from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
+from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
+from barnabas_broker.storage.cleaner.record_walk import RECORDS_BYTES_MAX
+from barnabas_broker.storage.cleaner.requests import (
+    CleanSegments,
+    Failed,
+    KeysMapped,
+    MapKeys,
+    Request,
+    Response,
+    SegmentCleaned,
+    SourceSegment,
+)
+from barnabas_broker.storage.cleaner.settings import CleanerSettings
+from barnabas_broker.storage.cleaner.stats import CleanerStats
+from barnabas_broker.storage.errors import InvalidBatch, StorageError
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.swap import discard_swap, promote_cleaned
+from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.topic_partition import TopicPartition
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class RoundFailed(Exception):
+    """The helper could not do its part; the message says why."""
+
+
+class LogChanged(Exception):
+    """Meanwhile the log was deleted, truncated or retained: the result does not fit it any more."""
+
+
+class DirtyLog(NamedTuple):
+    """A log and what a round on it is about."""
+
+    log: Log
+    section: DirtySection
+
+
+class LogCleaner:
+    """`stable_offset` bounds what may be compacted of a partition: its high watermark, or its last stable offset.
+
+    `on_storage_error` is called when a swap failed half-way: the partition is offline until its log is loaded again.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        helper: Helper,
+        timers: Timers,
+        clock: Clock,
+        settings: Callable[[], CleanerSettings],
+        stable_offset: Callable[[TopicPartition], int],
+        on_storage_error: Callable[[TopicPartition, StorageError], None],
+    ) -> None:
+        self.stats = CleanerStats()
+        self.backoff = Backoff()
+        self._logs = logs
+        self._helper = helper
+        self._timers = timers
+        self._clock = clock
+        self._settings = settings
+        self._stable_offset = stable_offset
+        self._on_storage_error = on_storage_error
+        self._offsets = CleanOffsets()
+        self._timer: Cancellable | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none."""
+        self._offsets.read(self._logs.log_dirs)
+        self._wait()
+
+    async def stop(self) -> None:
+        """End the helper process, in the middle of its work too; what it wrote so far goes at the next round."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._helper.stop()
+
+    def _wait(self) -> None:
+        self._timer = self._timers.call_later(self._settings().backoff_ms / 1000, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._clean_all())
+
+    async def _clean_all(self) -> None:
+        try:
+            while await self.clean_dirtiest():
+                pass
+        except Exception:
+            _logger.exception("compaction failed; it goes on in %d ms", self._settings().backoff_ms)
+        self._wait()
+
+    async def clean_dirtiest(self) -> bool:
+        """One round on one log; whether there was one to be compacted, and it is worth looking for the next."""
+        dirtiest = self._dirtiest() if self._settings().is_enabled else None
+        if dirtiest is None:
+            return False
+        log, section = dirtiest
+        started_s = self._clock.monotonic_s()
+        try:
+            await self._clean(log, section)
+        except LogChanged as changed:
+            _logger.info("%s: compaction begins again: %s", log.topic_partition, changed)
+            return False
+        except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
+            self._failed(log, section, str(error))
+        else:
+            self.backoff.success(log.topic_partition)
+            self._count_round(self._clock.monotonic_s() - started_s)
+        return True
+
+    def _dirtiest(self) -> DirtyLog | None:
+        """Of the logs that are due the one with the largest dirty share; those that failed lately have a pause."""
+        now_ms = self._clock.now_ms()
+        self._offsets.read(self._logs.log_dirs)
+        logs = self._logs.logs
+        for gone in self.backoff.failed.keys() - logs.keys():
+            self.backoff.success(gone)
+        sections = [
+            dirty
+            for log in logs.values()
+            if log.config.compacted and self.backoff.may_try(log.topic_partition, now_ms)
+            if (dirty := self._dirty(log, now_ms)) is not None
+        ]
+        self.stats.last_look_s = self._clock.monotonic_s()
+        self.stats.max_dirty_percent = 100 * max((each.section.ratio for each in sections), default=0.0)
+        due = [each for each in sections if each.section.is_due(each.log.config)]
+        return max(due, key=lambda each: each.section.ratio, default=None)
+
+    def _dirty(self, log: Log, now_ms: int) -> DirtyLog | None:
+        stable_offset = self._stable_offset(log.topic_partition)
+        try:
+            return DirtyLog(log, dirty_section(log, self._offsets.of(log), stable_offset, now_ms))
+        except (OSError, InvalidBatch) as error:
+            self._failed(log, None, str(error))
+            return None
+
+    async def _clean(self, log: Log, section: DirtySection) -> None:
+        mapped = await self._map_keys(log, section)
+        self.stats.map_utilization_percent = 100 * mapped.keys / mapped.keys_max
+        now_ms = self._clock.now_ms()
+        rules = RetentionRules(
+            end_offset=mapped.end_offset,
+            now_ms=now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+            last_offsets=log.producers.last_offsets(),
+            unpacked_bytes_max=RECORDS_BYTES_MAX,
+        )
+        before = self.stats.bytes_read, self.stats.bytes_written
+        for group in segments_to_rewrite(log, mapped.end_offset):
+            await self._rewrite(log, group, rules)
+        read_bytes = self.stats.bytes_read - before[0]
+        self.stats.recopy_percent = 100 * (self.stats.bytes_written - before[1]) / max(read_bytes, 1)
+        await self._checkpoint(log, mapped.end_offset)
+
+    async def _map_keys(self, log: Log, section: DirtySection) -> KeysMapped:
+        settings = self._settings()
+        dirty = [
+            each for each in log.segments.starting_at(section.start_offset) if each.base_offset < section.end_offset
+        ]
+        answer = await self._ask(
+            MapKeys(
+                directory=log.directory,
+                segments=_sources(dirty),
+                start_offset=section.start_offset,
+                end_offset=section.end_offset,
+                map_bytes_max=settings.map_bytes_max,
+                load_factor=settings.load_factor,
+                read_bytes=settings.read_bytes,
+                unpacked_bytes_max=RECORDS_BYTES_MAX,
+                bytes_per_s=settings.bytes_per_s,
+            )
+        )
+        assert isinstance(answer, KeysMapped), "the answer to MapKeys"
+        return answer
+
+    async def _rewrite(self, log: Log, group: list[Segment], rules: RetentionRules) -> None:
+        """Have one new segment written, and put it in the place of `group`."""
+        settings = self._settings()
+        self._check_unchanged(log, group)
+        cleaned = await self._ask(
+            CleanSegments(
+                directory=log.directory,
+                segments=_sources(group),
+                rules=rules,
+                index_interval_bytes=log.config.index_interval_bytes,
+                read_bytes=settings.read_bytes,
+                bytes_per_s=settings.bytes_per_s,
+            )
+        )
+        assert isinstance(cleaned, SegmentCleaned), "the answer to CleanSegments"
+        await self._swap(log, group, cleaned.base_offset)
+        self._count(cleaned)
+
+    async def _swap(self, log: Log, group: list[Segment], base_offset: int) -> None:
+        """The waiting for the disk is done in a thread. What changes the log is done on the loop, in one go."""
+        files, directory = self._logs.files, log.directory
+        self._check_unchanged(log, group)
+        await asyncio.to_thread(promote_cleaned, files, directory, [base_offset])
+        try:
+            self._check_unchanged(log, group)
+        except LogChanged:
+            await asyncio.to_thread(discard_swap, files, directory, base_offset)
+            raise
+        try:
+            log.replace_segments(group, [base_offset], self._clock.now_ms())
+        except StorageError as error:
+            self._on_storage_error(log.topic_partition, error)
+            raise
+        await asyncio.to_thread(files.sync_dir, directory)
+
+    def _check_unchanged(self, log: Log, group: Sequence[Segment]) -> None:
+        if self._logs.get(log.topic_partition) is not log:
+            raise LogChanged("the partition is gone")
+        if not set(group) <= set(log.segments):
+            raise LogChanged("segments were deleted")
+
+    async def _ask(self, request: Request) -> Response:
+        answer = await self._helper.request(request)
+        if isinstance(answer, Failed):
+            raise RoundFailed(answer.message)
+        return answer
+
+    async def _checkpoint(self, log: Log, end_offset: int) -> None:
+        self._offsets.set(log, end_offset)
+        log_dir = next(each for each in self._logs.log_dirs if each.path == log.log_dir)
+        await asyncio.to_thread(self._offsets.checkpoint_call(log_dir))
+
+    def _failed(self, log: Log, section: DirtySection | None, reason: str) -> None:
+        now_ms = self._clock.now_ms()
+        dirty_bytes = section.dirty_bytes if section else 0
+        failed = self.backoff.failure(
+            log.topic_partition, reason, log.log_dir, dirty_bytes, self._settings().backoff_ms, now_ms
+        )
+        _logger.warning(
+            "%s could not be compacted (%d. time): %s; tried again in %d s",
+            log.topic_partition,
+            failed.attempts,
+            reason,
+            (failed.retry_ms - now_ms) // 1000,
+        )
+
+    def _count(self, cleaned: SegmentCleaned) -> None:
+        stats, counts = self.stats, cleaned.counts
+        stats.bytes_read += cleaned.bytes_read
+        stats.bytes_written += cleaned.size_bytes
+        stats.records_read += counts.records_read
+        stats.records_kept += counts.records_kept
+        stats.records_without_key += counts.records_without_key
+        stats.batches_not_understood += counts.batches_not_understood
+
+    def _count_round(self, took_s: float) -> None:
+        self.stats.rounds += 1
+        self.stats.last_round_s = took_s
+        self.stats.longest_round_s = max(self.stats.longest_round_s, took_s)
+
+
+def _sources(segments: Sequence[Segment]) -> list[SourceSegment]:
+    return [SourceSegment(each.base_offset, each.size_bytes) for each in segments]

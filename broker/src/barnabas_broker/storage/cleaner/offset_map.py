@@ -1,0 +1,62 @@
+"""The newest offset of each key in a fixed number of bytes, however long the keys are."""
+
+from array import array
+from typing import Final
+
+from mmh3 import mmh3_x64_128_utupledigest
+
+SLOT_BYTES: Final = 24
+"""Offset and 128 bits of hash: two keys that share them would be taken for one, which no log will live to see."""
+_NUMBERS: Final = 3
+
+
+class OffsetMap:
+    """Hashes of keys and their newest offsets; open addressing with double hashing over a prime number of slots."""
+
+    __slots__ = ("_numbers", "_slots", "count", "count_max")
+
+    def __init__(self, bytes_max: int, keys_max: int, load_factor: float) -> None:
+        """For `keys_max` keys, or for as many as fit in `bytes_max`, filled up to `load_factor` (0 to 1)."""
+        wanted = min(bytes_max // SLOT_BYTES, int(keys_max / load_factor) + 2)
+        self._slots = _prime_at_most(max(wanted, 3))
+        self._numbers = array("Q", [0]) * (self._slots * _NUMBERS)
+        self.count = 0
+        self.count_max = min(max(int(self._slots * load_factor), 1), self._slots - 1)  # A search ends at a free slot.
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """The newest offset of `key` is now this one. False, and nothing changes, where a new key does not fit."""
+        place, high, low = self._find(key)
+        numbers = self._numbers
+        if not numbers[place]:
+            if self.count >= self.count_max:
+                return False
+            self.count += 1
+            numbers[place + 1] = high
+            numbers[place + 2] = low
+        numbers[place] = offset + 1
+        return True
+
+    def get(self, key: bytes) -> int:
+        """The newest offset; -1 for a key that was not put."""
+        return self._numbers[self._find(key)[0]] - 1
+
+    def _find(self, key: bytes) -> tuple[int, int, int]:
+        """Where the key is, or where it would go, and the two halves of its hash."""
+        numbers, slots = self._numbers, self._slots
+        low, high = mmh3_x64_128_utupledigest(key)
+        slot = low % slots
+        step = 1 + high % (slots - 1)
+        while True:
+            place = slot * _NUMBERS
+            if not numbers[place] or (numbers[place + 2] == low and numbers[place + 1] == high):
+                return place, high, low
+            slot += step
+            if slot >= slots:
+                slot -= slots
+
+
+def _prime_at_most(number: int) -> int:
+    """With a prime number of slots every step comes past all of them."""
+    while any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
+        number -= 1
+    return number

@@ -1,0 +1,94 @@
+"""Which part of a log is dirty, whether it is worth a round, and which segments become one. Decides only."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
+
+
+class DirtySection(NamedTuple):
+    """The offsets from `start_offset` on were not compacted yet; those from `end_offset` on must not be yet."""
+
+    start_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """`max.compaction.lag.ms` has passed."""
+
+    @property
+    def ratio(self) -> float:
+        """The share of dirty bytes in what would be read, 0 to 1."""
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether a round is worth it."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+def dirty_section(log: Log, clean_until: int | None, stable_offset: int, now_ms: int) -> DirtySection:
+    """What a round would be about. `clean_until` is the checkpoint of the last one, `stable_offset` bounds what is
+    committed and belongs to no open transaction. A checkpoint that lies outside the log counts for nothing.
+
+    Never the active segment, nothing past `stable_offset`, nothing younger than `min.compaction.lag.ms`; whole segments
+    only. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
+    """
+    start = log.log_start_offset
+    if clean_until is not None and start <= clean_until <= log.log_end_offset:
+        start = clean_until
+    config = log.config
+    cleanable: list[tuple[Segment, int]] = []
+    for segment, following in pairwise(log.segments):
+        is_dirty = following.base_offset > start
+        if following.base_offset > stable_offset or (is_dirty and _is_young(segment, config, now_ms)):
+            break
+        cleanable.append((segment, following.base_offset))
+    dirty = [segment for segment, segment_end in cleanable if segment_end > start]
+    clean_bytes = sum(segment.size_bytes for segment, segment_end in cleanable if segment_end <= start)
+    end = cleanable[-1][1] if cleanable else start
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
+    return DirtySection(start, max(start, end), clean_bytes, dirty_bytes, _is_overdue(dirty, config, now_ms))
+
+
+def _is_young(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    lag_ms = config.min_compaction_lag_ms
+    return lag_ms > 0 and segment.largest_timestamp()[0] > now_ms - lag_ms
+
+
+def _is_overdue(dirty: Iterable[Segment], config: LogConfig, now_ms: int) -> bool:
+    if config.max_compaction_lag_ms == LONG_MAX:
+        return False
+    oldest_ms = (segment.first_timestamp_ms for segment in dirty)
+    return any(0 <= timestamp_ms < now_ms - config.max_compaction_lag_ms for timestamp_ms in oldest_ms)
+
+
+def segments_to_rewrite(log: Log, end_offset: int) -> list[list[Segment]]:
+    """All segments with an offset below `end_offset`, in groups that each make one new segment.
+
+    A group is no larger than `segment.bytes`, its indexes no larger than `segment.index.bytes`, and its offsets lie
+    within 2^31 of its base, so that index entries hold them.
+    """
+    bounds = [(one, following.base_offset) for one, following in pairwise(log.segments)]
+    groups: list[list[Segment]] = []
+    for segment, segment_end in bounds:
+        if segment.base_offset >= end_offset:
+            break
+        if groups and _fits(groups[-1], segment, segment_end, log.config):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _fits(group: Sequence[Segment], segment: Segment, segment_end: int, config: LogConfig) -> bool:
+    together = [*group, segment]
+    return (
+        sum(each.size_bytes for each in together) <= config.segment_bytes
+        and sum(each.index_bytes for each in together) <= config.index_bytes_max
+        and segment_end - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
+    )

@@ -1,0 +1,82 @@
+"""Walks the records of a batch by their lengths: only what compaction decides by is decoded, the rest stays bytes."""
+
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_broker.wire.compression import BrokenCompression, Codec, decompress
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
+from barnabas_broker.wire.records import BrokenRecords
+
+RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Uncompressed, of one batch: as much as socket.request.max.bytes lets an uncompressed one have."""
+
+WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
+"""Start, start of what follows its timestamp, end, timestamp delta, offset delta, key, whether it has a value.
+
+A plain tuple: this is made for every record of a log. The first three are places in the uncompressed records.
+"""
+
+_NULL: Final = 1
+"""-1 as a varint: the length of a value that is null."""
+
+
+def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, list[WalkedRecord]]:
+    """The uncompressed bytes that hold the records of the batch at `start`, and where they lie. BrokenRecords."""
+    end = start + header.size_bytes
+    if header.compression == Codec.NONE:
+        return batch, walk_records(batch, start + HEADER_BYTES, end, header.record_count)
+    if not header.record_count:
+        return b"", []
+    try:
+        data = bytes(decompress(header.compression, memoryview(batch)[start + HEADER_BYTES : end], bytes_max))
+    except BrokenCompression as error:
+        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+    return data, walk_records(data, 0, len(data), header.record_count)
+
+
+def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
+    """The `count` records that fill `data` from `position` to `end`. BrokenRecords where they do not."""
+    walked: list[WalkedRecord] = []
+    previous_delta = -1
+    add: Callable[[WalkedRecord], None] = walked.append
+    try:
+        while position < end:
+            start = position
+            length, position = _varint(data, position)
+            record_end = position + length
+            timestamp_delta, rest = _varint(data, position + 1)
+            byte = data[rest]
+            position = rest + 1
+            offset_delta = byte >> 1
+            if byte > 0x7F or byte & 1:
+                offset_delta, position = _varint(data, rest)
+            key_length, position = _varint(data, position)
+            key = None
+            if key_length >= 0:
+                key_end = position + key_length
+                key = data[position:key_end]
+                position = key_end
+            if position >= record_end or offset_delta <= previous_delta:
+                raise BrokenRecords(f"record {len(walked)} has an offset out of order, or ends within its key")
+            add((start, rest, record_end, timestamp_delta, offset_delta, key, data[position] != _NULL))
+            position, previous_delta = record_end, offset_delta
+    except IndexError:
+        raise BrokenRecords(f"record {len(walked)} ends behind the batch") from None
+    if position != end or len(walked) != count:
+        raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header tells of {count}")
+    return walked
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits, and where it ends."""
+    byte = data[position]
+    position += 1
+    raw, shift = byte & 0x7F, 7
+    while byte > 0x7F:
+        if shift > 63:
+            raise BrokenRecords("a varint of more than 10 bytes")
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position

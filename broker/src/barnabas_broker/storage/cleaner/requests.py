@@ -1,0 +1,97 @@
+"""What the broker asks its helper process for, and what comes back. They go through a pipe, pickled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas_broker.storage.cleaner.batch_filter import FilterCounts, RetentionRules
+
+
+class SourceSegment(NamedTuple):
+    """A segment to be read; `size_bytes` of its `.log` belong to it."""
+
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapKeys:
+    """Find the newest offset of each key in [start_offset, end_offset), as far as the map holds them."""
+
+    directory: str
+    segments: Sequence[SourceSegment]
+    start_offset: int
+    end_offset: int
+    map_bytes_max: int
+    load_factor: float
+    read_bytes: int
+    unpacked_bytes_max: int
+    bytes_per_s: float
+
+
+class KeysMapped(NamedTuple):
+    """The map is kept for the `CleanSegments` that follow; it holds every key below `end_offset`."""
+
+    end_offset: int
+    keys: int
+    keys_max: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanSegments:
+    """Write one segment with what stays of these, by the map of the last `MapKeys`."""
+
+    directory: str
+    segments: Sequence[SourceSegment]
+    rules: RetentionRules
+    index_interval_bytes: int
+    read_bytes: int
+    bytes_per_s: float
+
+
+class SegmentCleaned(NamedTuple):
+    """`.cleaned` files at the first old segment's base offset are whole and synced."""
+
+    base_offset: int
+    size_bytes: int
+    bytes_read: int
+    counts: FilterCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectBatch:
+    """Check a client's batch, and give it another codec."""
+
+    batch: bytes
+    requires_keys: bool
+    codec: int | None
+    """None: the batch keeps its own."""
+    level: int | None
+    unpacked_bytes_max: int
+    size_bytes_max: int
+    timestamp_ms_min: int
+    timestamp_ms_max: int
+
+
+class Inspected(NamedTuple):
+    """The batch as it is to be stored; None where it is that already."""
+
+    batch: bytes | None
+
+
+class Refused(NamedTuple):
+    """The client's batch is at fault: an ErrorCode and why."""
+
+    code: int
+    message: str
+
+
+class Failed(NamedTuple):
+    """The request could not be done: the disk, damage, memory."""
+
+    message: str
+
+
+Request = MapKeys | CleanSegments | InspectBatch
+Response = KeysMapped | SegmentCleaned | Inspected | Refused | Failed

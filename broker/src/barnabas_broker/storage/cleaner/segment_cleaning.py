@@ -1,0 +1,39 @@
+"""The second half of a round: what stays of some neighbouring segments, written to one new segment."""
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
+from barnabas_broker.storage.cleaner.batch_reader import Pace, read_batches
+from barnabas_broker.storage.cleaner.cleaned_segment import CleanedSegment
+from barnabas_broker.storage.cleaner.offset_map import OffsetMap
+from barnabas_broker.storage.cleaner.requests import CleanSegments, SegmentCleaned
+from barnabas_broker.storage.files import FileSystem
+
+
+def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap, pace: Pace) -> SegmentCleaned:
+    """Write and sync the `.cleaned` files. OSError, InvalidBatch: what was written so far is removed.
+
+    The last batch of the old segments stays, empty if need be: the new segment ends at the same offset, which is what
+    tells a start after a crash which old ones it replaces.
+    """
+    paths = [
+        f"{request.directory}/{file_names.segment_file(each.base_offset, file_names.LOG)}" for each in request.segments
+    ]
+    base_offset = request.segments[0].base_offset
+    batch_filter = BatchFilter(request.rules, offsets.get)
+    cleaned = CleanedSegment(files, request.directory, base_offset, request.index_interval_bytes, request.read_bytes)
+    last = max((each for each in request.segments if each.size_bytes), default=None)
+    try:
+        for path, segment in zip(paths, request.segments, strict=True):
+            file = files.open_existing(path)
+            for batch in read_batches(file, segment.size_bytes, segment.base_offset, request.read_bytes, pace):
+                is_last = segment is last and batch.end_position == segment.size_bytes
+                kept = batch_filter.cleaned(batch, must_stay=is_last)
+                if kept is not None:
+                    cleaned.append(kept)
+                    pace(len(kept))
+        cleaned.finish(files.modified_ms(paths[-1]))
+    except BaseException:
+        cleaned.remove()
+        raise
+    bytes_read = sum(each.size_bytes for each in request.segments)
+    return SegmentCleaned(base_offset, cleaned.size_bytes, bytes_read, batch_filter.counts)

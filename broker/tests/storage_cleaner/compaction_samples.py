@@ -1,0 +1,222 @@
+"""A log manager with one compacted log, its cleaner with the helper's work done in this process, and a clock to set."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.cleaner.requests import Request, Response
+from barnabas_broker.storage.cleaner.settings import CleanerSettings
+from barnabas_broker.storage.cleaner.worker import Worker
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import BatchHeader, parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_core.clock import Cancellable
+from barnabas_core.config.log_config import CleanupPolicy, LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+PLANES = TopicPartition("planes", 0)
+TOPIC_ID = UUID(int=7)
+COMPACT = frozenset({CleanupPolicy.COMPACT})
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+@dataclass
+class SetClock:
+    """Stands still until a test sets it."""
+
+    time_ms: int = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic_s(self) -> float:
+        return self.time_ms / 1000
+
+
+class ManualTimers:
+    """Timers that run when a test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[ManualTimer] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
+        timer = ManualTimer(delay_s, callback, self.waiting)
+        self.waiting.append(timer)
+        return timer
+
+    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+        return self.call_later(0, callback)
+
+
+@dataclass
+class ManualTimer:
+    delay_s: float
+    callback: Callable[[], object]
+    waiting: "list[ManualTimer]"
+
+    def cancel(self) -> None:
+        if self in self.waiting:
+            self.waiting.remove(self)
+
+    def fire(self) -> None:
+        self.waiting.remove(self)
+        self.callback()
+
+
+class HelperHere:
+    """Answers as the helper process does. `before` may look at a request, change the world, or raise."""
+
+    def __init__(self, files: FileSystem) -> None:
+        self.worker = Worker(files, lambda: None)
+        self.before: Callable[[Request], None] = lambda _: None
+        self.asked: list[tuple[Request, Response]] = []
+        self.stopped = False
+
+    async def request(self, request: Request) -> Response:
+        self.before(request)
+        answer = self.worker.answer(request)
+        self.asked.append((request, answer))
+        return answer
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class OneCompactedLog:
+    """Opens, fills, compacts, crashes and opens again."""
+
+    path: Path
+    config: LogConfig = field(default_factory=lambda: LogConfig(cleanup_policies=COMPACT, min_cleanable_dirty_ratio=0))
+    files: FileSystem = field(default_factory=PosixFileSystem)
+    settings: CleanerSettings = field(default_factory=CleanerSettings)
+
+    def __post_init__(self) -> None:
+        self.clock = SetClock()
+        self.storage_errors: list[StorageError] = []
+        self.stable_offset: int | None = None
+        self.open()
+
+    def open(self) -> None:
+        """As after a crash: everything that was only in memory is gone."""
+        environment = LogEnvironment(self.files, OpenFiles(100), Trash(), random.Random(0))
+        self.logs = LogManager(
+            environment,
+            self.clock,
+            LogManagerSettings([str(self.path)]),
+            BrokerIdentity("cluster", 1),
+            lambda topic: self.config,
+        )
+        self.logs.load()
+        if PLANES not in self.logs.logs:
+            self.logs.create(PLANES, TOPIC_ID, self.config)
+        self.helper = HelperHere(self.files)
+        self.timers = ManualTimers()
+        helper: Any = self.helper
+        self.cleaner = LogCleaner(
+            self.logs,
+            helper,
+            self.timers,
+            self.clock,
+            lambda: self.settings,
+            lambda tp: self.log.log_end_offset if self.stable_offset is None else self.stable_offset,
+            lambda tp, error: self.storage_errors.append(error),
+        )
+
+    def crash(self) -> None:
+        """Nothing is written any more, and the directory is free for the next one."""
+        for log_dir in self.logs.log_dirs:
+            log_dir.fail(StorageError(str(self.path), "crashed"))
+        self.open()
+
+    @property
+    def log(self) -> Log:
+        return self.logs.logs[PLANES]
+
+    @property
+    def directory(self) -> Path:
+        return self.path / str(PLANES)
+
+    def file(self, offset: int, suffix: str) -> Path:
+        return self.directory / f"{offset:020d}{suffix}"
+
+    def with_config(self, **settings: Any) -> "OneCompactedLog":
+        self.config = replace(self.config, **settings)
+        self.log.config = self.config
+        return self
+
+    def append(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        codec: int = 0,
+        timestamps: Sequence[int] | None = None,
+        producer_id: int = -1,
+        sequence: int = -1,
+        attributes: int = 0,
+        leader_epoch: int = 0,
+    ) -> int:
+        """One batch; its base offset."""
+        times = timestamps or [self.clock.time_ms] * len(pairs)
+        records = [
+            Record(number, time, key, value)
+            for number, ((key, value), time) in enumerate(zip(pairs, times, strict=True))
+        ]
+        data = memoryview(
+            encode_batch(
+                records,
+                attributes=codec | attributes,
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                base_sequence=sequence,
+            )
+        )
+        return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.time_ms).base_offset
+
+    def roll(self) -> None:
+        self.log.roll(self.clock.time_ms)
+
+    def clean(self) -> bool:
+        """One round, if a log is due."""
+        return asyncio.run(self.cleaner.clean_dirtiest())
+
+    def batches(self) -> list[tuple[BatchHeader, list[Record]]]:
+        """All of the log, as a consumer would meet it."""
+        found: list[tuple[BatchHeader, list[Record]]] = []
+        log, offset = self.log, self.log.log_start_offset
+        while offset < log.log_end_offset:
+            part = log.read(offset, 1 << 20, log.log_end_offset, at_least_one_batch=True)
+            if part is None:
+                break
+            data = part.file.read_at(part.position, part.length)
+            position = 0
+            while position + 61 <= len(data):
+                header = parse_header(data, position)
+                if position + header.size_bytes > len(data):
+                    break
+                found.append((header, decode_batch(data, position, header, 1 << 24)))
+                position += header.size_bytes
+                offset = header.last_offset + 1
+        return found
+
+    def records(self) -> dict[int, Pair]:
+        """Key and value by offset."""
+        return {
+            header.base_offset + record.offset_delta: (record.key, record.value)
+            for header, records in self.batches()
+            for record in records
+        }
