@@ -150,6 +150,6 @@ class RawLoad:
             client.run(self.fill, 1, stand.limits.run_s / 4, server.port)
         cpu_s = cpu_seconds(server.pid)
         counted = client.run(self.request, self.connections, stand.limits.run_s, server.port)
-        cpu_s = max(cpu_seconds(server.pid) - cpu_s, 0.01)
+        cpu_s = cpu_seconds(server.pid) - cpu_s
         rates = {name: counted[name] for name in ("requests_per_s", "p50_us", "p99_us")}
         return {**rates, "requests_per_cpu_s": counted["requests"] / cpu_s}
