@@ -51,7 +51,7 @@ class GroupPlayer:
         self.said: list[str] = []
         self.stores: list[Store] = []
         self.waiting: dict[Token, str] = {}
-        self._ids = 0
+        self.last_id = 0
         self._tokens = 0
 
     @property
@@ -86,7 +86,7 @@ class GroupPlayer:
         client, *options = words
         version = int(options.pop()[1:]) if options and options[-1] in ("v3", "v8") else 9
         given = dict(zip(options[::2], options[1::2], strict=True))
-        self._ids += 1
+        self.last_id += 1
         instance_id = given.get("static")
         topics = given.get("topics", "flights").split(",")
         request = JoinRequest(
@@ -99,11 +99,11 @@ class GroupPlayer:
             rebalance_timeout_ms=int(given.get("rebalance", 60_000)),
             protocol_type=given.get("type", "consumer"),
             protocols=tuple(Protocol(name, subscription(topics)) for name in given.get("can", "range").split(",")),
-            new_member_id=f"{client}-{self._ids}",
+            new_member_id=f"{client}-{self.last_id}",
             requires_known_member_id=version >= 4,
             supports_skipping_assignment=version >= 9,
         )
-        self._ids -= bool(request.member_id)
+        self.last_id -= bool(request.member_id)
         self.run(lambda step: join.join(self.group, request, self.token(client), step))
 
     def do_sync(self, words: list[str]) -> None:

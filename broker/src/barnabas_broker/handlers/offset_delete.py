@@ -31,7 +31,8 @@ def handle(
 
 
 def _response(request: OffsetDeleteRequest, error: ErrorCode, errors: list[ErrorCode]) -> OffsetDeleteResponse:
-    topics = [] if error else [_topic(topic, iter(errors)) for topic in request.topics]
+    each = iter(errors)
+    topics = [] if error else [_topic(topic, each) for topic in request.topics]
     return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=topics)
 
 

@@ -1,0 +1,479 @@
+"""F40-F49, F07: the group APIs in every version, over the wire's bytes. kafka-python is the client's side."""
+
+import asyncio
+from collections.abc import Iterator
+from inspect import isawaitable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from coordinator_world import World
+from group_script import subscription
+from kafka.protocol import admin, consumer, metadata, producer
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.table import MESSAGE_HANDLERS
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+
+FLIGHTS_ID, OFFSETS_ID, UNKNOWN_ID = UUID(int=7), UUID(int=8), UUID(int=9)
+FLIGHTS_OFFSET = (5, 3, "at gate 4")
+CONTEXT = Context(0, 0, "a", "10.0.0.7:50123", "PLAINTEXT")
+REQUESTS = {
+    message.API_KEY: message
+    for message in (
+        *(getattr(consumer, name) for name in consumer.__all__),
+        *(getattr(admin, name) for name in admin.__all__),
+        metadata.FindCoordinatorRequest,
+        producer.InitProducerIdRequest,
+    )
+    if getattr(message, "__name__", "").endswith("Request")
+}
+RESPONSES = {
+    message.API_KEY: message
+    for message in (
+        *(getattr(consumer, name) for name in consumer.__all__),
+        *(getattr(admin, name) for name in admin.__all__),
+        metadata.FindCoordinatorResponse,
+        producer.InitProducerIdResponse,
+    )
+    if getattr(message, "__name__", "").endswith("Response")
+}
+COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = range(8, 17)
+INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
+
+
+def versions(api_key: int, since: int = 0) -> Any:
+    spec = API_SPECS[api_key]
+    return pytest.mark.parametrize("version", range(max(spec.min_version, since), spec.max_version + 1))
+
+
+def topic(name: str, topic_id: UUID, partitions: int) -> TopicDocument:
+    return TopicDocument(name, topic_id, (PartitionState((1,), 1, 0, (1,)),) * partitions)
+
+
+class Broker:
+    """A broker with one topic, as a client of the group APIs sees it."""
+
+    def __init__(self) -> None:
+        self.world = World(GroupConfig(initial_rebalance_delay_ms=0), partitions=3)
+        self.topics = {"flights": topic("flights", FLIGHTS_ID, 6)}
+        self.created: list[str] = []
+        self.is_fenced = False
+        self.blocks = 0
+        image = SimpleNamespace(topics=self.topics, topic_name=self._topic_name)
+        self.services: Any = SimpleNamespace(
+            groups=self.world.coordinator,
+            image=image,
+            clock=self.world.time,
+            controller=SimpleNamespace(create_automatically=self._create),
+            producer_ids=ProducerIds(self._allocate),
+            nodes=self._nodes,
+        )
+
+    def _topic_name(self, topic_id: UUID) -> str | None:
+        return next((name for name, document in self.topics.items() if document.topic_id == topic_id), None)
+
+    async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
+        self.created += names
+        self.topics[CONSUMER_OFFSETS] = topic(CONSUMER_OFFSETS, OFFSETS_ID, 3)
+        return {}
+
+    async def _allocate(self) -> range:
+        self.blocks += 1
+        return range(1000 * self.blocks, 1000 * self.blocks + 1000)
+
+    def _nodes(self, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+        endpoint = Endpoint(listener_name, "kafka.example", 9092)
+        if not self.is_fenced:
+            yield BrokerRegistration(1, UUID(int=1), (endpoint,)), endpoint
+
+    def ask(self, api_key: int, version: int, **fields: Any) -> Any:
+        """The answer to one request."""
+        return asyncio.run(self._ask(api_key, version, fields))
+
+    async def _ask(self, api_key: int, version: int, fields: dict[str, Any]) -> Any:
+        body = bytes(REQUESTS[api_key](**fields).encode(version=version))
+        request = decode_request(api_key, version, memoryview(body))
+        context = CONTEXT._replace(api_key=api_key, api_version=version)
+        response = MESSAGE_HANDLERS[api_key](self.services, context, request)
+        self.world.time.run()
+        if isawaitable(response):
+            response = await response
+        frame = bytes(encode_response(response, version, correlation_id=7))
+        first_flexible = API_SPECS[api_key].first_flexible_version
+        is_flexible = first_flexible is not None and version >= first_flexible
+        return RESPONSES[api_key].decode(frame[9 if is_flexible else 8 :], version=version)
+
+    def member(self, version: int = 9, **fields: Any) -> Any:
+        """A JoinGroup of the only member, twice where it is told an id first; the generation."""
+        asked = {
+            "group_id": "readers",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": "",
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [Protocol(name="range", metadata=subscription(["flights"]))],
+        } | fields
+        joined = self.ask(JOIN, version, **asked)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            joined = self.ask(JOIN, version, **asked | {"member_id": joined.member_id})
+        return joined
+
+    def stable(self) -> Any:
+        """A member with its assignment."""
+        joined = self.member()
+        self.ask(
+            SYNC,
+            5,
+            group_id="readers",
+            generation_id=1,
+            member_id=joined.member_id,
+            assignments=[Assignment(member_id=joined.member_id, assignment=b"all")],
+        )
+        return joined
+
+    def commit(self, version: int, **fields: Any) -> Any:
+        """An OffsetCommit of flights-5 and of a topic that is not there, by one who is no member."""
+        partition = CommitPartition(
+            partition_index=5, committed_offset=3, committed_leader_epoch=2, committed_metadata="at gate 4"
+        )
+        topics = [
+            CommitTopic(name="flights", topic_id=FLIGHTS_ID, partitions=[partition]),
+            CommitTopic(name="nowhere", topic_id=UNKNOWN_ID, partitions=[partition]),
+        ]
+        stranger = {"member_id": "", "generation_id_or_member_epoch": -1, "group_id": "readers"}
+        return self.ask(COMMIT, version, topics=topics, **stranger | fields)
+
+
+Protocol = consumer.JoinGroupRequest.JoinGroupRequestProtocol
+Assignment = consumer.SyncGroupRequest.SyncGroupRequestAssignment
+CommitTopic = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
+CommitPartition = CommitTopic.OffsetCommitRequestPartition
+FetchTopic = consumer.OffsetFetchRequest.OffsetFetchRequestTopic
+FetchGroup = consumer.OffsetFetchRequest.OffsetFetchRequestGroup
+DeleteTopic = consumer.OffsetDeleteRequest.OffsetDeleteRequestTopic
+DeletePartition = DeleteTopic.OffsetDeleteRequestPartition
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@versions(JOIN)
+def test_join_group(broker: Broker, version: int) -> None:
+    joined = broker.member(version)
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
+    assert joined.member_id.startswith("a-")
+    assert joined.leader == joined.member_id
+    assert [(member.member_id, member.metadata) for member in joined.members] == [
+        (joined.member_id, subscription(["flights"]))
+    ]
+    if version >= 7:
+        assert joined.protocol_type == "consumer"
+
+
+@versions(JOIN)
+def test_a_refused_join_has_no_null_where_a_version_allows_none(broker: Broker, version: int) -> None:
+    refused = broker.member(version, session_timeout_ms=1)
+    assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert refused.protocol_name == (None if version >= 7 else "")
+    assert (refused.leader, refused.generation_id, refused.members) == ("", -1, [])
+
+
+def test_the_first_version_of_join_has_one_timeout_for_both(broker: Broker) -> None:
+    broker.member(0, session_timeout_ms=12_345)
+    member = next(iter(broker.services.groups._shards[1].tables.groups["readers"].members.values()))
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (12_345, 12_345)
+
+
+@versions(JOIN, since=5)
+def test_a_static_leader_that_comes_back_assigns_nothing_anew(broker: Broker, version: int) -> None:
+    first = broker.member(version, group_instance_id="gate")
+    assert first.members[0].group_instance_id == "gate"
+    everything = [Assignment(member_id=first.member_id, assignment=b"all")]
+    broker.ask(
+        SYNC,
+        3,
+        group_id="readers",
+        generation_id=1,
+        member_id=first.member_id,
+        group_instance_id="gate",
+        assignments=everything,
+    )
+    again = broker.member(version, group_instance_id="gate")
+    assert (again.error_code, again.generation_id) == (0, 1)
+    assert again.member_id != first.member_id
+    if version >= 9:
+        assert (again.leader, again.skip_assignment, len(again.members)) == (again.member_id, True, 1)
+    else:
+        assert (again.leader, again.members) == (first.member_id, [])
+
+
+@versions(SYNC)
+def test_sync_group(broker: Broker, version: int) -> None:
+    joined = broker.member()
+    synced = broker.ask(
+        SYNC,
+        version,
+        group_id="readers",
+        generation_id=1,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[Assignment(member_id=joined.member_id, assignment=b"all")],
+    )
+    assert (synced.error_code, synced.assignment) == (0, b"all")
+    if version >= 5:
+        assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+
+
+@versions(HEARTBEAT)
+def test_heartbeat(broker: Broker, version: int) -> None:
+    joined = broker.stable()
+    alive = {"group_id": "readers", "generation_id": 1, "member_id": joined.member_id}
+    assert broker.ask(HEARTBEAT, version, **alive).error_code == 0
+    assert broker.ask(HEARTBEAT, version, **alive | {"generation_id": 2}).error_code == ErrorCode.ILLEGAL_GENERATION
+
+
+@versions(LEAVE)
+def test_leave_group(broker: Broker, version: int) -> None:
+    joined = broker.stable()
+    identity = consumer.LeaveGroupRequest.MemberIdentity
+    members = [identity(member_id=joined.member_id), identity(member_id="x-1", group_instance_id="x")]
+    left = broker.ask(LEAVE, version, group_id="readers", member_id=joined.member_id, members=members)
+    assert left.error_code == 0
+    if version >= 3:
+        assert [(each.member_id, each.group_instance_id, each.error_code) for each in left.members] == [
+            (joined.member_id, None, 0),
+            ("x-1", "x", ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
+    else:
+        again = broker.ask(LEAVE, version, group_id="readers", member_id=joined.member_id)
+        assert again.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    nameless = broker.ask(LEAVE, version, group_id="", member_id="a", members=members)
+    assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@versions(COMMIT)
+def test_offset_commit(broker: Broker, version: int) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = broker.commit(version)
+    partitions = [(each.partition_index, each.error_code) for topic in answer.topics for each in topic.partitions]
+    assert partitions == [(5, 0), (5, unknown)]
+    if version >= 10:
+        assert [each.topic_id for each in answer.topics] == [FLIGHTS_ID, UNKNOWN_ID]
+    else:
+        assert [each.name for each in answer.topics] == ["flights", "nowhere"]
+    committed = next(iter(broker.services.groups.committed("readers").values()))
+    assert (committed.offset, committed.leader_epoch) == (3, 2 if version >= 6 else -1)
+    assert (committed.metadata, committed.topic_id) == ("at gate 4", FLIGHTS_ID)
+    assert committed.expire_timestamp_ms is None
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_old_clients_may_ask_for_a_retention_of_their_own_even_an_absurd_one(broker: Broker, version: int) -> None:
+    broker.commit(version, retention_time_ms=60_000)
+    committed = next(iter(broker.services.groups.committed("readers").values()))
+    assert committed.expire_timestamp_ms == broker.world.time.now_ms() + 60_000
+    assert broker.commit(version, retention_time_ms=2**63 - 1).topics[0].partitions[0].error_code == 0
+
+
+@versions(COMMIT)
+def test_a_commit_of_a_stale_generation_is_refused(broker: Broker, version: int) -> None:
+    joined = broker.stable()
+    answer = broker.commit(version, member_id=joined.member_id, generation_id_or_member_epoch=0)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
+
+
+def fetched(broker: Broker, version: int, names: list[tuple[str, UUID]] | None) -> Any:
+    if version < 8:
+        topics = None if names is None else [FetchTopic(name=name, partition_indexes=[5, 0]) for name, _ in names]
+        return broker.ask(FETCH, version, group_id="readers", topics=topics)
+    if names is None:
+        groups = [FetchGroup(group_id="readers", topics=None)]
+    else:
+        asked = [
+            FetchGroup.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=[5, 0])
+            for name, topic_id in names
+        ]
+        groups = [FetchGroup(group_id="readers", topics=asked), FetchGroup(group_id="others", topics=asked)]
+    return broker.ask(FETCH, version, groups=groups)
+
+
+def partitions_of(topics: Any) -> list[tuple[int, int, str, int]]:
+    return [
+        (each.partition_index, each.committed_offset, each.metadata, each.error_code)
+        for topic in topics
+        for each in topic.partitions
+    ]
+
+
+@versions(FETCH)
+def test_offset_fetch(broker: Broker, version: int) -> None:
+    broker.commit(9)
+    answer = fetched(broker, version, [("flights", FLIGHTS_ID), ("nowhere", UNKNOWN_ID)])
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else 0
+    missing = [(5, -1, "", unknown), (0, -1, "", unknown)]
+    topics = answer.groups[0].topics if version >= 8 else answer.topics
+    assert partitions_of(topics) == [(5, 3, "at gate 4", 0), (0, -1, "", 0), *missing]
+    if version >= 8:
+        assert [group.error_code for group in answer.groups] == [0, 0]
+        assert partitions_of(answer.groups[1].topics) == [(5, -1, "", 0), (0, -1, "", 0), *missing]
+    if version >= 5:
+        assert topics[0].partitions[0].committed_leader_epoch == 2
+
+
+@versions(FETCH, since=2)
+def test_null_topics_fetch_everything_that_is_committed(broker: Broker, version: int) -> None:
+    broker.commit(9)
+    answer = fetched(broker, version, None)
+    topics = answer.groups[0].topics if version >= 8 else answer.topics
+    assert partitions_of(topics) == [(5, 3, "at gate 4", 0)]
+    assert topics[0].topic_id == FLIGHTS_ID if version >= 10 else topics[0].name == "flights"
+
+
+@versions(FETCH)
+def test_a_fetch_from_the_wrong_broker_is_told_so_at_the_place_that_its_version_has(
+    broker: Broker, version: int
+) -> None:
+    broker.services.groups.resign_all()
+    answer = fetched(broker, version, [("flights", FLIGHTS_ID)])
+    if version >= 8:
+        assert [group.error_code for group in answer.groups] == [ErrorCode.NOT_COORDINATOR] * 2
+    elif version >= 2:
+        assert (answer.error_code, answer.topics) == (ErrorCode.NOT_COORDINATOR, [])
+    else:
+        assert partitions_of(answer.topics) == [
+            (5, -1, "", ErrorCode.NOT_COORDINATOR),
+            (0, -1, "", ErrorCode.NOT_COORDINATOR),
+        ]
+
+
+@versions(FETCH)
+def test_an_offset_of_an_earlier_topic_of_the_same_name_is_not_there(broker: Broker, version: int) -> None:
+    broker.commit(9)
+    broker.topics["flights"] = topic("flights", UUID(int=70), 6)
+    answer = fetched(broker, version, [("flights", UUID(int=70))])
+    topics = answer.groups[0].topics if version >= 8 else answer.topics
+    assert partitions_of(topics)[0] == (5, -1, "", 0)
+
+
+def found(broker: Broker, version: int, key: str, key_type: int = 0) -> tuple[int, int, str, int, str | None]:
+    answer = broker.ask(FIND, version, key=key, key_type=key_type, coordinator_keys=[key])
+    one = answer.coordinators[0] if version >= 4 else answer
+    return one.error_code, one.node_id, one.host, one.port, one.error_message if version >= 1 else None
+
+
+@versions(FIND)
+def test_find_coordinator_makes_the_topic_on_first_use(broker: Broker, version: int) -> None:
+    expected = (0, 1, "kafka.example", 9092, None)
+    assert found(broker, version, "readers") == expected
+    assert found(broker, version, "readers") == expected
+    assert broker.created == [CONSUMER_OFFSETS]
+    broker.is_fenced = True
+    assert found(broker, version, "readers")[:2] == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+def test_find_coordinator_finds_many_at_once(broker: Broker) -> None:
+    answer = broker.ask(FIND, 4, key_type=0, coordinator_keys=["readers", "others"])
+    assert [(each.key, each.node_id) for each in answer.coordinators] == [("readers", 1), ("others", 1)]
+
+
+@versions(FIND, since=1)
+def test_a_transactional_id_has_no_coordinator_and_the_answer_says_why(broker: Broker, version: int) -> None:
+    error, node, _, _, message = found(broker, version, "payments", key_type=1)
+    assert (error, node) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert "does not support transactions" in str(message)
+    assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
+
+
+@versions(DESCRIBE)
+def test_describe_groups(broker: Broker, version: int) -> None:
+    joined = broker.stable()
+    answer = broker.ask(DESCRIBE, version, groups=["readers", "nobody"], include_authorized_operations=True)
+    group, missing = answer.groups
+    assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (
+        0,
+        "Stable",
+        "consumer",
+        "range",
+    )
+    member = group.members[0]
+    assert (member.member_id, member.client_id, member.client_host) == (joined.member_id, "a", "/10.0.0.7")
+    assert (member.member_metadata, member.member_assignment) == (subscription(["flights"]), b"all")
+    assert (missing.group_state, missing.members) == ("Dead", [])
+    assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+    if version >= 3:
+        assert group.authorized_operations == {3, 6, 8, 10, 11}
+    if version >= 6:
+        assert missing.error_message == "Group nobody not found."
+
+
+@versions(LIST)
+def test_list_groups(broker: Broker, version: int) -> None:
+    broker.stable()
+    broker.commit(9, group_id="others")
+
+    def listed(**filters: list[str]) -> list[str]:
+        answer = broker.ask(LIST, version, **filters)
+        assert answer.error_code == 0
+        return sorted(group.group_id for group in answer.groups)
+
+    assert listed() == ["others", "readers"]
+    if version >= 4:
+        assert listed(states_filter=["stable"]) == ["readers"]
+        assert listed(states_filter=["Empty", "Dead"]) == ["others"]
+    if version >= 5:
+        assert listed(types_filter=["Classic"]) == ["others", "readers"]
+        assert listed(types_filter=["consumer"]) == []
+        groups = {group.group_id: group for group in broker.ask(LIST, version).groups}
+        assert (groups["readers"].group_state, groups["readers"].group_type) == ("Stable", "classic")
+        assert (groups["readers"].protocol_type, groups["others"].protocol_type) == ("consumer", "")
+
+
+@versions(DELETE)
+def test_delete_groups(broker: Broker, version: int) -> None:
+    broker.stable()
+    broker.commit(9, group_id="others")
+    answer = broker.ask(DELETE, version, groups_names=["readers", "others", "nobody", "others"])
+    assert {each.group_id: each.error_code for each in answer.results} == {
+        "readers": ErrorCode.NON_EMPTY_GROUP,
+        "others": 0,
+        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+    assert broker.ask(DELETE, version, groups_names=[]).results == []
+
+
+def test_offset_delete(broker: Broker) -> None:
+    topics = [
+        DeleteTopic(name=name, partitions=[DeletePartition(partition_index=5)]) for name in ("flights", "weather")
+    ]
+    missing = broker.ask(OFFSET_DELETE, 0, group_id="readers", topics=topics)
+    assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    broker.stable()
+    answer = broker.ask(OFFSET_DELETE, 0, group_id="readers", topics=topics)
+    errors = [(topic.name, each.error_code) for topic in answer.topics for each in topic.partitions]
+    assert errors == [("flights", ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC), ("weather", 0)]
+
+
+@versions(INIT_PRODUCER_ID)
+def test_init_producer_id(broker: Broker, version: int) -> None:
+    answers = [broker.ask(INIT_PRODUCER_ID, version, transactional_id=None) for _ in range(3)]
+    assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
+        (0, 1000, 0),
+        (0, 1001, 0),
+        (0, 1002, 0),
+    ]
+    refused = broker.ask(INIT_PRODUCER_ID, version, transactional_id="payments")
+    assert (refused.error_code, refused.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert broker.ask(INIT_PRODUCER_ID, version, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
