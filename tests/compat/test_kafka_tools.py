@@ -9,6 +9,7 @@ from conftest import KEPT_FOR_EVER
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
+from drivers.remote import RemoteClient
 from harness.deadline import wait_for
 
 SERVER = "--bootstrap-server localhost:9092"
@@ -223,3 +224,53 @@ def test_the_broker_tells_its_versions_and_its_cluster(tools: KafkaTools) -> Non
     assert "(id: 1 rack: null" in versions
     assert "Produce(0): " in versions
     assert "Cluster ID: " in tools.check(f"kafka-cluster.sh cluster-id {SERVER}")
+
+
+def test_the_configs_of_a_topic_are_those_of_kafka(java: RemoteClient, filled: str) -> None:
+    described = set(java.topic_configs(filled))
+    assert described >= set(java.ask("known_topic_configs")), "Kafka knows more"
+    assert not [name for name in described if name.startswith("internal.")]
+
+
+def test_all_groups_are_described_at_once(tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str) -> None:
+    group = committed_group(librdkafka, filled)
+    offsets = tools.check(f"kafka-consumer-groups.sh {SERVER} --describe --all-groups --offsets --verbose")
+    rows = [line.split()[:7] for line in offsets.splitlines() if line.startswith(f"{group} ")]
+    assert rows == [[group, filled, "0", "0", "10", "10", "0"], [group, filled, "1", "0", "10", "10", "0"]]
+    assert group in tools.check(f"kafka-groups.sh {SERVER} --list")
+    unknown = tools.run(f"kafka-consumer-groups.sh {SERVER} --describe --group {group}-unknown")
+    assert "not found" in unknown.text
+
+
+def test_a_group_that_never_was_gets_offsets_by_a_reset(
+    tools: KafkaTools, librdkafka: LibrdkafkaClient, filled: str
+) -> None:
+    reset = f"kafka-consumer-groups.sh {SERVER} --group {filled} --reset-offsets --topic {filled}:1"
+    exported = tools.check(f"{reset} --to-offset 3 --export --dry-run")
+    assert exported.strip().replace('"', "") == f"{filled},1,3"
+    tools.check(f"{reset} --by-duration PT1H --execute")
+    assert librdkafka.committed(filled, filled) == {1: 10}
+
+
+def test_topics_are_made_with_an_assignment_of_replicas(tools: KafkaTools, topic: str) -> None:
+    tools.check(f"kafka-topics.sh {SERVER} --create --topic {topic} --replica-assignment 1,1")
+    tools.check(f"kafka-topics.sh {SERVER} --alter --topic {topic} --partitions 3 --replica-assignment 1,1,1")
+    described = tools.check(f"kafka-topics.sh {SERVER} --describe --topic {topic}")
+    assert "PartitionCount: 3" in described
+    unknown_broker = tools.run(f"kafka-topics.sh {SERVER} --create --topic {topic}-b --replica-assignment 1,7")
+    assert unknown_broker.status == 1
+    assert "includes broker 7" in unknown_broker.text
+
+
+def test_a_consumer_of_several_topics_prints_where_records_came_from(
+    tools: KafkaTools, librdkafka: LibrdkafkaClient, topic: str
+) -> None:
+    for name in ("a", "b"):
+        librdkafka.create_topic(f"{topic}.{name}", 1, KEPT_FOR_EVER)
+        librdkafka.produce(f"{topic}.{name}", [Message(name.encode(), timestamp_ms=1_000)])
+    read = tools.check(
+        f"kafka-console-consumer.sh {SERVER} --include {topic}[.](a|b) --from-beginning --max-messages 2"
+        " --isolation-level read_committed --formatter-property print.timestamp=true"
+        " --formatter-property print.partition=true"
+    )
+    assert sorted(read.splitlines()) == ["CreateTime:1000\tPartition:0\ta", "CreateTime:1000\tPartition:0\tb"]

@@ -84,9 +84,9 @@ def test_a_description_says_where_a_topics_value_comes_from() -> None:
     assert (inherited.value, inherited.source) == ("4", ConfigSource.DYNAMIC_BROKER)
 
 
-def test_what_nobody_set_is_a_default() -> None:
+def test_what_nobody_set_is_a_default_and_internal_settings_are_not_shown() -> None:
     entries = describe_topic({}, DEFAULTS)
-    assert [entry.name for entry in entries] == sorted(TOPIC_CONFIGS)
+    assert [entry.name for entry in entries] == sorted(set(TOPIC_CONFIGS) - {"internal.segment.bytes"})
     assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}
     assert described(entries, "cleanup.policy").value == "delete"
 

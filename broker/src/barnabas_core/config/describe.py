@@ -55,8 +55,9 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
-    """All settings of a topic, by name, from its own ones and the broker's."""
-    return [_topic_entry(definition, overrides, config) for _, definition in sorted(TOPIC_CONFIGS.items())]
+    """All settings of a topic but the internal ones, by name, from its own ones and the broker's."""
+    shown = (definition for name, definition in sorted(TOPIC_CONFIGS.items()) if not name.startswith("internal."))
+    return [_topic_entry(definition, overrides, config) for definition in shown]
 
 
 def _topic_entry(definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:

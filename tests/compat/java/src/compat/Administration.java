@@ -14,6 +14,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.storage.internals.log.LogConfig;
 
 /** Topics, their configs and the committed offsets of groups through the admin client. */
 final class Administration {
@@ -34,6 +35,7 @@ final class Administration {
         operations.put("delete_topic", request -> admin.deleteTopics(List.of(topic(request))).all().get());
         operations.put("committed", this::committed);
         operations.put("move_replica", this::moveReplica);
+        operations.put("known_topic_configs", request -> LogConfig.nonInternalConfigNames());
     }
 
     private static String topic(JsonNode request) {
