@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas_broker.wire.apis import API_SPECS, ApiSpec
 from barnabas_broker.wire.framing import (
     MalformedRequest,
+    RequestHeader,
     encode_unsigned_varint,
     parse_request_header,
     read_unsigned_varint,
@@ -30,7 +31,7 @@ def header_bytes(spec: ApiSpec, version: int, client_id: str | None, tags: bytes
 def test_a_header_is_parsed_and_the_body_starts_behind_it(spec: ApiSpec, version: int, client_id: str | None) -> None:
     encoded = b"junk" + header_bytes(spec, version, client_id)
     header = parse_request_header(encoded + b"body", 4, len(encoded) + 4)
-    assert header == (spec.key, version, 77, client_id, len(encoded))
+    assert header == RequestHeader(spec.key, version, 77, client_id, len(encoded))
 
 
 def test_unknown_tagged_fields_of_a_header_are_skipped() -> None:

@@ -138,14 +138,26 @@ class _Reader:
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
             return None
-        return _result(partition, wanted.partition, ErrorCode.NONE, None)._replace(diverging_epoch=(epoch, end_offset))
+        return _result(partition, wanted.partition, ErrorCode.NONE, None, (epoch, end_offset))
 
     def _refused(self, index: int, error: ApiError) -> FetchResult:
         self.is_urgent = True
         return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
-def _result(partition: Partition, index: int, error: int, records: FileSlice | None) -> FetchResult:
+def _result(
+    partition: Partition,
+    index: int,
+    error: int,
+    records: FileSlice | None,
+    diverging_epoch: tuple[int, int] | None = None,
+) -> FetchResult:
     return FetchResult(
-        index, error, partition.high_watermark, partition.last_stable_offset, partition.log_start_offset, records
+        index,
+        error,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        records,
+        diverging_epoch,
     )

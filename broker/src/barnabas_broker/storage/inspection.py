@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_broker.wire.compression import Codec
-from barnabas_broker.wire.record_batch import COMPRESSION_MASK, parse_header
-from barnabas_broker.wire.records import BrokenRecords, decode_batch, encode_batch
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import BrokenRecords, iterate_records, recompress_batch
 from barnabas_core.config.log_config import Compression, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -24,27 +24,18 @@ _CODECS: Final[Mapping[Compression, Codec]] = {
 def inspect_batch(batch: bytes, config: LogConfig) -> bytes:
     """The batch as the topic stores it: with the topic's codec. ApiError for broken records and missing keys."""
     header = parse_header(batch, 0)
+    codec = _CODECS.get(config.compression)
     try:
-        records = decode_batch(batch, 0, header, RECORDS_BYTES_MAX)
+        keyless = sum(record.key is None for record in iterate_records(batch, 0, header, RECORDS_BYTES_MAX))
+        if config.compacted and keyless:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD, f"{keyless} records without a key; cleanup.policy=compact needs keys"
+            )
+        if codec is None or codec == header.compression:
+            return batch
+        return bytes(recompress_batch(batch, 0, header, codec, _level(codec, config), RECORDS_BYTES_MAX))
     except BrokenRecords as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if config.compacted and any(record.key is None for record in records):
-        raise ApiError(ErrorCode.INVALID_RECORD, "a record without a key; cleanup.policy=compact needs keys")
-    codec = _CODECS.get(config.compression)
-    if codec is None or codec == header.compression:
-        return batch
-    return bytes(
-        encode_batch(
-            records,
-            attributes=header.attributes & ~COMPRESSION_MASK | codec,
-            compression_level=_level(codec, config),
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            base_timestamp_ms=header.base_timestamp_ms,
-            max_timestamp_ms=header.max_timestamp_ms,
-        )
-    )
 
 
 def _level(codec: Codec, config: LogConfig) -> int | None:

@@ -104,6 +104,13 @@ def _compress_xerial(data: Buffer, _level: int | None) -> bytes:
     return b"".join(pieces)
 
 
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    """Blocks that do not depend on each other: Java's clients refuse all others, which are the library's default."""
+    compressor = cramjam.lz4.Compressor(level=level, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
 def _with_level(compressor: Callable[..., cramjam.Buffer]) -> Compressor:
     return lambda data, level: bytes(compressor(data) if level is None else compressor(data, level))
 
@@ -119,6 +126,6 @@ _COMPRESSORS: Final[Mapping[int, Compressor]] = {
     Codec.NONE: lambda data, _: bytes(data),
     Codec.GZIP: _with_level(cramjam.gzip.compress),
     Codec.SNAPPY: _compress_xerial,
-    Codec.LZ4: _with_level(cramjam.lz4.compress),
+    Codec.LZ4: _compress_lz4,
     Codec.ZSTD: _with_level(cramjam.zstd.compress),
 }

@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.framing import BROKEN_BYTES, MalformedRequest, read_unsigned_varint
+from barnabas_broker.wire.framing import BROKEN_BYTES, ELEMENTS_MAX, MalformedRequest, read_unsigned_varint
 from barnabas_broker.wire.messages import struct_class
-
-ELEMENTS_MAX: Final = 250_000
-"""Array elements of one request. One of 2 bytes takes 56 bytes of memory, the largest 192; no client comes near."""
 
 STRING_BYTES_MAX: Final = 32767
 """What the length of a string can be before it became a varint; Kafka holds on to it."""

@@ -5,11 +5,14 @@ has topic ids for names, v15 moves the replica's id into a tagged field, v17 and
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
+    ELEMENTS_MAX,
     MalformedRequest,
     encode_unsigned_varint,
     read_unsigned_varint,
@@ -42,19 +45,23 @@ _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
-_ERROR_SESSION: Final = struct.Struct(">hi")
-_RESULT_V4: Final = struct.Struct(">ihqqi")
-_RESULT_V5: Final = struct.Struct(">ihqqqi")
-_RESULT_V11: Final = struct.Struct(">ihqqqii")
+_SIZE_CORRELATION: Final = struct.Struct(">ii")
+_THROTTLE: Final = bytes(4)
+_THROTTLE_ERROR_SESSION: Final = bytes(10)
+_RESULT_V4: Final = struct.Struct(">ihqqii")
+_RESULT_V5: Final = struct.Struct(">ihqqqii")
+_RESULT_V11: Final = struct.Struct(">ihqqqiii")
 _RESULT_V12: Final = struct.Struct(">ihqqqbi")
+_NONE_ABORTED_NO_REPLICA: Final = (0, -1)
+"""No aborted transactions, no preferred read replica."""
+_NONE_ABORTED_NO_REPLICA_V12: Final = (1, -1)
+"""The same; the length of a compact array is one more."""
 _EPOCH_END: Final = struct.Struct(">iq")
-_NO_TRANSACTIONS: Final = 0
-_NO_TRANSACTIONS_COMPACT: Final = 1
-_NO_PREFERRED_REPLICA: Final = -1
-_DIVERGING_EPOCH_BYTES: Final = 13
+_DIVERGING_TAG: Final = bytes((1, 0, 13))
+"""One tagged field, its tag 0, 13 bytes long."""
 
 
-class FetchPartition(NamedTuple):
+class FetchPartition(msgspec.Struct, frozen=True, gc=False):
     """From where and how much of one partition; -1 where the client does not know."""
 
     partition: int
@@ -65,7 +72,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
 
-class FetchTopic(NamedTuple):
+class FetchTopic(msgspec.Struct, frozen=True, gc=False):
     """`name` up to v12, `topic_id` from v13 on; the other one is None."""
 
     name: str | None
@@ -73,7 +80,7 @@ class FetchTopic(NamedTuple):
     partitions: list[FetchPartition]
 
 
-class FetchRequest(NamedTuple):
+class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     """What to read. `replica_id` is -1 for a consumer."""
 
     replica_id: int
@@ -87,7 +94,7 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
 
 
-class FetchResult(NamedTuple):
+class FetchResult(msgspec.Struct, frozen=True, gc=False):
     """What there is for one partition; offsets are -1 with an error. `diverging_epoch`: an epoch and its end offset."""
 
     partition: int
@@ -100,13 +107,13 @@ class FetchResult(NamedTuple):
 
 
 def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> FetchRequest:
-    """The body in `buffer[start:end]`; MalformedRequest unless it is one, to the last byte."""
+    """The body in `buffer[start:end]`; MalformedRequest unless that begins with one. Bytes behind it are ignored."""
     data = buffer[:end]
     try:
         request, position = _parse(data, start, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch: {error}") from None
-    if position != end:
+    if position > end:
         raise MalformedRequest(f"Fetch: the request has {end - start} bytes, its fields {position - start}")
     return request
 
@@ -122,51 +129,68 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
     if version >= SESSIONS_SINCE:
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += _SESSION.size
-    count, position = read_count(data, position, flexible=flexible)
-    topics = []
-    for _ in range(count):
-        topic, position = _parse_topic(data, position, version)
-        topics.append(topic)
+    topics, position = _parse_topics(data, position, version)
     position = _skip_forgotten_and_rack(data, position, version)
     if flexible:
-        replica_state, position = _read_tagged_fields(data, position, version)
-        if replica_state is not None:
-            replica_id, replica_epoch = replica_state
+        (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
     request = FetchRequest(
         replica_id, replica_epoch, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics
     )
     return request, position
 
 
-def _parse_topic(data: memoryview, position: int, version: int) -> tuple[FetchTopic, int]:
+def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[FetchTopic], int]:
     flexible = version >= FLEXIBLE_SINCE
-    name, topic_id = None, None
-    if version >= TOPIC_IDS_SINCE:
-        topic_id, position = read_topic_id(data, position)
-    else:
-        name, position = read_name(data, position, flexible=flexible)
-    count, position = read_count(data, position, flexible=flexible)
+    topic_count, position = read_count(data, position, flexible=flexible)
+    elements = topic_count
+    topics = []
+    for _ in range(topic_count):
+        name = topic_id = None
+        if version >= TOPIC_IDS_SINCE:
+            topic_id, position = read_topic_id(data, position)
+        else:
+            name, position = read_name(data, position, flexible=flexible)
+        count, position = read_count(data, position, flexible=flexible)
+        elements += count
+        if elements > ELEMENTS_MAX:
+            raise MalformedRequest(f"{elements} partitions and topics; {ELEMENTS_MAX} are allowed")
+        if flexible:
+            partitions, position = _parse_flexible_partitions(data, position, count)
+            position = skip_tagged_fields(data, position) if data[position] else position + 1
+        else:
+            partitions, position = _parse_classic_partitions(data, position, count, version)
+        topics.append(FetchTopic(name, topic_id, partitions))
+    return topics, position
+
+
+def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
+    """Tagged fields, of which only followers send any, are looked at by one byte."""
     partitions = []
     for _ in range(count):
-        partition, position = _parse_partition(data, position, version)
-        partitions.append(partition)
-    if flexible:
-        position = skip_tagged_fields(data, position)
-    return FetchTopic(name, topic_id, partitions), position
+        partitions.append(FetchPartition(*_PARTITION_V12.unpack_from(data, position)))
+        position += _PARTITION_V12.size
+        position = skip_tagged_fields(data, position) if data[position] else position + 1
+    return partitions, position
 
 
-def _parse_partition(data: memoryview, position: int, version: int) -> tuple[FetchPartition, int]:
-    if version >= FLEXIBLE_SINCE:
-        partition = FetchPartition._make(_PARTITION_V12.unpack_from(data, position))
-        return partition, skip_tagged_fields(data, position + _PARTITION_V12.size)
-    if version >= LEADER_EPOCH_SINCE:
-        index, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(data, position)
-        return FetchPartition(index, epoch, offset, -1, log_start, max_bytes), position + _PARTITION_V9.size
-    if version >= LOG_START_OFFSET_SINCE:
-        index, offset, log_start, max_bytes = _PARTITION_V5.unpack_from(data, position)
-        return FetchPartition(index, -1, offset, -1, log_start, max_bytes), position + _PARTITION_V5.size
-    index, offset, max_bytes = _PARTITION_V4.unpack_from(data, position)
-    return FetchPartition(index, -1, offset, -1, -1, max_bytes), position + _PARTITION_V4.size
+def _parse_classic_partitions(
+    data: memoryview, position: int, count: int, version: int
+) -> tuple[list[FetchPartition], int]:
+    """What a version does not have is -1."""
+    partitions = []
+    for _ in range(count):
+        epoch = log_start_offset = -1
+        if version >= LEADER_EPOCH_SINCE:
+            index, epoch, offset, log_start_offset, max_bytes = _PARTITION_V9.unpack_from(data, position)
+            position += _PARTITION_V9.size
+        elif version >= LOG_START_OFFSET_SINCE:
+            index, offset, log_start_offset, max_bytes = _PARTITION_V5.unpack_from(data, position)
+            position += _PARTITION_V5.size
+        else:
+            index, offset, max_bytes = _PARTITION_V4.unpack_from(data, position)
+            position += _PARTITION_V4.size
+        partitions.append(FetchPartition(index, epoch, offset, -1, log_start_offset, max_bytes))
+    return partitions, position
 
 
 def _skip_forgotten_and_rack(data: memoryview, position: int, version: int) -> int:
@@ -188,16 +212,13 @@ def _skip_forgotten_and_rack(data: memoryview, position: int, version: int) -> i
     return position
 
 
-def _read_tagged_fields(data: memoryview, position: int, version: int) -> tuple[tuple[int, int] | None, int]:
-    """The follower's id and epoch, if they are there; the cluster id and unknown fields are passed over."""
-    if version < REPLICA_STATE_SINCE or data[position] == 0:
-        return None, skip_tagged_fields(data, position)
-    replica_state = None
+def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
+    """The follower's id and epoch, if they are there (v15); the cluster id and unknown fields are passed over."""
     count, position = read_unsigned_varint(data, position)
     for _ in range(count):
         tag, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)
-        if tag == REPLICA_STATE_TAG:
+        if tag == REPLICA_STATE_TAG and size >= _REPLICA_STATE.size:
             replica_state = _REPLICA_STATE.unpack_from(data, position)
         position += size
     return replica_state, position
@@ -208,52 +229,47 @@ def encode_fetch_response(
 ) -> list[Part]:
     """The framed response: a result for every partition, in the order of the request; session id 0 (KIP-227)."""
     flexible = version >= FLEXIBLE_SINCE
-    head = first_head = bytearray(8)
-    if flexible:
-        head += b"\0"  # The header's tagged fields.
-    head += _INT32.pack(0)
-    if version >= SESSIONS_SINCE:
-        head += _ERROR_SESSION.pack(0, 0)
+    no_tags = b"\0" if flexible else b""
+    head = first_head = bytearray(_SIZE_CORRELATION.size)
+    head += no_tags
+    head += _THROTTLE_ERROR_SESSION if version >= SESSIONS_SINCE else _THROTTLE
     head += write_count(len(topics), flexible=flexible)
     parts: list[Part] = [head]
     size = 0
     for topic, results in topics:
-        head += topic.topic_id.bytes if topic.topic_id is not None else write_name(topic.name or "", flexible=flexible)
+        head += write_name(topic.name or "", flexible=flexible) if topic.topic_id is None else topic.topic_id.bytes
         head += write_count(len(results), flexible=flexible)
         for result in results:
-            head += _encode_head(result, version)
-            if result.records is not None:
-                size += len(head) + result.records.length
+            records = result.records
+            head += _encode_head(result, version, 0 if records is None else records.length)
+            if records is not None:
+                size += len(head) + records.length
                 head = bytearray()
-                parts += (result.records, head)
-            if flexible:
-                head += _encode_tagged_fields(result)
-        if flexible:
-            head += b"\0"
-    if flexible:
-        head += b"\0"
+                parts += (records, head)
+            head += no_tags if result.diverging_epoch is None else _diverging(result.diverging_epoch, flexible)
+        head += no_tags
+    head += no_tags
     size += len(head)
     if not head:
         parts.pop()
-    _SESSION.pack_into(first_head, 0, size - 4, correlation_id)
+    _SIZE_CORRELATION.pack_into(first_head, 0, size - 4, correlation_id)
     return parts
 
 
-def _encode_head(result: FetchResult, version: int) -> bytes:
-    """All of a partition's fields up to the length of its records."""
-    length = 0 if result.records is None else result.records.length
-    fixed = result[:5]
+def _encode_head(result: FetchResult, version: int, length: int) -> bytes:
+    """All of a partition's fields up to the length of its records; `records` of no length rather than null."""
+    index, error, high_watermark = result.partition, result.error, result.high_watermark
+    stable, start = result.last_stable_offset, result.log_start_offset
     if version >= FLEXIBLE_SINCE:
-        head = _RESULT_V12.pack(*fixed, _NO_TRANSACTIONS_COMPACT, _NO_PREFERRED_REPLICA)
-        return head + encode_unsigned_varint(length + 1)
+        fixed = _RESULT_V12.pack(index, error, high_watermark, stable, start, *_NONE_ABORTED_NO_REPLICA_V12)
+        return fixed + encode_unsigned_varint(length + 1)
     if version >= RACK_SINCE:
-        return _RESULT_V11.pack(*fixed, _NO_TRANSACTIONS, _NO_PREFERRED_REPLICA) + _INT32.pack(length)
+        return _RESULT_V11.pack(index, error, high_watermark, stable, start, *_NONE_ABORTED_NO_REPLICA, length)
     if version >= LOG_START_OFFSET_SINCE:
-        return _RESULT_V5.pack(*fixed, _NO_TRANSACTIONS) + _INT32.pack(length)
-    return _RESULT_V4.pack(*fixed[:4], _NO_TRANSACTIONS) + _INT32.pack(length)
+        return _RESULT_V5.pack(index, error, high_watermark, stable, start, 0, length)
+    return _RESULT_V4.pack(index, error, high_watermark, stable, 0, length)
 
 
-def _encode_tagged_fields(result: FetchResult) -> bytes:
-    if result.diverging_epoch is None:
-        return b"\0"
-    return bytes((1, 0, _DIVERGING_EPOCH_BYTES)) + _EPOCH_END.pack(*result.diverging_epoch) + b"\0"
+def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:
+    """The tagged fields with the one that tells where logs part, tag 0; there is none before v12."""
+    return _DIVERGING_TAG + _EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""

@@ -10,12 +10,20 @@ from uuid import UUID
 
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
+    ELEMENTS_MAX,
     MalformedRequest,
     encode_unsigned_varint,
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from barnabas_broker.wire.strings import read_count, read_name, read_nullable_string, read_topic_id, write_name
+from barnabas_broker.wire.strings import (
+    check_count,
+    read_count,
+    read_name,
+    read_nullable_string,
+    read_topic_id,
+    write_name,
+)
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
@@ -30,7 +38,6 @@ ProduceResult = tuple[int, int, int, int, int, str | None]
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
-_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _RESULT: Final = struct.Struct(">ihqqq")
@@ -60,7 +67,7 @@ class ProduceRequest(NamedTuple):
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
-    """The body in `buffer[start:end]`; MalformedRequest unless it is one, to the last byte."""
+    """The body in `buffer[start:end]`; MalformedRequest unless that begins with one. Bytes behind it are ignored."""
     data = buffer[:end]
     try:
         if version < FLEXIBLE_SINCE:
@@ -69,7 +76,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
             request, position = _parse_flexible(data, start, version)
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
-    if position != end:
+    if position > end:
         raise MalformedRequest(f"Produce: the request has {end - start} bytes, its fields {position - start}")
     return request
 
@@ -79,13 +86,13 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
     transactional_id, position = read_nullable_string(data, position, flexible=False)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(data, position)
     position += 10
+    elements = check_count(topic_count, data, position)
     topics = []
     for _ in range(topic_count):
-        name_start = position + 2
-        position = name_start + _INT16.unpack_from(data, position)[0]
-        name = str(data[name_start:position], "utf-8")
+        name, position = read_name(data, position, flexible=False)
         (count,) = _INT32.unpack_from(data, position)
         position += 4
+        elements += check_count(count, data, position)
         partitions = []
         for _ in range(count):
             partition, length = _PARTITION.unpack_from(data, position)
@@ -95,6 +102,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
                 raise MalformedRequest(f"records of {length} bytes end behind the request")
             partitions.append((partition, records_start, position))
         topics.append(ProduceTopic(name, None, partitions))
+        _check_elements(elements)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
@@ -102,6 +110,7 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
     transactional_id, position = read_nullable_string(data, position, flexible=True)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
+    elements = topic_count
     topics = []
     for _ in range(topic_count):
         name, topic_id = None, None
@@ -110,6 +119,7 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
         else:
             name, position = read_name(data, position, flexible=True)
         count, position = read_count(data, position, flexible=True)
+        elements += count
         partitions = []
         for _ in range(count):
             (partition,) = _INT32.unpack_from(data, position)
@@ -119,8 +129,14 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             # No tagged fields is one zero byte, read here because it is what every client sends.
             position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
         topics.append(ProduceTopic(name, topic_id, partitions))
+        _check_elements(elements)
         position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), skip_tagged_fields(data, position)
+
+
+def _check_elements(count: int) -> None:
+    if count > ELEMENTS_MAX:
+        raise MalformedRequest(f"{count} topics and partitions; {ELEMENTS_MAX} are allowed")
 
 
 def encode_produce_response(

@@ -3,16 +3,27 @@
 Only what must look inside does: the offsets topic, compaction, recompression, timestamp search. Never the hot path.
 """
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.wire.compression import BrokenCompression, Buffer, compress, decompress
-from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, MAGIC, BatchHeader, sealed_batch
+from barnabas_broker.wire.record_batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LENGTH_OFFSET,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    BatchHeader,
+    sealed_batch,
+)
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
+VARINT_SHIFT_MAX: Final = 63
+UINT64_MAX: Final = 2**64 - 1
+HEADER_KEY_ERRORS: Final = "surrogateescape"
+"""Nobody has checked that the keys of headers are UTF-8; what is not goes out as it came in."""
 
 
 class Header(NamedTuple):
@@ -38,34 +49,74 @@ class BrokenRecords(ValueError):
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
     """The records of the batch at `position`, at most `bytes_max` bytes of them uncompressed. Raises BrokenRecords."""
-    end = position + LENGTH_OFFSET + header.length
+    return list(iterate_records(buffer, position, header, bytes_max))
+
+
+def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Iterator[Record]:
+    """The same one by one, as a hundred megabytes can hold 14 million records. Raises BrokenRecords on the way."""
+    data = bytes(_records_data(buffer, position, header, bytes_max))
     try:
-        data = decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], bytes_max)
-        return _decode_records(data, header)
-    except (BrokenCompression, IndexError, struct.error, UnicodeDecodeError) as error:
+        yield from _decode_records(data, header)
+    except IndexError as error:
         raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
 
 
-def _decode_records(data: Buffer, header: BatchHeader) -> list[Record]:
-    reader = _Reader(bytes(data))
-    append_time = bool(header.attributes & 0x08)
-    records: list[Record] = []
-    for _ in range(header.record_count):
+def recompress_batch(
+    buffer: Buffer, position: int, header: BatchHeader, codec: int, level: int | None, bytes_max: int
+) -> bytearray:
+    """The same batch with the records, which are not looked at, in another codec. Raises BrokenRecords."""
+    body = compress(codec, _records_data(buffer, position, header, bytes_max), level)
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    return sealed_batch(header._replace(attributes=attributes), body)
+
+
+def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Buffer:
+    """The bytes behind the header, uncompressed."""
+    end = position + LENGTH_OFFSET + header.length
+    try:
+        return decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], bytes_max)
+    except BrokenCompression as error:
+        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+
+
+def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    reader = _Reader(data)
+    append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME_BIT else None
+    for number in range(header.record_count):
         length = reader.varint()
         end = reader.position + length
         reader.position += 1  # Attributes, of which v2 uses none.
-        timestamp_ms = header.base_timestamp_ms + reader.varint()
+        timestamp_ms = _as_int64(header.base_timestamp_ms + reader.varint())
         offset_delta = reader.varint()
+        if not 0 <= offset_delta <= header.last_offset_delta:
+            raise BrokenRecords(f"record {number}: offset delta {offset_delta}; the last is {header.last_offset_delta}")
         key, value = reader.nullable_bytes(), reader.nullable_bytes()
         headers = reader.headers()
         if reader.position != end:
-            raise BrokenRecords(f"record {len(records)} has {length} bytes, its fields end elsewhere")
-        if append_time:
-            timestamp_ms = header.max_timestamp_ms
-        records.append(Record(offset_delta, timestamp_ms, key, value, headers))
+            raise BrokenRecords(f"record {number} has {length} bytes, its fields end elsewhere")
+        yield Record(offset_delta, timestamp_ms if append_time_ms is None else append_time_ms, key, value, headers)
     if reader.position != len(data):
         raise BrokenRecords(f"{len(data) - reader.position} bytes behind the last record")
-    return records
+
+
+def _as_int64(value: int) -> int:
+    """What the sum of two 64-bit numbers is in Java."""
+    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
+
+
+def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits and the position behind it; IndexError at the end."""
+    byte = data[position]
+    raw, shift = byte & 0x7F, 7
+    while byte > 0x7F:
+        if shift > VARINT_SHIFT_MAX:
+            raise BrokenRecords("a varint of more than 10 bytes")
+        position += 1
+        byte = data[position]
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    raw &= UINT64_MAX
+    return (raw >> 1) ^ -(raw & 1), position + 1
 
 
 class _Reader:
@@ -79,19 +130,8 @@ class _Reader:
 
     def varint(self) -> int:
         """A zigzag varint of up to 64 bits."""
-        data, position = self._data, self.position
-        byte = data[position]
-        position += 1
-        raw, shift = byte & 0x7F, 7
-        while byte > 0x7F:
-            if shift > 63:
-                raise BrokenRecords("a varint of more than 10 bytes")
-            byte = data[position]
-            position += 1
-            raw |= (byte & 0x7F) << shift
-            shift += 7
-        self.position = position
-        return (raw >> 1) ^ -(raw & 1)
+        value, self.position = _read_varint(self._data, self.position)
+        return value
 
     def nullable_bytes(self) -> bytes | None:
         """A length, -1 for null, and as many bytes."""
@@ -116,7 +156,7 @@ class _Reader:
         key = self.nullable_bytes()
         if key is None:
             raise BrokenRecords("a header without a key")
-        return Header(key.decode(), self.nullable_bytes())
+        return Header(key.decode(errors=HEADER_KEY_ERRORS), self.nullable_bytes())
 
 
 def encode_batch(
@@ -137,7 +177,7 @@ def encode_batch(
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta
-    body = compress(attributes & 0x07, b"".join(_encode_records(records, first_ms)), compression_level)
+    body = compress(attributes & COMPRESSION_MASK, b"".join(_encode_records(records, first_ms)), compression_level)
     header = BatchHeader(
         base_offset,
         0,
@@ -167,7 +207,7 @@ def _encode_records(records: Iterable[Record], base_timestamp_ms: int) -> Iterab
             encode_varint(len(record.headers)),
         ]
         for key, value in record.headers:
-            fields += (_prefixed(key.encode()), _prefixed(value))
+            fields += (_prefixed(key.encode(errors=HEADER_KEY_ERRORS)), _prefixed(value))
         body = b"".join(fields)
         yield encode_varint(len(body))
         yield body

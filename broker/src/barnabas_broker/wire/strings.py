@@ -4,15 +4,17 @@ Each gives the value and the position behind it. They raise what `framing.BROKEN
 MalformedRequest.
 """
 
+import functools
 import struct
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint, read_unsigned_varint
+from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint, read_unsigned_varint
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 UUID_BYTES: Final = 16
+TOPIC_IDS_REMEMBERED: Final = 4096
 
 
 def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
@@ -40,22 +42,35 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
 
 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    """How many elements an array has, 0 for null. No more than there are bytes left, as each takes one at the least."""
+    """How many elements an array has, 0 for null."""
     if flexible:
         count, position = read_unsigned_varint(data, position)
         count -= 1
     else:
         (count,) = _INT32.unpack_from(data, position)
         position += 4
-    if count > len(data) - position:
-        raise MalformedRequest(f"an array of {count} elements ends behind the request")
-    return max(count, 0), position
+    return check_count(count, data, position), position
+
+
+def check_count(count: int, data: memoryview, position: int) -> int:
+    """The count, 0 for null. MalformedRequest when it is more than the bytes left: each element takes one at least."""
+    if count > len(data) - position or count > ELEMENTS_MAX:
+        raise MalformedRequest(
+            f"an array of {count} elements; {len(data) - position} bytes are left, {ELEMENTS_MAX} allowed"
+        )
+    return count if count > 0 else 0
 
 
 def read_topic_id(data: memoryview, position: int) -> tuple[UUID, int]:
     """A topic id."""
     end = position + UUID_BYTES
-    return UUID(bytes=bytes(data[position:end])), end
+    return _topic_id(bytes(data[position:end])), end
+
+
+@functools.lru_cache(TOPIC_IDS_REMEMBERED)
+def _topic_id(raw: bytes) -> UUID:
+    """Remembered, as making a UUID takes longer than parsing all the rest."""
+    return UUID(bytes=raw)
 
 
 def write_name(name: str, *, flexible: bool) -> bytes:

@@ -1,0 +1,146 @@
+"""Produce requests from kafka-python's encoder, responses into its decoder, all versions; kio reads the same."""
+
+import importlib
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.producer import ProduceRequest as KafkaRequest
+from kafka.protocol.producer import ProduceResponse as KafkaResponse
+from kio.serial import entity_reader
+
+from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+from barnabas_broker.wire.produce import ProduceResult, ProduceTopic, encode_produce_response, parse_produce
+
+VERSIONS = range(3, 14)
+every_version = pytest.mark.parametrize("version", VERSIONS)
+KafkaTopic = KafkaRequest.TopicProduceData
+
+names = st.text(min_size=1, max_size=200)
+topic_ids = st.uuids().filter(lambda value: value.int)
+records = st.none() | st.binary(max_size=300)
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+times_ms = st.just(-1) | st.integers(0, 2**41)
+"""What kio takes for times."""
+topics = st.lists(st.tuples(names, topic_ids, st.lists(st.tuples(int32s, records), max_size=4)), max_size=3)
+results = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.none() | st.text(max_size=200))
+
+
+def encoded_request(version: int, transactional_id: str | None, asked: list) -> bytes:
+    return bytes(
+        KafkaRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=1500,
+            topic_data=[
+                KafkaTopic(
+                    name=name,
+                    topic_id=topic_id,
+                    partition_data=[
+                        KafkaTopic.PartitionProduceData(index=index, records=batch) for index, batch in partitions
+                    ],
+                )
+                for name, topic_id, partitions in asked
+            ],
+        ).encode(version=version)
+    )
+
+
+@every_version
+@settings(max_examples=40, deadline=None)
+@given(transactional_id=st.none() | names, asked=topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
+def test_a_request_is_parsed_to_places_in_its_buffer(
+    version: int, transactional_id: str | None, asked: list, before: bytes, behind: bytes
+) -> None:
+    body = encoded_request(version, transactional_id, asked)
+    buffer = memoryview(before + body + behind)
+    request = parse_produce(buffer, len(before), len(before) + len(body), version)
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (transactional_id, -1, 1500)
+    assert [
+        (
+            topic.name,
+            topic.topic_id,
+            [(index, bytes(buffer[start:end])) for index, start, end in topic.partitions],
+        )
+        for topic in request.topics
+    ] == [
+        (name if version < 13 else None, topic_id if version >= 13 else None, [(at, got or b"") for at, got in places])
+        for name, topic_id, places in asked
+    ]
+
+
+@every_version
+@settings(max_examples=40, deadline=None)
+@given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
+def test_kafka_python_and_kio_read_our_responses(version: int, answers: list) -> None:
+    topics = [
+        (ProduceTopic(name if version < 13 else None, topic_id if version >= 13 else None, []), results)
+        for name, topic_id, results in answers
+    ]
+    frame = bytes(encode_produce_response(77, version, topics))
+    decoded = KafkaResponse.decode(frame, version=version, header=True, framed=True)
+    assert decoded.header.correlation_id == 77
+    assert decoded.throttle_time_ms == 0
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+    assert [(topic.name, topic.topic_id) for topic in decoded.responses] == [
+        (topic.name or "", topic.topic_id) for topic, _ in topics
+    ]
+    assert [seen(partition) for topic in decoded.responses for partition in topic.partition_responses] == [
+        expected(result, version) for _, results in topics for result in results
+    ]
+    body = frame[9 if version >= 9 else 8 :]
+    _, size = entity_reader(importlib.import_module(f"kio.schema.produce.v{version}.response").ProduceResponse)(body, 0)
+    assert size == len(body)
+
+
+def seen(partition: object) -> tuple[object, ...]:
+    fields = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "error_message")
+    return tuple(getattr(partition, name) for name in fields)
+
+
+def expected(result: ProduceResult, version: int) -> tuple[object, ...]:
+    *head, log_start_offset, message = result
+    return (*head, log_start_offset if version >= 5 else -1, message if version >= 8 else None)
+
+
+def test_tagged_fields_anywhere_are_ignored() -> None:
+    tags = b"\x01\x07\x02xy"
+    body = b"\0\xff\xff\0\0\0\1" + b"\2" + b"\2t" + b"\2" + b"\0\0\0\5" + b"\4abc" + tags + tags + tags
+    request = parse_produce(memoryview(body), 0, len(body), 9)
+    assert [(index, body[start:end]) for index, start, end in request.topics[0].partitions] == [(5, b"abc")]
+
+
+def test_bytes_behind_a_request_are_ignored() -> None:
+    body = encoded_request(7, None, [("t", uuid.UUID(int=1), [(0, b"abc")])])
+    assert parse_produce(memoryview(body + b"\0\0\0"), 0, len(body) + 3, 7) == parse_produce(
+        memoryview(body), 0, len(body), 7
+    )
+
+
+@every_version
+def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: int) -> None:
+    body = encoded_request(version, "tx", [("topic", uuid.UUID(int=5), [(0, b"abc"), (1, None), (2, b"d" * 200)])])
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            parse_produce(memoryview(body), 0, end, version)
+
+
+def test_more_partitions_than_any_client_has_are_malformed() -> None:
+    partitions = b"\0\0\0\0\0\0\0\0"
+    topic = b"\0\1t" + (ELEMENTS_MAX // 2).to_bytes(4) + partitions * (ELEMENTS_MAX // 2)
+    body = b"\xff\xff\0\0\0\0\0\0" + b"\0\0\0\2" + topic + topic
+    with pytest.raises(MalformedRequest, match="250002"):
+        parse_produce(memoryview(body), 0, len(body), 7)
+    topic = b"\2t" + encode_unsigned_varint(ELEMENTS_MAX // 2 + 1) + b"\0\0\0\0\1\0" * (ELEMENTS_MAX // 2) + b"\0"
+    body = b"\0\0\0\0\0\0\0" + b"\3" + topic + topic + b"\0"
+    with pytest.raises(MalformedRequest, match="250002"):
+        parse_produce(memoryview(body), 0, len(body), 9)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_topic_without_a_name_is_malformed(version: int) -> None:
+    body = b"\xff\xff" + bytes(6) + b"\0\0\0\1\xff\xff\0\0\0\0" if version == 7 else b"\0" + bytes(6) + b"\2\0\1\0\0"
+    with pytest.raises(MalformedRequest, match="null"):
+        parse_produce(memoryview(body), 0, len(body), version)
