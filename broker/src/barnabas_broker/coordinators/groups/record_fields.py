@@ -7,7 +7,6 @@ kafka-python knows requests and responses only, not the records of the internal 
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -23,9 +22,9 @@ class Reader:
 
     __slots__ = ("_data", "_position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, position: int = 0) -> None:
         self._data = data
-        self._position = 0
+        self._position = position
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
@@ -129,18 +128,15 @@ INT64: Final = Kind(lambda reader, _: reader.int64(), lambda value, _: _INT64.pa
 STRING: Final = Kind(_read_string, _write_string)
 NULLABLE_STRING: Final = Kind(_read_nullable_string, _write_string)
 BYTES: Final = Kind(_read_bytes, _write_bytes)
-UUID_FIELD: Final = Kind(lambda reader, _: UUID(bytes=reader.take(16)), lambda value, _: value.bytes)
 
 
 class Field(NamedTuple):
-    """One field of a struct: in which versions it is, its value elsewhere, and its tag where it is a tagged one."""
+    """One field of a struct, since which version it is there, and its value before."""
 
     name: str
     kind: Kind
     since: int = 0
-    until: int = 1 << 15
     default: object = None
-    tag: int | None = None
 
 
 FIRST_FLEXIBLE_VERSION: Final = 4
@@ -148,39 +144,21 @@ FIRST_FLEXIBLE_VERSION: Final = 4
 
 
 def read_struct(reader: Reader, fields: Sequence[Field], version: int) -> dict[str, Any]:
-    """Every field by name, absent ones with their defaults; unknown tagged fields are passed over."""
+    """Every field by name, absent ones with their defaults; tagged fields, which are all unknown, are passed over."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    values = {field.name: field.default for field in fields}
-    for field in fields:
-        if field.tag is None and field.since <= version <= field.until:
-            values[field.name] = field.kind.read(reader, flexible)
-    tagged = reader.tags() if flexible else {}
-    for field in fields:
-        if field.tag is not None and field.tag in tagged:
-            values[field.name] = field.kind.read(Reader(tagged[field.tag]), True)
+    values = {
+        field.name: field.kind.read(reader, flexible) if version >= field.since else field.default for field in fields
+    }
+    if flexible:
+        reader.tags()
     return values
 
 
 def write_struct(values: Mapping[str, Any], fields: Sequence[Field], version: int) -> bytes:
-    """The fields that `version` has; a tagged field is left out where it holds its default."""
+    """The fields that `version` has."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    parts = [
-        field.kind.write(values[field.name], flexible)
-        for field in fields
-        if field.tag is None and field.since <= version <= field.until
-    ]
-    if flexible:
-        parts.append(_write_tags(values, fields))
-    return b"".join(parts)
-
-
-def _write_tags(values: Mapping[str, Any], fields: Sequence[Field]) -> bytes:
-    tagged = [
-        (field.tag, field.kind.write(values[field.name], True))
-        for field in fields
-        if field.tag is not None and values[field.name] != field.default
-    ]
-    return varint(len(tagged)) + b"".join(varint(tag) + varint(len(blob)) + blob for tag, blob in tagged)
+    parts = [field.kind.write(values[field.name], flexible) for field in fields if version >= field.since]
+    return b"".join(parts) + (b"\0" if flexible else b"")
 
 
 def array(fields: Sequence[Field], version: int) -> Kind:
