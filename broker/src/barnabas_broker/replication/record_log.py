@@ -5,9 +5,9 @@ from typing import Final
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
-from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_broker.storage.errors import CorruptLog, StorageError
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
+from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, encode_batch
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError
 
@@ -63,10 +63,18 @@ def _decode(hosted: Partition, data: bytes, offset: int) -> tuple[int, list[KeyV
         if position + header.size_bytes > len(data):
             break
         if not header.is_control:
-            records = decode_batch(data, position, header, BATCH_BYTES_MAX)
-            key_values += [(each.key, each.value) for each in records if each.key is not None]
+            key_values += _records_with_key(hosted, data, position, header)
         offset = header.last_offset + 1
         position += header.size_bytes
     if position == 0:
         raise StorageError(hosted.log.log_dir, f"{hosted.topic_partition} ends in the middle of a batch")
     return offset, key_values
+
+
+def _records_with_key(hosted: Partition, data: bytes, position: int, header: BatchHeader) -> Iterator[KeyValue]:
+    try:
+        records = decode_batch(data, position, header, BATCH_BYTES_MAX)
+    except BrokenRecords as error:
+        what = f"{hosted.topic_partition}, batch at offset {header.base_offset}"
+        raise CorruptLog(hosted.log.log_dir, f"{what}: {error}") from error
+    return ((each.key, each.value) for each in records if each.key is not None)

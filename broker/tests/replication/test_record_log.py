@@ -1,0 +1,142 @@
+"""F40, F47, F48: the group coordinator over a real partition of `__consumer_offsets`, before and after a crash."""
+
+import asyncio
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0, (1,)),), {"cleanup.policy": "compact"})
+
+
+class Loop:
+    """Clock and timers over asyncio's loop; the wall clock stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def call_later(self, delay_s: float, callback: object) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback)  # type: ignore[arg-type]
+
+    def call_soon(self, callback: object) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_soon(callback)  # type: ignore[arg-type]
+
+
+class Broker:
+    """What of a broker a coordinator needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = Loop()
+        environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+        settings = LogManagerSettings([str(folder)])
+        self.logs = LogManager(environment, self.loop, settings, BrokerIdentity("c", 1), lambda _: LogConfig())
+        self.logs.load()
+        image = MetadataImage()
+        image.topics[TOPIC.name] = TOPIC
+        config = parse_broker_config({"node.id": "1", "log.dirs": str(folder)})
+        self.replicas = ReplicaManager(1, config, self.logs, image, Purgatory(self.loop))
+        self.replicas.start()
+        self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop)
+        self.groups = GroupCoordinator(Environment(GroupConfig(), self.log, self.loop, self.loop), 1)
+
+    async def elected(self) -> "Broker":
+        """Returns when the groups are loaded."""
+        self.groups.on_elected(0)
+        while True:
+            try:
+                self.groups.list_groups()
+            except ApiError:
+                await asyncio.sleep(0)
+            else:
+                return self
+
+    async def commit(self, group_id: str, partition: int, offset: int, metadata: str = "") -> None:
+        """An OffsetCommit by a stranger."""
+        committed: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        offsets = [(TopicPartition("flights", partition), CommittedOffset(offset, metadata=metadata))]
+        self.groups.commit(CommitRequest(group_id, "", None, -1, 9, offsets), committed.set_result)
+        assert await committed == [ErrorCode.NONE]
+
+    def crash(self) -> None:
+        """The process is gone: nothing is closed, and the directories' locks with it."""
+        for log_dir in self.logs.log_dirs:
+            log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
+
+
+def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker(tmp_path).elected()
+        for number in range(300):
+            await broker.commit(f"group-{number % 7}", number % 11, number, "x" * 1000)
+        deleted: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        broker.groups.delete_group("group-3", deleted.set_result)
+        assert await deleted is ErrorCode.NONE
+        before = {f"group-{number}": dict(broker.groups.committed(f"group-{number}")) for number in range(7)}
+        broker.crash()
+        again = await Broker(tmp_path).elected()
+        assert before == {group_id: dict(again.groups.committed(group_id)) for group_id in before}
+        assert before["group-3"] == {}
+        assert {group.group_id for group in again.groups.list_groups()} == before.keys() - {"group-3"}
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker(tmp_path).elected()
+        broker.replicas.find(CONSUMER_OFFSETS, None, 0).is_leader = False
+        answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        offsets = [(TopicPartition("flights", 0), CommittedOffset(1))]
+        broker.groups.commit(CommitRequest("readers", "", None, -1, 9, offsets), answered.set_result)
+        assert await answered == [ErrorCode.NOT_COORDINATOR]
+
+    asyncio.run(scenario())
+
+
+def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        broker = await Broker(tmp_path).elected()
+        await broker.commit("readers", 0, 1)
+        segment = next(tmp_path.glob("__consumer_offsets-0/*.log"))
+        data = bytearray(segment.read_bytes())
+        data[61] = 0x7F  # The length of the first record.
+        segment.write_bytes(data)
+        broker.groups.on_resigned(0)
+        broker.groups.on_elected(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            broker.groups.committed("readers")
+        broker.groups.stop()
+
+    asyncio.run(scenario())
+    assert "trying again" in caplog.text
