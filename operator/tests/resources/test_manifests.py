@@ -93,7 +93,7 @@ ERRORS = {
         TOPIC + "spec:\n  config:\n    cleanup.policy: [compact, delete]\n",
         (
             'a.yaml:6:21: spec.config["cleanup.policy"] is a list; '
-            "allowed: a string or an integer or a number or true or false"
+            "allowed: a string or an integer or a finite number or true or false"
         ),
     ),
     "a config key that is no string": (
@@ -183,6 +183,21 @@ def test_an_error_is_told_with_place_and_range(text: str, message: str) -> None:
     assert message in errors_of(text)
 
 
+def test_places_count_from_the_files_beginning_in_whatever_document() -> None:
+    topic = TOPIC.replace("flights", "a")
+    text = f"# head\n--- # one\n{topic}spec: {{}}\n---\n\n{TOPIC}spec:\n  partitions: x\n...\n---\n- --- no\n"
+    assert [str(error).partition(": ")[0] for error in parse_manifests({"a.yaml": text}).errors] == [
+        "a.yaml:13:15",
+        "a.yaml:16:1",
+    ]
+
+
+def test_a_file_with_directives_is_read() -> None:
+    assert errors_of("%YAML 1.2\n---\n" + TOPIC + "spec: {partitions: 0}\n") == [
+        "a.yaml:6:20: spec.partitions is 0 (integer); allowed: an integer from 1 to 10000"
+    ]
+
+
 def test_every_error_of_every_document_and_file_is_told_at_once() -> None:
     broken = TOPIC + "spec: {partitions: 0, replicas: 0}\n---\n" + CLUSTER + "spec: {volumes: []}\n"
     errors = parse_manifests({"a.yaml": broken, "b.yaml": "x: [\n"}).errors
@@ -234,7 +249,7 @@ YAML_VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["partitions", "replicas", "config", "pause", "topicName", "deletionPolicy", "x"]), YAML_VALUES

@@ -2,21 +2,17 @@
 
 import fcntl
 import os
-from collections.abc import Iterable
-from io import StringIO
 from pathlib import Path
 from typing import Final, TextIO
 
 import msgspec
-from ruamel.yaml import YAML
 
 from barnabas_operator.planning.memory import Wanted
-from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.yaml_text import resources_text
 
 DEFAULT: Final = Path(".barnabas")
 STATUS_FILE: Final = "status.yaml"
+MEMORY_FILE: Final = "memory.json"
 LOCK_FILE: Final = "lock"
 
 
@@ -25,7 +21,7 @@ class DataDirHeld(Exception):
 
 
 class MemoryBroken(Exception):
-    """The status file cannot be read; the message says why."""
+    """What was remembered cannot be read; the message says why."""
 
 
 class DataDir:
@@ -36,6 +32,7 @@ class DataDir:
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path / LOCK_FILE)
+        self._written = b""
 
     def release(self) -> None:
         """Lets another process have it. The lock file stays: removing it would let two in."""
@@ -51,9 +48,13 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: Wanted) -> None:
-        """Everything that is to be remembered, as people and scripts may read it: the resources with their status."""
-        text = resources_text([wanted.cluster, *wanted.topics, *wanted.removed])
-        replace_file(self.path / STATUS_FILE, text)
+        """Everything that is to be remembered; and the same for people and scripts, as YAML."""
+        memory = msgspec.json.encode(wanted)
+        if memory == self._written:
+            return
+        replace_file(self.path / STATUS_FILE, resources_text([wanted.cluster, *wanted.topics, *wanted.removed]))
+        replace_file(self.path / MEMORY_FILE, memory.decode())
+        self._written = memory
 
     def read_status(self) -> Wanted | None:
         """What was remembered; None where nothing was. Raises MemoryBroken."""
@@ -76,25 +77,17 @@ def _take_lock(path: Path) -> TextIO:
 
 
 def read_status(path: Path) -> Wanted | None:
-    """What the last `barnabas up` in this data directory wrote; None where there is nothing. Raises MemoryBroken."""
-    file = path / STATUS_FILE
-    if not file.exists():
+    """What the last `barnabas up` in this data directory remembered; None where there is nothing.
+
+    Raises MemoryBroken.
+    """
+    file = path / MEMORY_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Wanted)
+    except FileNotFoundError:
         return None
-    manifests = parse_manifests({str(file): file.read_text(encoding="utf-8")})
-    clusters = manifests.of_kind(Cluster)
-    if manifests.errors or len(clusters) != 1:
-        raise MemoryBroken("; ".join(map(str, manifests.errors)) or f"{file} does not hold exactly one Cluster")
-    return Wanted(clusters[0], manifests.of_kind(Topic), ())
-
-
-def resources_text(resources: Iterable[Cluster | Topic]) -> str:
-    """The resources as YAML documents."""
-    writer = YAML(typ="safe", pure=True)
-    writer.default_flow_style = False
-    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    stream = StringIO()
-    writer.dump_all([msgspec.to_builtins(resource) for resource in resources], stream)
-    return stream.getvalue()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise MemoryBroken(f"{file}: {error}") from error
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -3,9 +3,10 @@
 Every error says file, line, column, field, value and what is allowed.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -26,6 +27,11 @@ ResourceT = TypeVar("ResourceT", Cluster, Topic)
 KINDS: Final[Mapping[str, type[Resource]]] = {"Cluster": Cluster, "Topic": Topic}
 
 
+MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
+PARTS_KEPT_MAX: Final = 4096  # About 10 KB each.
+
+
 class Place(NamedTuple):
     """Where something stands in a manifest; lines and columns count from 1."""
 
@@ -35,6 +41,10 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    def within(self, file: str, first_line: int) -> "Place":
+        """The same place, told from the beginning of the file that its text begins at this line of."""
+        return Place(file, self.line + first_line - 1, self.column)
 
 
 class ManifestError(NamedTuple):
@@ -53,11 +63,12 @@ class Declared:
 
     resource: Resource
     file: str
+    first_line: int
     document: object = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
         """Where a field stands; where the document begins, without one."""
-        return _place(self.file, self.document, Finding(path, "", at_key))
+        return _place(self.document, Finding(path, "", at_key)).within(self.file, self.first_line)
 
 
 class Manifests(NamedTuple):
@@ -81,34 +92,55 @@ def parse_manifests(texts: Mapping[str, str]) -> Manifests:
 
 def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
     empty = True
+    for first_line, part in _parts(text):
+        for item in _parse_part(part):
+            empty = False
+            if isinstance(item, ManifestError):
+                yield ManifestError(item.place.within(file, first_line), item.message)
+            else:
+                yield replace(item, file=file, first_line=first_line)
+    if empty:
+        yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(KINDS)}")
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """The file cut before each document marker, each part with its first line; in one piece where it has directives."""
+    starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
+    line = 1
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield line, text[start:end]
+        line += text.count("\n", start, end)
+
+
+@lru_cache(maxsize=PARTS_KEPT_MAX)
+def _parse_part(text: str) -> tuple[Declared | ManifestError, ...]:
+    """What some YAML text declares. Cached, because an edit leaves most documents of a directory as they were."""
+    items: list[Declared | ManifestError] = []
     try:
         for document in YAML(typ="rt").load_all(text):
             if document is not None:
-                empty = False
-                yield from _parse_document(file, document)
+                items.extend(_parse_document(document))
     except MarkedYAMLError as error:
-        yield ManifestError(_marked_place(file, error), f"not YAML: {error.problem or error}")
+        items.append(ManifestError(_marked_place(error), f"not YAML: {error.problem or error}"))
     except ReaderError as error:
         before = text[: error.position].split("\n")
-        place = Place(file, len(before), len(before[-1]) + 1)
-        yield ManifestError(place, f"not YAML: the character {chr(error.character)!r} is not allowed")
-    else:
-        if empty:
-            yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(KINDS)}")
+        place = Place("", len(before), len(before[-1]) + 1)
+        items.append(ManifestError(place, f"not YAML: the character {chr(error.character)!r} is not allowed"))
+    return tuple(items)
 
 
-def _marked_place(file: str, error: MarkedYAMLError) -> Place:
+def _marked_place(error: MarkedYAMLError) -> Place:
     mark = error.problem_mark or error.context_mark
-    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
+    return Place("", mark.line + 1, mark.column + 1) if mark else Place("", 1, 1)
 
 
-def _parse_document(file: str, document: object) -> Iterator[Declared | ManifestError]:
+def _parse_document(document: object) -> Iterator[Declared | ManifestError]:
     plain = _plain(document)
     found = tuple(_document_findings(plain))
     for finding in found:
-        yield ManifestError(_place(file, document, finding), finding.message)
+        yield ManifestError(_place(document, finding), finding.message)
     if not found and isinstance(plain, Mapping):
-        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), file, document)
+        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), "", 1, document)
 
 
 def _plain(value: object) -> object:
@@ -149,7 +181,7 @@ def _type_of(kind: str) -> msgspec.inspect.Type:
     return msgspec.inspect.type_info(KINDS[kind])
 
 
-def _place(file: str, document: object, finding: Finding) -> Place:
+def _place(document: object, finding: Finding) -> Place:
     """Where the finding's value (or its key) stands; the nearest thing around it where YAML keeps no place."""
     line, column = _position(document)
     node = document
@@ -160,7 +192,7 @@ def _place(file: str, document: object, finding: Finding) -> Place:
         if position is not None:
             line, column = position
         node = inner
-    return Place(file, line + 1, column + 1)
+    return Place("", line + 1, column + 1)
 
 
 def _entry(node: object, step: str | int) -> object:

@@ -6,6 +6,7 @@ The resource types are the one definition: what a field may hold is read from th
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from math import isfinite
 from typing import Final, NamedTuple
 
 from msgspec import inspect
@@ -146,13 +147,18 @@ def _check_string(expected: inspect.Type, value: object, path: Path) -> Iterator
 def _fits(value: str, expected: inspect.StrType) -> bool:
     long_enough = len(value) >= (expected.min_length or 0)
     short_enough = expected.max_length is None or len(value) <= expected.max_length
-    matches = expected.pattern is None or re.search(expected.pattern, value) is not None
-    return long_enough and short_enough and matches and not value.endswith("\n")
+    matches = expected.pattern is None or re.fullmatch(expected.pattern, value) is not None
+    return long_enough and short_enough and matches
 
 
 def _check_literal(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.LiteralType)
     if value not in expected.values:
+        yield from _wrong(expected, value, path)
+
+
+def _check_number(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
+    if not isinstance(value, float) or not isfinite(value):
         yield from _wrong(expected, value, path)
 
 
@@ -217,7 +223,7 @@ CHECKS: Final[Mapping[type[inspect.Type], Check]] = {
     inspect.IntType: _check_integer,
     inspect.StrType: _check_string,
     inspect.LiteralType: _check_literal,
-    inspect.FloatType: _check_kind(float),
+    inspect.FloatType: _check_number,
     inspect.BoolType: _check_kind(bool),
     inspect.NoneType: _check_kind(type(None)),
 }
@@ -231,7 +237,7 @@ ALLOWED: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], str]]] = {
     inspect.IntType: _allowed_integer,
     inspect.StrType: lambda _: "a string",
     inspect.LiteralType: _allowed_literal,
-    inspect.FloatType: lambda _: "a number",
+    inspect.FloatType: lambda _: "a finite number",
     inspect.BoolType: lambda _: "true or false",
     inspect.NoneType: lambda _: "nothing",
 }
