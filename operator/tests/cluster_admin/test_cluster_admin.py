@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable, StepRefused
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
 from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
 from harness.running_up import RunningUp
 
@@ -25,22 +26,22 @@ def admin(cluster: RunningUp) -> Iterator[ClusterAdmin]:
 
 
 def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAdmin) -> None:
-    admin.apply(CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"}))
+    admin.apply([CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"})])
     first = admin.cluster_state({"grown"}).topics["grown"]
     assert (first.partitions, first.replication_factor, first.mixed) == (((0,), (0,)), 1, False)
     assert first.overrides == {"retention.ms": "1000", "cleanup.policy": "compact"}
-    admin.apply(IncreasePartitions("grown", 3, ((0,),)))
-    admin.apply(AlterConfigs("grown", {"retention.ms": None, "segment.ms": "60000"}))
+    admin.apply([IncreasePartitions("grown", 3, ((0,),))])
+    admin.apply([AlterConfigs("grown", {"retention.ms": None, "segment.ms": "60000"})])
     state = admin.cluster_state({"grown"})
     assert len(state.topics["grown"].partitions) == 3
     assert state.topics["grown"].overrides == {"cleanup.policy": "compact", "segment.ms": "60000"}
     assert (state.racks, state.num_partitions, state.default_replication_factor) == ({0: None}, 1, 1)
-    admin.apply(DeleteTopic("grown"))
+    admin.apply([DeleteTopic("grown")])
     assert "grown" not in admin.cluster_state({"grown"}).topics
 
 
 def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:
-    admin.apply(CreateTopic("other", ((0,),), {"retention.ms": "1000"}))
+    admin.apply([CreateTopic("other", ((0,),), {"retention.ms": "1000"})])
     assert admin.cluster_state(set()).topics["other"].overrides == {}
 
 
@@ -61,11 +62,32 @@ REFUSED: dict[str, tuple[Step, ErrorCode]] = {
 @pytest.mark.parametrize(("step", "code"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_refusal_carries_kafkas_code(admin: ClusterAdmin, step: Step, code: ErrorCode) -> None:
     if "there" not in admin.cluster_state(set()).topics:
-        admin.apply(CreateTopic("there", ((0,), (0,)), {}))
-    with pytest.raises(StepRefused) as refused:
-        admin.apply(step)
-    assert refused.value.code == code
-    assert str(refused.value).startswith(f"{code.name} ({code.value})")
+        admin.apply([CreateTopic("there", ((0,), (0,)), {})])
+    (refusal,) = admin.apply([step]).values()
+    assert refusal.code == code
+    assert str(refusal).startswith(f"{code.name} ({code.value})")
+
+
+def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_other(admin: ClusterAdmin) -> None:
+    names = [f"many-{number}" for number in range(TOPICS_A_REQUEST_MAX + 5)]
+    good = [CreateTopic(name, ((0,),), {}) for name in names]
+    bad = CreateTopic("many-bad", ((9,),), {})
+    assert list(admin.apply([*good[:50], bad, *good[50:]])) == ["many-bad"]
+    assert list(admin.apply([IncreasePartitions(name, 2, ((0,),)) for name in ["nowhere", *names]])) == ["nowhere"]
+    state = admin.cluster_state(set())
+    assert [len(state.topics[name].partitions) for name in names] == [2] * len(names)
+    assert admin.apply([DeleteTopic(name) for name in names]) == {}
+    assert state.topics.keys() - admin.cluster_state(set()).topics.keys() == set(names)
+
+
+def test_a_request_holds_no_more_than_kafka_takes() -> None:
+    steps = [CreateTopic(str(number), ((0,),) * 6000, {}) for number in range(3)]
+    assert [len(request) for request in requests_of(steps)] == [1, 1, 1]
+    assert [len(request) for request in requests_of([DeleteTopic(str(number)) for number in range(250)])] == [
+        100,
+        100,
+        50,
+    ]
 
 
 CONNECTS: dict[str, Callable[[], object]] = {

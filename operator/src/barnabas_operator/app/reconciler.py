@@ -1,25 +1,28 @@
 """Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, StepRefused
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.memory import Wanted
-from barnabas_operator.planning.steps import describe
+from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step, describe
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.topic import Topic
+
+ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, DeleteTopic)
 
 
 class Outcome(NamedTuple):
     """What is so after a reconciliation: the resources with their new status, and what was done, in words."""
 
     wanted: Wanted
-    done: tuple[str, ...]
+    done: Sequence[str]
 
 
 def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
@@ -31,25 +34,34 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
     state = admin.cluster_state(names)
     plans = plan_topics(wanted.topics, state)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
-    done: list[str] = []
-    problems = [_apply(admin, plan, done.append) for plan in (*plans, *deletions)]
+    done, refused = _apply(admin, [step for plan in (*plans, *deletions) for step in plan.steps])
+    problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
         state = admin.cluster_state(names)
     topics = _with_status(plans, problems[: len(plans)], state, now)
     kept = _with_status(deletions, problems[len(plans) :], state, now)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
-    return Outcome(Wanted(wanted.cluster, topics, removed), tuple(done))
+    return Outcome(Wanted(wanted.cluster, topics, removed), done)
 
 
-def _apply(admin: ClusterAdmin, plan: TopicPlan, did: Callable[[str], None]) -> Refusal | None:
-    """Carries out a plan up to the first step that is refused; the refusal, the plan's own or a broker's."""
-    for step in plan.steps:
-        try:
-            admin.apply(step)
-        except StepRefused as error:
-            return Refusal(KAFKA_ERROR, f"could not {describe(step)}: {error}")
-        did(describe(step))
-    return plan.refusal
+def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[str], dict[str, tuple[Step, StepRefused]]]:
+    """Carries out the steps kind by kind: what was done, in words, and for each topic the step that ended it."""
+    done: list[str] = []
+    refused: dict[str, tuple[Step, StepRefused]] = {}
+    for kind in ORDER:
+        batch = [step for step in steps if isinstance(step, kind) and step.topic not in refused]
+        refusals = admin.apply(batch)
+        done += [describe(step) for step in batch if step.topic not in refusals]
+        refused |= {step.topic: (step, refusals[step.topic]) for step in batch if step.topic in refusals}
+    return done, refused
+
+
+def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[Step, StepRefused]]) -> Refusal | None:
+    mine = [refused[step.topic] for step in plan.steps if step.topic in refused]
+    if not mine:
+        return None
+    step, error = mine[0]
+    return Refusal(KAFKA_ERROR, f"could not {describe(step)}: {error}")
 
 
 def _with_status(

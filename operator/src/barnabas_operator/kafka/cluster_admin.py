@@ -3,45 +3,30 @@
 kafka-python's client does its IO in a thread of its own; these calls block until the answer or the time-out.
 """
 
-import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from barnabas_core import kafka_uuid
-from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.step_requests import StepRefused, requests_of, send
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, Step
 
 REQUEST_TIMEOUT_S: Final = 10.0
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
-_ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
 
 
 class ClusterUnreachable(Exception):
     """No broker answered in time, or the connection broke."""
-
-
-class StepRefused(Exception):
-    """A broker said no: Kafka's code and message."""
-
-    def __init__(self, code: int, message: str | None) -> None:
-        self.code = code
-        super().__init__(f"{error_name(code)} ({code})" + (f": {message}" if message else ""))
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
-    return ErrorCode(code).name if code in set(ErrorCode) else "UNRECOGNIZED_ERROR"
 
 
 @contextmanager
@@ -111,46 +96,36 @@ class ClusterAdmin:
         found = self.client.describe_configs([resource], config_filter="all")["broker"][str(broker_id)]
         return {name: int(found[name]["value"]) for name in wanted}
 
-    def apply(self, step: Step) -> None:
-        """Carries out one step and returns when the cluster shows its result. Raises StepRefused."""
+    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+        """Carries out steps of one kind, at most one for each topic; those that were refused, by topic.
+
+        Returns when the cluster shows the result of all others.
+        """
+        refused: dict[str, StepRefused] = {}
         with reachable():
-            APPLY[type(step)](self, step)
+            for request in requests_of(steps):
+                answers = send(self.client, request)
+                refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
+                self._wait_until_shown([step for step in request if step.topic not in refused])
+        return refused
 
-    def _create(self, step: CreateTopic) -> None:
-        topic = {"assignments": dict(enumerate(map(list, step.assignments))), "configs": dict(step.configs)}
-        answer = self.client.create_topics({step.topic: topic}, raise_errors=False)["topics"][0]
-        _check(answer["error_code"], answer["error_message"])
-        self._wait_for_partitions(step.topic, len(step.assignments))
-
-    def _increase(self, step: IncreasePartitions) -> None:
-        change = {"count": step.count, "assignments": list(map(list, step.assignments))}
-        (answer,) = self.client.create_partitions({step.topic: change}, raise_errors=False).results
-        _check(answer.error_code, answer.error_message)
-        self._wait_for_partitions(step.topic, step.count)
-
-    def _alter(self, step: AlterConfigs) -> None:
-        operations = {
-            name: ("DELETE", None) if value is None else ("SET", value) for name, value in step.changes.items()
-        }
-        resource = ConfigResource("TOPIC", step.topic, operations)
-        answer = self.client.alter_configs([resource], raise_on_unknown=False)["topic"][step.topic]
-        if answer != "OK":
-            _refused_alteration(answer)
-
-    def _delete(self, step: DeleteTopic) -> None:
-        (answer,) = self.client.delete_topics([step.topic], raise_errors=False)["topics"]
-        _check(answer["error_code"], answer.get("error_message"))
-        self._wait(lambda: step.topic not in self.client.list_topics(), f"{step.topic} is still there")
-
-    def _wait_for_partitions(self, topic: str, count: int) -> None:
+    def _wait_until_shown(self, steps: Sequence[Step]) -> None:
         """A broker accepts a change before every broker shows it."""
+        partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
+        partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
+        if partitions:
+            self._wait(lambda: self._all_led(partitions), "not every new partition has a leader")
+        deleted = {step.topic for step in steps if isinstance(step, DeleteTopic)}
+        if deleted:
+            self._wait(lambda: deleted.isdisjoint(self.client.list_topics()), "not every deleted topic is gone")
 
-        def led() -> bool:
-            (found,) = self.client.describe_topics([topic])
-            leaders = [partition["leader_id"] for partition in found["partitions"]]
-            return len(leaders) >= count and min(leaders) >= 0
-
-        self._wait(led, f"{topic} does not show {count} partitions with a leader")
+    def _all_led(self, partitions: Mapping[str, int]) -> bool:
+        """Whether each of these topics has so many partitions, each with a leader."""
+        led = {
+            topic["name"]: sum(partition["leader_id"] >= 0 for partition in topic["partitions"])
+            for topic in self.client.describe_topics(list(partitions))
+        }
+        return all(led[topic] >= count for topic, count in partitions.items())
 
     @staticmethod
     def _wait(done: Callable[[], bool], otherwise: str) -> None:
@@ -161,30 +136,9 @@ class ClusterAdmin:
             time.sleep(VISIBLE_POLL_S)
 
 
-APPLY: Final[Mapping[type, Callable[[ClusterAdmin, Any], None]]] = {
-    CreateTopic: ClusterAdmin._create,
-    IncreasePartitions: ClusterAdmin._increase,
-    AlterConfigs: ClusterAdmin._alter,
-    DeleteTopic: ClusterAdmin._delete,
-}
-
-
 def _topic_state(described: Mapping[str, Any], overrides: Mapping[str, str]) -> TopicState:
     by_index: dict[int, ReplicaIds] = {
         partition["partition_index"]: tuple(partition["replica_nodes"]) for partition in described["partitions"]
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides)
-
-
-def _check(code: int, message: str | None) -> None:
-    if code != ErrorCode.NONE:
-        raise StepRefused(code, message)
-
-
-def _refused_alteration(answer: str) -> NoReturn:
-    """kafka-python tells the outcome of an alteration as text only: `[Error 40] InvalidConfigurationError: why`."""
-    match = _ALTER_ERROR.fullmatch(answer)
-    if match is None:
-        raise StepRefused(ErrorCode.UNKNOWN_SERVER_ERROR, answer)
-    raise StepRefused(int(match[1]), match[2])

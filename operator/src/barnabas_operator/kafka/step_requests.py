@@ -1,0 +1,101 @@
+"""Steps of planning as requests of the admin client: many topics in one request, each with its own answer."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kafka.admin import ConfigResource
+
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.resources.topic import PARTITIONS_MAX
+
+TOPICS_A_REQUEST_MAX: Final = 100  # One request's answer stays within a second or so.
+
+_ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
+
+
+class StepRefused(Exception):
+    """A broker said no: Kafka's code and message."""
+
+    def __init__(self, code: int, message: str | None) -> None:
+        self.code = code
+        super().__init__(f"{error_name(code)} ({code})" + (f": {message}" if message else ""))
+
+
+Answers = Iterator[tuple[str, StepRefused | None]]
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    return ErrorCode(code).name if code in set(ErrorCode) else "UNRECOGNIZED_ERROR"
+
+
+def requests_of(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps of one kind, cut into what one request may hold: Kafka limits its new partitions, we its topics."""
+    request: list[Step] = []
+    partitions = 0
+    for step in steps:
+        added = len(step.assignments) if isinstance(step, CreateTopic | IncreasePartitions) else 0
+        if request and (len(request) == TOPICS_A_REQUEST_MAX or partitions + added > PARTITIONS_MAX):
+            yield request
+            request, partitions = [], 0
+        request.append(step)
+        partitions += added
+    if request:
+        yield request
+
+
+def send(client: Any, steps: Sequence[Step]) -> dict[str, StepRefused | None]:
+    """Sends steps of one kind, at most one for each topic, in one request; by topic, why it was refused if it was."""
+    return dict(SENDERS[type(steps[0])](client, steps))
+
+
+def _create(client: Any, steps: Sequence[CreateTopic]) -> Answers:
+    topics = {
+        step.topic: {"assignments": dict(enumerate(map(list, step.assignments))), "configs": dict(step.configs)}
+        for step in steps
+    }
+    for answer in client.create_topics(topics, raise_errors=False)["topics"]:
+        yield answer["name"], _refusal(answer["error_code"], answer["error_message"])
+
+
+def _increase(client: Any, steps: Sequence[IncreasePartitions]) -> Answers:
+    changes = {step.topic: {"count": step.count, "assignments": list(map(list, step.assignments))} for step in steps}
+    for answer in client.create_partitions(changes, raise_errors=False).results:
+        yield answer.name, _refusal(answer.error_code, answer.error_message)
+
+
+def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
+    resources = [ConfigResource("TOPIC", step.topic, _operations(step.changes)) for step in steps]
+    for topic, answer in client.alter_configs(resources, raise_on_unknown=False)["topic"].items():
+        yield topic, _alteration_refusal(answer)
+
+
+def _operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
+    return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
+
+
+def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
+    for answer in client.delete_topics([step.topic for step in steps], raise_errors=False)["topics"]:
+        yield answer["name"], _refusal(answer["error_code"], answer.get("error_message"))
+
+
+def _refusal(code: int, message: str | None) -> StepRefused | None:
+    return None if code == ErrorCode.NONE else StepRefused(code, message)
+
+
+def _alteration_refusal(answer: str) -> StepRefused | None:
+    """kafka-python tells the outcome of an alteration as text only: `[Error 40] InvalidConfigurationError: why`."""
+    if answer == "OK":
+        return None
+    match = _ALTER_ERROR.fullmatch(answer)
+    return StepRefused(int(match[1]), match[2]) if match else StepRefused(ErrorCode.UNKNOWN_SERVER_ERROR, answer)
+
+
+SENDERS: Final[Mapping[type, Callable[[Any, Any], Answers]]] = {
+    CreateTopic: _create,
+    IncreasePartitions: _increase,
+    AlterConfigs: _alter,
+    DeleteTopic: _delete,
+}
