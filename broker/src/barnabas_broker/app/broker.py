@@ -25,7 +25,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import Environment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS
+from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
@@ -63,6 +63,7 @@ OPEN_FILES_SHARE: Final = 2
 QUEUED_BYTES: Final = 128 * 1024 * 1024
 """queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
 PROGRESS_S: Final = 5.0
+HANDLER_IMPORT_S: Final = 0.1
 
 
 class CannotStart(Exception):
@@ -89,24 +90,25 @@ class Broker:
 
     async def start(self) -> None:
         """Return when the broker serves clients. CannotStart."""
+        for number in STOP_SIGNALS:
+            self._loop.add_signal_handler(number, self._stopping.set)
         _raise_open_files_limit()
         store = await self._open_store()
         logs = await self._load_logs(await ensure_cluster_id(store, self._random))
         services = self._wire(store, logs)
-        dispatcher = Dispatcher(services, RAW_HANDLERS, MESSAGE_HANDLERS)
+        dispatcher = Dispatcher(services, RAW_HANDLERS, message_handler)
         listener, endpoints = self._bind(dispatcher)
         await self._join_cluster(store, endpoints)
         self._host(services, store)
         await self._start_http(services, dispatcher, listener)
         listener.start()
         self._is_ready = True
+        self._spawn(_import_handlers())
         gc.collect()
         gc.freeze()  # A collection would look at every object that lives as long as the broker: 100 ms.
 
     async def wait_for_signal(self) -> int:
         """Serve until SIGTERM or SIGINT, or until the broker cannot go on; the exit code."""
-        for number in STOP_SIGNALS:
-            self._loop.add_signal_handler(number, self._stopping.set)
         await self._stopping.wait()
         if self._failure is not None:
             log.error("stopping: %s", self._failure)
@@ -279,6 +281,13 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task of the broker failed", exc_info=task.exception())
+
+
+async def _import_handlers() -> None:
+    """One by one in the first seconds, so that no later request waits for an import."""
+    for api_key in MESSAGE_HANDLERS:
+        await asyncio.sleep(HANDLER_IMPORT_S)
+        message_handler(api_key)
 
 
 def _raise_open_files_limit() -> None:

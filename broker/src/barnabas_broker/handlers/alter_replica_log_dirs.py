@@ -1,9 +1,8 @@
 """AlterReplicaLogDirs (34), v1 to v2: partitions move to other log dirs of this broker while used (KIP-113)."""
 
-from kafka.protocol.admin import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -5,11 +5,10 @@ log.
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from kafka.protocol.admin import DeleteGroupsRequest, DeleteGroupsResponse
-
 from barnabas_broker.handlers.answering import answer_of
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_core.errors import ErrorCode
 
 

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from barnabas_core.config.log_config import CleanupPolicy
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -2,12 +2,11 @@
 
 from uuid import UUID
 
-from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import NO_ID
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 TopicResult = DeleteTopicsResponse.DeletableTopicResult

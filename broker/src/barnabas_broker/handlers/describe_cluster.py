@@ -5,11 +5,10 @@ The endpoint type (v1) is brokers: controllers have no addresses of their own.
 
 from typing import Final
 
-from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_core.errors import ErrorCode
 
 BROKER_ENDPOINTS: Final = 1

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, describe_broker, describe_topic
 from barnabas_core.errors import ApiError, ErrorCode
 

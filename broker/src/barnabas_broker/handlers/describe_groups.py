@@ -6,12 +6,11 @@ GROUP_ID_NOT_FOUND with a message from then on (KIP-1043).
 
 from typing import Final
 
-from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
-
 from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6

@@ -3,11 +3,10 @@
 from collections import defaultdict
 from typing import Final
 
-from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

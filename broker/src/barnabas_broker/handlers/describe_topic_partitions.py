@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kafka.protocol.admin import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import NO_ID, TOPIC_OPERATIONS, why_missing
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import is_internal
 

@@ -7,10 +7,9 @@ the one error that makes every client give up at once instead of asking for ever
 from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple
 
-from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.java_hash import coordinator_partition

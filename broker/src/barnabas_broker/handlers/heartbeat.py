@@ -1,9 +1,8 @@
 """Heartbeat (12), v0 to v4: a member lives. v3 brings static members."""
 
-from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(services: Services, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -5,10 +5,9 @@ A transactional id is refused, with the error that makes a producer give up at o
 
 from typing import Final
 
-from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_PRODUCER_ID: Final = -1

@@ -7,12 +7,11 @@ protocol's type and null names, v8 a reason, v9 `skip_assignment` for a static l
 from collections.abc import Awaitable
 from typing import Final
 
-from kafka.protocol.consumer import JoinGroupRequest, JoinGroupResponse
-
 from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, Protocol
 from barnabas_broker.handlers.answering import answer_of
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
 
 FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_WITH_KNOWN_MEMBER_ID: Final = 4

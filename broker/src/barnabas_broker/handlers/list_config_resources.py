@@ -1,10 +1,9 @@
 """ListConfigResources (74), v0 to v1: the resources that have settings (KIP-1142); v0 asks for client metrics only."""
 
-from kafka.protocol.admin import ListConfigResourcesRequest, ListConfigResourcesResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
+from barnabas_broker.wire.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_core.errors import ErrorCode
 
 ResourceResult = ListConfigResourcesResponse.ConfigResource

@@ -7,11 +7,10 @@ earliest pending upload (v11). Without tiered storage everything is local and no
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 
 READ_COMMITTED: Final = 1

@@ -9,11 +9,10 @@ from collections.abc import Awaitable
 from typing import Final
 from uuid import UUID
 
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import check_topic_name, is_internal
 

@@ -7,13 +7,12 @@ names.
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
-
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest
 from barnabas_broker.handlers.answering import answer_of
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

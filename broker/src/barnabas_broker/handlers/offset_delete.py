@@ -2,11 +2,10 @@
 
 from collections.abc import Awaitable, Iterator
 
-from kafka.protocol.consumer import OffsetDeleteRequest, OffsetDeleteResponse
-
 from barnabas_broker.handlers.answering import answer_of
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

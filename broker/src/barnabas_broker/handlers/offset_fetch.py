@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
-
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

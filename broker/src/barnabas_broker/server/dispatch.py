@@ -36,7 +36,7 @@ class Dispatcher:
         self,
         services: Services,
         raw_handlers: Mapping[int, RawHandler],
-        message_handlers: Mapping[int, MessageHandler],
+        message_handler: Callable[[int], MessageHandler],
     ) -> None:
         self._services = services
         self._raw_handlers = {
@@ -44,7 +44,7 @@ class Dispatcher:
             for key, handler in raw_handlers.items()
             for version in range(API_SPECS[key].min_version, API_SPECS[key].max_version + 1)
         }
-        self._message_handlers = message_handlers
+        self._message_handler = message_handler
         self._tasks: set[asyncio.Task[None]] = set()
         self.stats = {key: RequestStats(spec.name) for key, spec in API_SPECS.items()}
 
@@ -76,7 +76,7 @@ class Dispatcher:
         context = Context(
             header.api_key, header.api_version, header.client_id, connection.peer, connection.listener_name
         )
-        response = self._message_handlers[header.api_key](self._services, context, request)
+        response = self._message_handler(header.api_key)(self._services, context, request)
         if isawaitable(response):
             self._answer_later(connection, header, response)
         else:

@@ -1,0 +1,66 @@
+"""For the type checker: the messages have the shapes that kafka-python's own stubs describe, field by field.
+
+At run time kafka-python is not imported: see messages.py.
+"""
+
+from typing import Any
+
+from kafka.protocol.admin import AlterConfigsRequest as AlterConfigsRequest
+from kafka.protocol.admin import AlterConfigsResponse as AlterConfigsResponse
+from kafka.protocol.admin import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest
+from kafka.protocol.admin import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
+from kafka.protocol.admin import CreatePartitionsRequest as CreatePartitionsRequest
+from kafka.protocol.admin import CreatePartitionsResponse as CreatePartitionsResponse
+from kafka.protocol.admin import CreateTopicsRequest as CreateTopicsRequest
+from kafka.protocol.admin import CreateTopicsResponse as CreateTopicsResponse
+from kafka.protocol.admin import DeleteGroupsRequest as DeleteGroupsRequest
+from kafka.protocol.admin import DeleteGroupsResponse as DeleteGroupsResponse
+from kafka.protocol.admin import DeleteRecordsRequest as DeleteRecordsRequest
+from kafka.protocol.admin import DeleteRecordsResponse as DeleteRecordsResponse
+from kafka.protocol.admin import DeleteTopicsRequest as DeleteTopicsRequest
+from kafka.protocol.admin import DeleteTopicsResponse as DeleteTopicsResponse
+from kafka.protocol.admin import DescribeClusterRequest as DescribeClusterRequest
+from kafka.protocol.admin import DescribeClusterResponse as DescribeClusterResponse
+from kafka.protocol.admin import DescribeConfigsRequest as DescribeConfigsRequest
+from kafka.protocol.admin import DescribeConfigsResponse as DescribeConfigsResponse
+from kafka.protocol.admin import DescribeGroupsRequest as DescribeGroupsRequest
+from kafka.protocol.admin import DescribeGroupsResponse as DescribeGroupsResponse
+from kafka.protocol.admin import DescribeLogDirsRequest as DescribeLogDirsRequest
+from kafka.protocol.admin import DescribeLogDirsResponse as DescribeLogDirsResponse
+from kafka.protocol.admin import DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest
+from kafka.protocol.admin import DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse
+from kafka.protocol.admin import IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest
+from kafka.protocol.admin import IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse
+from kafka.protocol.admin import ListConfigResourcesRequest as ListConfigResourcesRequest
+from kafka.protocol.admin import ListConfigResourcesResponse as ListConfigResourcesResponse
+from kafka.protocol.admin import ListGroupsRequest as ListGroupsRequest
+from kafka.protocol.admin import ListGroupsResponse as ListGroupsResponse
+from kafka.protocol.consumer import HeartbeatRequest as HeartbeatRequest
+from kafka.protocol.consumer import HeartbeatResponse as HeartbeatResponse
+from kafka.protocol.consumer import JoinGroupRequest as JoinGroupRequest
+from kafka.protocol.consumer import JoinGroupResponse as JoinGroupResponse
+from kafka.protocol.consumer import LeaveGroupRequest as LeaveGroupRequest
+from kafka.protocol.consumer import LeaveGroupResponse as LeaveGroupResponse
+from kafka.protocol.consumer import ListOffsetsRequest as ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsResponse as ListOffsetsResponse
+from kafka.protocol.consumer import OffsetCommitRequest as OffsetCommitRequest
+from kafka.protocol.consumer import OffsetCommitResponse as OffsetCommitResponse
+from kafka.protocol.consumer import OffsetDeleteRequest as OffsetDeleteRequest
+from kafka.protocol.consumer import OffsetDeleteResponse as OffsetDeleteResponse
+from kafka.protocol.consumer import OffsetFetchRequest as OffsetFetchRequest
+from kafka.protocol.consumer import OffsetFetchResponse as OffsetFetchResponse
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse
+from kafka.protocol.consumer import SyncGroupRequest as SyncGroupRequest
+from kafka.protocol.consumer import SyncGroupResponse as SyncGroupResponse
+from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorRequest
+from kafka.protocol.metadata import FindCoordinatorResponse as FindCoordinatorResponse
+from kafka.protocol.metadata import MetadataRequest as MetadataRequest
+from kafka.protocol.metadata import MetadataResponse as MetadataResponse
+from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
+from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResponse
+
+from barnabas_broker.wire import schema
+
+def message_class(name: str) -> type[Any]: ...
+def struct_class(struct: schema.Struct) -> type[Any]: ...
