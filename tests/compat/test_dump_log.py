@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_core.java_hash import coordinator_partition
-from conftest import KEPT_FOR_EVER
+from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import COMPRESSIONS, Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import KEPT_FOR_EVER
+from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import Assignment, Client, Member, Message
 from harness.deadline import wait_for
 

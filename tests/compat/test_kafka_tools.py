@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import KEPT_FOR_EVER
+from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from conftest import KEPT_FOR_EVER, missing
+from drivers.broker_under_test import KEPT_FOR_EVER, missing
 from drivers.interface import COMPRESSIONS, Client, Message
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
