@@ -120,7 +120,7 @@ class RunningUp:
 
     def resource(self, name: str) -> Topic | None:
         known = read_status(self.data)
-        topics = known.topics if known else ()
+        topics = (*known.topics, *known.removed) if known else ()
         return next((topic for topic in topics if topic.metadata.name == name), None)
 
     def status(self, name: str) -> TopicStatus:
