@@ -98,3 +98,9 @@ def test_a_description_of_a_broker_says_what_can_change() -> None:
     assert not described(entries, "message.max.bytes").read_only
     assert described(entries, "log.retention.ms").value == "604800000"
     assert described(entries, "broker.rack").value is None
+
+
+def test_a_segment_of_a_compacted_topic_ends_before_max_compaction_lag_ms() -> None:
+    lag = {"max.compaction.lag.ms": "99"}
+    assert resolve_log_config({**lag, "cleanup.policy": "compact"}, DEFAULTS).roll_ms == 99
+    assert resolve_log_config({**lag, "cleanup.policy": "delete"}, DEFAULTS).roll_ms == LogConfig().roll_ms

@@ -15,7 +15,7 @@ from typing import Final
 from uuid import uuid4
 
 from barnabas_broker.app.chores import Chores
-from barnabas_broker.app.inspector import ThreadInspector
+from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
@@ -41,6 +41,7 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer
 from barnabas_broker.server.listener import Listener
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -99,8 +100,8 @@ class Broker:
         dispatcher = Dispatcher(services, RAW_HANDLERS, message_handler)
         listener, endpoints = self._bind(dispatcher)
         await self._join_cluster(store, endpoints)
-        self._host(services, store)
-        await self._start_http(services, dispatcher, listener)
+        cleaner = self._host(services, store)
+        await self._start_http(services, dispatcher, listener, cleaner)
         listener.start()
         self._is_ready = True
         self._spawn(_import_handlers())
@@ -163,6 +164,8 @@ class Broker:
         controller = Controller(config.broker_id, store, self._image, lambda: self._config, self._random)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, self._clock)
         environment = Environment(group_config(config), offsets_log, self._clock, self._timers)
+        inspector = make_inspector(self._timers, self._clock)
+        self._takedown.append(inspector.stop)
         return Services(
             broker_id=config.broker_id,
             config=config,
@@ -175,7 +178,7 @@ class Broker:
             mover=LogMover(logs, replicas, self._spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
-            inspector=ThreadInspector(),
+            inspector=inspector,
             spawn=self._spawn,
         )
 
@@ -226,7 +229,7 @@ class Broker:
             self._failure = str(error)
             self._stopping.set()
 
-    def _host(self, services: Services, store: SqliteStore) -> None:
+    def _host(self, services: Services, store: SqliteStore) -> LogCleaner:
         """Take over the partitions of the image, and follow it from now on."""
         services.replicas.start()
         follow_offsets_topic(services.groups, services.broker_id, self._image)
@@ -238,6 +241,10 @@ class Broker:
         chores = LogChores(services.logs, services.replicas, self._clock)
         self._chores.start(chores.table(self._config))
         self._takedown.append(lambda: services.logs.shutdown(chores.high_watermarks()))
+        cleaner = make_cleaner(services.logs, services.replicas, self._timers, self._clock, lambda: self._config)
+        cleaner.start()
+        self._takedown.append(cleaner.stop)
+        return cleaner
 
     def _configs_changed(self, services: Services, change: ImageChange) -> None:
         if change.configs & {str(services.broker_id), ALL_BROKERS}:
@@ -254,11 +261,13 @@ class Broker:
         services.config = self._config
         services.replicas.reconfigure(self._config)
 
-    async def _start_http(self, services: Services, dispatcher: Dispatcher, listener: Listener) -> None:
+    async def _start_http(
+        self, services: Services, dispatcher: Dispatcher, listener: Listener, cleaner: LogCleaner
+    ) -> None:
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
-        http = HttpServer(make_pages(services, dispatcher, listener, lambda: self._why_not_ready(services)))
+        http = HttpServer(make_pages(services, dispatcher, listener, cleaner, lambda: self._why_not_ready(services)))
         try:
             bound = await http.start(host, int(port))
         except OSError as error:

@@ -8,17 +8,26 @@ from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.broker_families import broker_families
+from barnabas_broker.server.metrics.cleaner_families import cleaner_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 
 
 def make_pages(
-    services: Services, dispatcher: Dispatcher, listener: Listener, why_not_ready: Callable[[], str | None]
+    services: Services,
+    dispatcher: Dispatcher,
+    listener: Listener,
+    cleaner: LogCleaner,
+    why_not_ready: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
     """Healthy is who answers at all; ready is who serves every partition that is here."""
 
     async def metrics() -> Page:
-        families = broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections))
+        families = [
+            *broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections)),
+            *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
+        ]
         families += group_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
 

@@ -44,6 +44,8 @@ def resolve_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig)
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
     assert isinstance(policies, tuple), "cleanup.policy is a list"
+    if "compact" in policies:  # The active segment is never compacted, so it must end in time.
+        plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     return LogConfig(
         **plain,
         compression=Compression(values["compression.type"]),

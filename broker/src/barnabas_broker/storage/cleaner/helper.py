@@ -5,7 +5,7 @@ import logging
 import pickle
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from barnabas_broker.storage.cleaner.frames import LENGTH, frame
@@ -13,7 +13,7 @@ from barnabas_broker.storage.cleaner.requests import Request, Response
 from barnabas_core.clock import Cancellable, Timers
 
 _logger: Final = logging.getLogger(__name__)
-WORKER_MODULE: Final = "barnabas_broker.storage.cleaner.worker"
+WORKER_COMMAND: Final = (sys.executable, "-m", "barnabas_broker.storage.cleaner.worker")
 READ_BYTES: Final = 1 << 20
 IDLE_S: Final = 60.0
 """A process that nobody asked anything for so long is ended: 20 MB of memory less."""
@@ -27,13 +27,19 @@ class Helper:
     """Requests are answered in their order, one at a time."""
 
     def __init__(
-        self, timers: Timers, memory_bytes_max: int, idle_s: float = IDLE_S, command: Sequence[str] | None = None
+        self,
+        timers: Timers,
+        memory_bytes_max: Callable[[], int],
+        idle_s: float = IDLE_S,
+        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
+        """`memory_bytes_max` is asked at each start."""
         self.starts = 0
         """How often a process was started."""
         self._timers = timers
         self._idle_s = idle_s
-        self._command = command or (sys.executable, "-m", WORKER_MODULE, str(memory_bytes_max))
+        self._memory_bytes_max = memory_bytes_max
+        self._command = command
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self._requests = 0
@@ -78,7 +84,11 @@ class Helper:
         async with self._starting:
             if self._running is None or self._running.ended.done():
                 process = await asyncio.create_subprocess_exec(
-                    *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=READ_BYTES
+                    *self._command,
+                    str(self._memory_bytes_max()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    limit=READ_BYTES,
                 )
                 self._running = _Running(process)
                 self.starts += 1

@@ -16,8 +16,8 @@ from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
-RECORDS_HERE_MAX: Final = 32
-"""So many uncompressed records are looked through in 40 microseconds, less than it takes to ask another process."""
+RECORDS_HERE_MAX: Final = 64
+"""So many uncompressed records are looked through in 0.1 ms; to ask the helper takes this process 0.17 ms."""
 BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 ANSWER_S_MAX: Final = 25.0
 """Less than a producer's request.timeout.ms of 30 s."""

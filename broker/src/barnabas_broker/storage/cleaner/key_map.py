@@ -23,7 +23,7 @@ def map_keys(files: FileSystem, request: MapKeys, pace: Pace) -> tuple[OffsetMap
         if first_unmapped is not None:
             end_offset = first_unmapped
             break
-    return offsets, KeysMapped(end_offset, offsets.count, offsets.count_max, records)
+    return offsets, KeysMapped(end_offset, offsets.count, records)
 
 
 def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pace) -> Iterator[ReadBatch]:

@@ -13,6 +13,7 @@ from barnabas_broker.storage.cleaner.backoff import Backoff
 from barnabas_broker.storage.cleaner.batch_filter import RetentionRules
 from barnabas_broker.storage.cleaner.clean_offsets import CleanOffsets
 from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
+from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
 from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
 from barnabas_broker.storage.cleaner.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.cleaner.requests import (
@@ -81,6 +82,11 @@ class LogCleaner:
         self._offsets = CleanOffsets()
         self._timer: Cancellable | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def helper_starts(self) -> int:
+        """How often the helper process was started; more than a few means that it dies."""
+        return self._helper.starts
 
     def start(self) -> None:
         """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none."""
@@ -157,7 +163,7 @@ class LogCleaner:
 
     async def _clean(self, log: Log, section: DirtySection) -> None:
         mapped = await self._map_keys(log, section)
-        self.stats.map_utilization_percent = 100 * mapped.keys / mapped.keys_max
+        self.stats.map_utilization_percent = 100 * mapped.keys * SLOT_BYTES / self._settings().map_bytes_max
         now_ms = self._clock.now_ms()
         rules = RetentionRules(
             end_offset=mapped.end_offset,

@@ -34,7 +34,6 @@ class KeysMapped(NamedTuple):
 
     end_offset: int
     keys: int
-    keys_max: int
     records: int
 
 

@@ -1,0 +1,44 @@
+"""Wires compaction and the looking into batches: two helper processes, each started when it is first needed.
+
+They are two because a round of compaction takes long, and a producer does not wait for it.
+"""
+
+from collections.abc import Callable
+
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.cleaner.helper import Helper
+from barnabas_broker.storage.cleaner.inspector import BatchInspector
+from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
+
+NOTHING_STABLE = -1
+
+
+def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
+    """For Produce."""
+    return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock)
+
+
+def make_cleaner(
+    logs: LogManager, replicas: ReplicaManager, timers: Timers, clock: Clock, config: Callable[[], BrokerConfig]
+) -> LogCleaner:
+    """Over all logs; `config` gives the settings in force."""
+
+    def stable_offset(topic_partition: TopicPartition) -> int:
+        try:
+            partition = replicas.find(topic_partition.topic, None, topic_partition.partition)
+        except ApiError:  # The topic is being deleted, or the metadata do not know it yet.
+            return NOTHING_STABLE
+        return partition.last_stable_offset if partition.failure is None else NOTHING_STABLE
+
+    def storage_failed(topic_partition: TopicPartition, error: StorageError) -> None:
+        replicas.storage_failed(replicas.find(topic_partition.topic, None, topic_partition.partition), error)
+
+    helper = Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
+    return LogCleaner(logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, storage_failed)

@@ -1,0 +1,93 @@
+"""The metrics of compaction, under the names that JMX exporters give Kafka's MBeans; and the failures."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.storage.cleaner.manager import LogCleaner
+
+_MANAGER = "kafka_log_logcleanermanager_"
+_CLEANER = "kafka_log_logcleaner_"
+
+
+def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
+    """How dirty the logs are, what the rounds did, which partitions wait after a failure."""
+    return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
+
+
+def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> list[Family]:
+    stats = cleaner.stats
+
+    def since_last_look_ms() -> Iterator[Sample]:
+        if stats.last_look_s is not None:
+            yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
+
+    return [
+        _gauge(f"{_MANAGER}max_dirty_percent", "Dirty share of the dirtiest log", lambda: stats.max_dirty_percent),
+        Family(
+            f"{_MANAGER}time_since_last_run_ms", "gauge", "Since the logs were last looked through", since_last_look_ms
+        ),
+    ]
+
+
+def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
+    def per_dir(of_partition: Callable[[int], int]) -> Iterator[Sample]:
+        totals = Counter(dict.fromkeys(log_dirs, 0))
+        for failed in cleaner.backoff.failed.values():
+            totals[failed.log_dir] += of_partition(failed.dirty_bytes)
+        for path, total in totals.items():
+            yield Sample(labels(logDirectory=path), total)
+
+    return [
+        Family(
+            f"{_MANAGER}uncleanable_partitions_count",
+            "gauge",
+            "Partitions that could not be compacted and wait to be tried again",
+            lambda: per_dir(lambda _: 1),
+        ),
+        Family(
+            f"{_MANAGER}uncleanable_bytes",
+            "gauge",
+            "Dirty bytes of the partitions that could not be compacted",
+            lambda: per_dir(lambda dirty_bytes: dirty_bytes),
+        ),
+        _counter("barnabas_cleaner_failures_total", "Rounds that failed", lambda: cleaner.backoff.failures_total),
+    ]
+
+
+def _round_families(cleaner: LogCleaner) -> list[Family]:
+    stats = cleaner.stats
+    return [
+        _gauge(f"{_CLEANER}cleaner_recopy_percent", "Bytes kept in the last round", lambda: stats.recopy_percent),
+        _gauge(f"{_CLEANER}max_clean_time_secs", "The longest round", lambda: stats.longest_round_s),
+        _gauge(
+            f"{_CLEANER}max_buffer_utilization_percent",
+            "Share of the map of keys that the last round used",
+            lambda: stats.map_utilization_percent,
+        ),
+        _gauge("barnabas_cleaner_last_round_seconds", "The last round", lambda: stats.last_round_s),
+        _counter("barnabas_cleaner_rounds_total", "Rounds that were finished", lambda: stats.rounds),
+        _counter("barnabas_cleaner_read_bytes_total", "Bytes read to be rewritten", lambda: stats.bytes_read),
+        _counter("barnabas_cleaner_written_bytes_total", "Bytes rewritten", lambda: stats.bytes_written),
+        _counter(
+            "barnabas_cleaner_records_without_key_total",
+            "Records that were dropped because they have no key",
+            lambda: stats.records_without_key,
+        ),
+        _counter(
+            "barnabas_cleaner_batches_not_understood_total",
+            "Batches that were kept because their records cannot be read",
+            lambda: stats.batches_not_understood,
+        ),
+        _counter(
+            "barnabas_cleaner_process_starts_total", "Starts of the helper process", lambda: cleaner.helper_starts
+        ),
+    ]
+
+
+def _gauge(name: str, help_text: str, value: Callable[[], float]) -> Family:
+    return Family(name, "gauge", help_text, lambda: [Sample("", value())])
+
+
+def _counter(name: str, help_text: str, value: Callable[[], int]) -> Family:
+    return Family(name, "counter", help_text, lambda: [Sample("", value())])
