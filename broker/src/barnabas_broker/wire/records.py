@@ -61,15 +61,6 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_ma
         raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
 
 
-def recompress_batch(
-    buffer: Buffer, position: int, header: BatchHeader, codec: int, level: int | None, bytes_max: int
-) -> bytearray:
-    """The same batch with the records, which are not looked at, in another codec. Raises BrokenRecords."""
-    body = compress(codec, _records_data(buffer, position, header, bytes_max), level)
-    attributes = header.attributes & ~COMPRESSION_MASK | codec
-    return sealed_batch(header._replace(attributes=attributes), body)
-
-
 def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Buffer:
     """The bytes behind the header, uncompressed."""
     end = position + LENGTH_OFFSET + header.length
@@ -104,7 +95,7 @@ def _as_int64(value: int) -> int:
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
 
 
-def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """A zigzag varint of up to 64 bits and the position behind it; IndexError at the end."""
     byte = data[position]
     raw, shift = byte & 0x7F, 7
@@ -130,7 +121,7 @@ class _Reader:
 
     def varint(self) -> int:
         """A zigzag varint of up to 64 bits."""
-        value, self.position = _read_varint(self._data, self.position)
+        value, self.position = read_varint(self._data, self.position)
         return value
 
     def nullable_bytes(self) -> bytes | None:

@@ -1,5 +1,6 @@
 """Which records of a batch stay, and the batch that they make. Pure."""
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -66,7 +67,7 @@ class BatchFilter:
         if header.base_offset < self._rules.end_offset and not header.is_control:
             try:
                 kept_count, cleaned = self._filtered(batch, must_stay or self._is_last_of_producer(header))
-            except BrokenRecords:
+            except (BrokenRecords, struct.error):  # The latter: timestamps beyond 64 bits.
                 self.counts.batches_not_understood += 1
         self.counts.records_read += header.record_count
         self.counts.records_kept += kept_count

@@ -1,5 +1,6 @@
 """A client's batch looked into, for topics that are compacted or store with a codec of their own. Pure."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ _CODECS: Final[Mapping[Compression, Codec]] = {
     Compression.LZ4: Codec.LZ4,
     Compression.ZSTD: Codec.ZSTD,
 }
+NO_TIMESTAMP: Final = -1
 _ANY_TIME_MS: Final = 2**63 - 1
 
 
@@ -57,11 +59,14 @@ def _level(codec: Codec | None, config: LogConfig) -> int | None:
 
 def inspect_batch(request: InspectBatch) -> Inspected | Refused:
     """The batch as the topic stores it, or why it does not. Its header has passed the checks of any produced batch."""
-    header = parse_header(request.batch, 0)
     try:
-        data, records = unpacked_records(request.batch, 0, header, request.unpacked_bytes_max)
-    except BrokenRecords as error:
+        return _inspected(request, parse_header(request.batch, 0))
+    except (BrokenRecords, struct.error) as error:  # The latter: timestamps beyond 64 bits.
         return Refused(ErrorCode.INVALID_RECORD, str(error))
+
+
+def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refused:
+    data, records = unpacked_records(request.batch, 0, header, request.unpacked_bytes_max)
     refused = _refused(request, header, records)
     if refused is not None:
         return refused
@@ -83,7 +88,7 @@ def _refused(request: InspectBatch, header: BatchHeader, records: Sequence[Walke
         if key is None and request.requires_keys:
             return Refused(ErrorCode.INVALID_RECORD, f"record {number} has no key; cleanup.policy=compact needs one")
         timestamp_ms = header.base_timestamp_ms + timestamp_delta
-        if not request.timestamp_ms_min <= timestamp_ms <= request.timestamp_ms_max and timestamp_ms >= 0:
+        if not request.timestamp_ms_min <= timestamp_ms <= request.timestamp_ms_max and timestamp_ms != NO_TIMESTAMP:
             allowed = f"{request.timestamp_ms_min} to {request.timestamp_ms_max}"
             return Refused(
                 ErrorCode.INVALID_TIMESTAMP, f"record {number} has the time {timestamp_ms}; {allowed} is taken"

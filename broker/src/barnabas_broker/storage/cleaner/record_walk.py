@@ -5,10 +5,13 @@ from typing import Final
 
 from barnabas_broker.wire.compression import BrokenCompression, Codec, decompress
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
-from barnabas_broker.wire.records import BrokenRecords
+from barnabas_broker.wire.records import BrokenRecords, read_varint
 
 RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
 """Uncompressed, of one batch: as much as socket.request.max.bytes lets an uncompressed one have."""
+
+RECORDS_MAX: Final = 1_000_000
+"""Of one batch, so that a batch of many tiny records cannot take gigabytes here."""
 
 WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
 """Start, start of what follows its timestamp, end, timestamp delta, offset delta, key, whether it has a value.
@@ -36,21 +39,23 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
     """The `count` records that fill `data` from `position` to `end`. BrokenRecords where they do not."""
+    if count > RECORDS_MAX:
+        raise BrokenRecords(f"{count} records in one batch; {RECORDS_MAX} are looked into")
     walked: list[WalkedRecord] = []
     previous_delta = -1
     add: Callable[[WalkedRecord], None] = walked.append
     try:
         while position < end:
             start = position
-            length, position = _varint(data, position)
+            length, position = read_varint(data, position)
             record_end = position + length
-            timestamp_delta, rest = _varint(data, position + 1)
+            timestamp_delta, rest = read_varint(data, position + 1)
             byte = data[rest]
             position = rest + 1
             offset_delta = byte >> 1
             if byte > 0x7F or byte & 1:
-                offset_delta, position = _varint(data, rest)
-            key_length, position = _varint(data, position)
+                offset_delta, position = read_varint(data, rest)
+            key_length, position = read_varint(data, position)
             key = None
             if key_length >= 0:
                 key_end = position + key_length
@@ -65,18 +70,3 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
     if position != end or len(walked) != count:
         raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header tells of {count}")
     return walked
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and where it ends."""
-    byte = data[position]
-    position += 1
-    raw, shift = byte & 0x7F, 7
-    while byte > 0x7F:
-        if shift > 63:
-            raise BrokenRecords("a varint of more than 10 bytes")
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        shift += 7
-    return (raw >> 1) ^ -(raw & 1), position
