@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -33,6 +34,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short runs and fewer rows, at most 8 minutes")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose key fits, such as 'raw.*'")
     parser.add_argument("--repeats", type=int, help="runs of each row on each peer")
+    parser.add_argument(
+        "--minutes", type=float, help="begin no row later than that; 7 in a quick run, 38 in a full one"
+    )
     parser.add_argument("--date", default=datetime.now(UTC).date().isoformat(), help="the date that names the results")
     parser.add_argument("--name", help="the results' file name; without it DATE-quick or DATE-full")
     parser.add_argument("--render", type=Path, metavar="JSON", help="only write the table and picture of a saved run")
@@ -64,7 +68,9 @@ def _render(run: RunResult, path: Path, prototype: Path) -> str:
 
 def _limits(options: argparse.Namespace) -> Limits:
     chosen = QUICK if options.quick else FULL
-    return chosen if options.repeats is None else chosen.with_repeats(options.repeats)
+    repeats = chosen.repeats if options.repeats is None else options.repeats
+    budget_s = chosen.budget_s if options.minutes is None else options.minutes * 60
+    return replace(chosen, repeats=repeats, budget_s=budget_s)
 
 
 def _new_run(options: argparse.Namespace, limits: Limits) -> RunResult:
@@ -101,6 +107,8 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
         try:
             stand = Stand(peers, clients, limits)
             measure(stand, rows, keep, lambda row: progress.update(task, description=row.key))
+            run.facts["load average at the end"] = machine.load_average()
+            run.save(path)
         finally:
             clients.close()
             peers.close()

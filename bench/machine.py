@@ -29,6 +29,11 @@ def commit() -> str:
     return name + ("+changes" if _output("git", "status", "--porcelain", "--untracked-files=no").strip() else "")
 
 
+def load_average() -> str:
+    """Over 1, 5 and 15 minutes: what else ran on the machine."""
+    return " ".join(f"{each:.2f}" for each in os.getloadavg())
+
+
 def facts() -> dict[str, str]:
     """What a reader needs to place the numbers."""
     memory = int(_first(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"), "0"))
@@ -37,7 +42,7 @@ def facts() -> dict[str, str]:
         "processor": f"{os.cpu_count()} x {processor}",
         "memory": f"{memory / 2**20:.1f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
-        "load average at the start": " ".join(f"{each:.2f}" for each in os.getloadavg()),
+        "load average at the start": load_average(),
         "Python": platform.python_version(),
         "Java": _first(r'version "([^"]+)"', _output("java", "-version")),
         "librdkafka": f"that of confluent-kafka {version('confluent-kafka')}",

@@ -9,7 +9,7 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Final
 
-from bench.clients.job import NotRun
+from bench.clients.job import PartMissing
 from harness import apache_kafka
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.server_process import ServerProcess, free_port
@@ -28,7 +28,7 @@ PROTOTYPE_SLICE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PeerKind:
-    """`prepare(folder)` gives a server that is not running; raises NotRun with the reason.
+    """`prepare(folder)` gives a server that is not running; raises PartMissing with the reason.
 
     One without topics makes a topic with the partitions that its name tells when it first hears of it.
     """
@@ -59,7 +59,7 @@ def _kafka(folder: Path) -> ServerProcess:
     try:
         return apache_kafka.prepare(folder, properties=SETTINGS)
     except JarsMissing as missing:
-        raise NotRun(str(missing)) from None
+        raise PartMissing(str(missing)) from None
 
 
 def _kafka_version() -> str:
@@ -74,7 +74,7 @@ def _kafka_version() -> str:
 def _prototype(source: Path, folder: Path, wrap: bool) -> ServerProcess:
     script = source / "srv.py"
     if not script.exists():
-        raise NotRun(f"there is no prototype in {source} (--prototype DIR or PROTOTYPE_DIR)")
+        raise PartMissing(f"there is no prototype in {source} (--prototype DIR or PROTOTYPE_DIR)")
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     # Design F: an asyncio loop with raw non-blocking sockets, sendfile for what is fetched.

@@ -59,7 +59,7 @@ class RunResult:
     date: str
     mode: str
     commit: str
-    facts: Mapping[str, str]
+    facts: dict[str, str]
     versions: Mapping[str, str]
     rows: list[RowResult] = field(default_factory=list)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bench.clients.job import NotRun
+from bench.clients.job import NotRun, PartMissing
 from bench.metrics import Measurement
 from bench.results import RowResult
 from bench.rows import SUBJECT, Row
@@ -24,8 +24,10 @@ def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
     """The measurement, or why there is none."""
     try:
         return scenario.measure(stand, peer)
+    except PartMissing as problem:
+        return str(problem)
     except (NotRun, ServerFailed) as problem:
-        stand.peers.forget(peer)
+        stand.peers.forget(peer)  # the next row gets a server that this one cannot have broken
         return str(problem) or type(problem).__name__
 
 
@@ -46,9 +48,15 @@ def measure_row(stand: Stand, row: Row) -> RowResult:
             failed[peer] = measured
         else:
             result.add(peer, measured)
-    if failed:
-        result.problem = "; ".join(f"{stand.peers.kinds[peer].title}: {why}" for peer, why in failed.items())
+    result.problem = _problem(stand, failed)
     return result
+
+
+def _problem(stand: Stand, failed: dict[str, str]) -> str | None:
+    """One reason where it is the same for both peers, else each peer's."""
+    if len(set(failed.values())) == 1 and len(failed) > 1:
+        return next(iter(failed.values()))
+    return "; ".join(f"{stand.peers.kinds[peer].title}: {why}" for peer, why in failed.items()) or None
 
 
 def warm_up(stand: Stand, peer: str) -> None:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from bench.clients.job import BUILD, RUN_SECONDS_MAX, Counted, Job, NotRun, build, parse_counted
+from bench.clients.job import BUILD, RUN_SECONDS_MAX, Counted, Job, NotRun, PartMissing, build, parse_counted
 from harness.kafka_jars import JarsMissing, jars_folder, java_command
 
 SOURCE: Final = Path(__file__).parent / "java/Load.java"
@@ -24,7 +24,7 @@ class JavaClient:
             build(classes / "Load.class", [SOURCE], compiler)
             self._command = java_command("Load", options=HEAP_OPTIONS, classes=classes)
         except JarsMissing as missing:
-            raise NotRun(str(missing)) from None
+            raise PartMissing(str(missing)) from None
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, job: Job, bootstrap: str) -> Counted:

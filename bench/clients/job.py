@@ -21,6 +21,10 @@ class NotRun(Exception):
     """A row, or one repeat of it, that could not be run; the text says why and goes into the table."""
 
 
+class PartMissing(NotRun):
+    """Something that the row needs is not on this machine: no server is to blame."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """`mode` is produce, consume, in-flight or poll; ends at `records_max` or `seconds_max`, whichever is first."""
@@ -46,7 +50,7 @@ def build(target: Path, sources: Sequence[Path], command: Sequence[str]) -> Path
     if target.exists() and target.stat().st_mtime >= newest:
         return target
     if shutil.which(command[0]) is None:
-        raise NotRun(f"{command[0]} is not on the machine")
+        raise PartMissing(f"{command[0]} is not on the machine")
     BUILD.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX)
     if done.returncode != 0:

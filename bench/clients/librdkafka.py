@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from bench.clients.job import BUILD, Counted, Job, NotRun, build, parse_counted, run_command
+from bench.clients.job import BUILD, Counted, Job, PartMissing, build, parse_counted, run_command
 
 SOURCE: Final = Path(__file__).parent / "native/librdkafka_load.c"
 HEADER: Final = Path("/usr/include/librdkafka/rdkafka.h")
@@ -18,7 +18,7 @@ def _library() -> Path:
     folder = Path(package.origin).resolve().parents[1] / "confluent_kafka.libs"
     for library in folder.glob("librdkafka-*.so*"):
         return library
-    raise NotRun("the confluent-kafka package carries no librdkafka")
+    raise PartMissing("the confluent-kafka package carries no librdkafka")
 
 
 class LibrdkafkaClient:
@@ -28,7 +28,7 @@ class LibrdkafkaClient:
 
     def __init__(self) -> None:
         if not HEADER.exists():
-            raise NotRun("librdkafka's header is missing (Debian's package librdkafka-dev)")
+            raise PartMissing("librdkafka's header is missing (Debian's package librdkafka-dev)")
         library = _library()
         target = BUILD / "librdkafka_load"
         # The wheel's library brings its own dependencies, which the linker need not resolve.

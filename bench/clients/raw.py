@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.clients.job import BUILD, BUILD_SECONDS_MAX, Counted, NotRun, build, run_command
+from bench.clients.job import BUILD, BUILD_SECONDS_MAX, Counted, PartMissing, build, run_command
 
 FIELDS: Final = {
     "requests_per_s": r"req/s ([\d.]+)",
@@ -23,7 +23,7 @@ class RawClient:
     def __init__(self, folder: Path) -> None:
         source = folder / "load.c"
         if not source.exists():
-            raise NotRun(f"there is no prototype in {folder} (--prototype DIR or PROTOTYPE_DIR)")
+            raise PartMissing(f"there is no prototype in {folder} (--prototype DIR or PROTOTYPE_DIR)")
         target = BUILD / "raw_load"
         self._program = build(target, [source], ["cc", "-O2", "-w", "-o", str(target), str(source)])
         self._requests = BUILD / "requests"
