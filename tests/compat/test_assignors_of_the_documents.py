@@ -220,7 +220,7 @@ def test_the_strategy_that_most_members_name_wins_and_a_member_without_it_is_ref
     first = java.join(topic, "first", [topic], config=both)
     wait_for(first.assignment, lambda held: len(held) == 2)
     second = java.join(topic, "second", [topic], config={"partition.assignment.strategy": RANGE})
-    wait_for(second.assignment, lambda held: len(held) == 1)
+    wait_for(lambda: [len(member.assignment()) for member in (first, second)], lambda sizes: sizes == [1, 1])
     stranger = java.join(topic, "stranger", [topic], config={"partition.assignment.strategy": STICKY})
     with pytest.raises(Exception, match="InconsistentGroupProtocol"):
         wait_for(stranger.assignment)

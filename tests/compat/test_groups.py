@@ -48,7 +48,7 @@ def test_a_static_member_that_returns_has_its_partitions_back_without_a_rebalanc
     first, second = (
         librdkafka.join(filled, name, [filled], **{"group.instance.id": name}) for name in ("first", "second")
     )
-    wait_for(lambda: len(first.assignment() | second.assignment()), lambda count: count == 2)
+    wait_for(lambda: [len(member.assignment()) for member in (first, second)], lambda sizes: sizes == [1, 1])
     before = {"first": first.assignment(), "second": second.assignment()}
     second.leave()
     # Away, but not gone: what it holds stays with it for the session's time.
