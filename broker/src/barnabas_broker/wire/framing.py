@@ -90,13 +90,14 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     byte = data[position]
     if byte < 0x80:
         return byte, position + 1
-    value = byte & 0x7F
-    for shift in range(7, _VARINT_LAST_SHIFT + 1, 7):
+    value, shift = byte & 0x7F, 7
+    while shift <= _VARINT_LAST_SHIFT:
         position += 1
         byte = data[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFF, position + 1
+        shift += 7
     raise MalformedRequest("a varint of more than 5 bytes")
 
 

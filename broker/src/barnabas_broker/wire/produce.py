@@ -5,8 +5,10 @@ names. This is the hottest code of the broker: it makes plain tuples, and each v
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
@@ -38,6 +40,7 @@ ProduceResult = tuple[int, int, int, int, int, str | None]
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _RESULT: Final = struct.Struct(">ihqqq")
@@ -49,7 +52,7 @@ _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
 """Flexible: an empty array, a null string, no tagged fields."""
 
 
-class ProduceTopic(NamedTuple):
+class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
     """`name` up to v12, `topic_id` from v13 on; the other one is None."""
 
     name: str | None
@@ -57,7 +60,7 @@ class ProduceTopic(NamedTuple):
     partitions: list[ProducePartition]
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """What to append where."""
 
     transactional_id: str | None
@@ -89,7 +92,12 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
     elements = check_count(topic_count, data, position)
     topics = []
     for _ in range(topic_count):
-        name, position = read_name(data, position, flexible=False)
+        (name_bytes,) = _INT16.unpack_from(data, position)
+        name_start = position + 2
+        position = name_start + name_bytes
+        if name_bytes < 0 or position > end:
+            raise MalformedRequest(f"a name of {name_bytes} bytes; null is not allowed")
+        name = str(data[name_start:position], "utf-8")
         (count,) = _INT32.unpack_from(data, position)
         position += 4
         elements += check_count(count, data, position)
@@ -131,7 +139,8 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
         topics.append(ProduceTopic(name, topic_id, partitions))
         _check_elements(elements)
         position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics), skip_tagged_fields(data, position)
+    position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
 def _check_elements(count: int) -> None:

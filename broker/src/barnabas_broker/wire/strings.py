@@ -13,6 +13,8 @@ from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+ONE_BYTE_VARINT: Final = 0x80
+"""Varints below are one byte: nearly all of them, so that it is read without a call."""
 UUID_BYTES: Final = 16
 TOPIC_IDS_REMEMBERED: Final = 4096
 
@@ -28,7 +30,11 @@ def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, 
 def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> tuple[str | None, int]:
     """A string; None for null."""
     if flexible:
-        length, position = read_unsigned_varint(data, position)
+        length = data[position]
+        if length < ONE_BYTE_VARINT:
+            position += 1
+        else:
+            length, position = read_unsigned_varint(data, position)
         length -= 1
     else:
         (length,) = _INT16.unpack_from(data, position)
@@ -44,7 +50,11 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
     """How many elements an array has, 0 for null."""
     if flexible:
-        count, position = read_unsigned_varint(data, position)
+        count = data[position]
+        if count < ONE_BYTE_VARINT:
+            position += 1
+        else:
+            count, position = read_unsigned_varint(data, position)
         count -= 1
     else:
         (count,) = _INT32.unpack_from(data, position)
