@@ -37,6 +37,10 @@ test: venv
 compat-clients: venv
 	tests/compat/install.sh
 
+# FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
+fuzz: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz $(FUZZ)
+
 # BENCH='--quick --only "raw.*"': see `python -m bench --help`.
 bench: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" $(BENCH)

@@ -660,3 +660,15 @@ def test_while_members_join_again_the_old_generation_may_commit_and_after_that_o
         """,
         AT_ONCE,
     )
+
+
+def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
+    check(
+        """
+        >> join a can range,range v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join a as a-1 can range,sticky,range
+        << a joined 2 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )

@@ -63,6 +63,8 @@ REFUSED_TOPICS = [
         "Number of partitions was set to 0; must be at least 1",
     ),
     (NewTopic("n", partitions=-2), ErrorCode.INVALID_PARTITIONS, "was set to -2; must be at least 1, or -1"),
+    (NewTopic("n", 10_001), ErrorCode.POLICY_VIOLATION, "partitions per request: 10001; 10000 at most."),
+    (NewTopic("n", 2**31 - 1), ErrorCode.POLICY_VIOLATION, "partitions per request: 2147483647; 10000 at most."),
     (NewTopic("n", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to 0; must be at least 1"),
     (NewTopic("n", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR, "was set to -2; must be at least 1, or -1"),
     (
@@ -164,6 +166,12 @@ def test_topics_of_one_request_may_not_collide_either() -> None:
     assert refused.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_the_topics_of_one_request_have_ten_thousand_partitions_at_most() -> None:
+    wanted = [NewTopic("a", 6_000), NewTopic("b", 6_000), NewTopic("c", 4_000)]
+    outcomes = decide_create_topics(a_cluster(), wanted, random.Random(SEED))
+    assert [isinstance(outcomes[name], TopicDocument) for name in ("a", "b", "c")] == [True, False, True]
+
+
 REFUSED_PARTITIONS = [
     (
         NewPartitions("a", 3),
@@ -172,6 +180,8 @@ REFUSED_PARTITIONS = [
     ),
     (NewPartitions("a", 2), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 3 partition(s); 2 would not be"),
     (NewPartitions("a", -1), ErrorCode.INVALID_PARTITIONS, "The topic a currently has 3 partition(s); -1 would not be"),
+    (NewPartitions("a", 10_004), ErrorCode.POLICY_VIOLATION, "partitions per request: 10001; 10000 at most."),
+    (NewPartitions("a", 2**31 - 1), ErrorCode.POLICY_VIOLATION, "number of partitions per request"),
     (NewPartitions("b", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'b' does not exist."),
     (NewPartitions("a", 5, [[0, 1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 2 additional partition(s), but 1 "),
     (NewPartitions("a", 4, [[0]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "which have 2 replica(s)"),

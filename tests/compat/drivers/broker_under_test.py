@@ -1,15 +1,15 @@
 """The broker under test: ours, or Apache Kafka as the control; and what tests say of the machine."""
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness import apache_kafka
+from harness.barnabas_server import prepare_barnabas
 from harness.kafka_jars import JarsMissing
-from harness.server_process import ServerProcess, free_port
+from harness.server_process import ServerProcess
 
 BrokerWith = Callable[[dict[str, str]], ServerProcess]
 
@@ -28,21 +28,6 @@ def missing(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must have every client: {reason}")
     pytest.skip(reason)
-
-
-def prepare_barnabas(folder: Path, properties: dict[str, str]) -> ServerProcess:
-    """A broker that is not running: files in `folder`, a log dir `logs`, output in `server.log`."""
-    port = free_port()
-    settings = {
-        "broker.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "log.dirs": str(folder / "logs"),
-        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
-        **properties,
-    }
-    apache_kafka.write_properties(folder / "server.properties", settings)
-    command = [sys.executable, "-m", "barnabas", "broker", str(folder / "server.properties")]
-    return ServerProcess(command, port, folder / "server.log")
 
 
 def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> ServerProcess:

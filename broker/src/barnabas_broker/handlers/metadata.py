@@ -17,6 +17,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import check_topic_name, is_internal
 
 NO_ID: Final = UUID(int=0)
+FIRST_VERSION_BY_ID: Final = 12
 TOPIC_OPERATIONS: Final = {3, 4, 5, 6, 7, 8, 10, 11}
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everybody may."""
 CLUSTER_OPERATIONS: Final = {5, 7, 8, 9, 10, 11, 12}
@@ -71,7 +72,8 @@ def _answer(
     if _wants_all(context, request):
         topics = [_topic(services, document, operations) for document in image.topics.values()]
     else:
-        topics = [_requested(services, wanted, operations, errors) for wanted in request.topics or ()]
+        named = context.api_version < FIRST_VERSION_BY_ID
+        topics = [_requested(services, wanted, operations, errors, named) for wanted in request.topics or ()]
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
@@ -93,9 +95,12 @@ def _requested(
     wanted: MetadataRequest.MetadataRequestTopic,
     operations: set[int],
     errors: dict[str, ErrorCode],
+    named: bool,
 ) -> TopicResponse:
     image = services.image
     by_id = wanted.name is None
+    if named and by_id:
+        return TopicResponse(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_ID, partitions=[])
     name = image.topic_name(wanted.topic_id) if by_id else wanted.name
     document = image.topics.get(name) if name is not None else None
     if document is not None:

@@ -117,7 +117,7 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.protocol_counts.update(protocol.name for protocol in member.protocols)
+        self.protocol_counts.update(_names(member.protocols))
         if self.leader is None:
             self.leader = member.member_id
 
@@ -125,7 +125,7 @@ class Group:
         """Let a member go; the first of the others leads if it led."""
         member = self.members.pop(member_id)
         self.pending_syncs.discard(member_id)
-        self.protocol_counts.subtract(protocol.name for protocol in member.protocols)
+        self.protocol_counts.subtract(_names(member.protocols))
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
         if self.leader == member_id:
@@ -151,9 +151,9 @@ class Group:
 
     def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
         """A member tells anew what it can do."""
-        self.protocol_counts.subtract(protocol.name for protocol in member.protocols)
+        self.protocol_counts.subtract(_names(member.protocols))
         member.protocols = protocols
-        self.protocol_counts.update(protocol.name for protocol in protocols)
+        self.protocol_counts.update(_names(protocols))
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE."""
@@ -318,3 +318,8 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
         group.leader = stored.leader
     group.subscribed_topics = group.compute_subscribed_topics()
     return group
+
+
+def _names(protocols: Iterable[Protocol]) -> set[str]:
+    """Each once, though a client may name one twice."""
+    return {protocol.name for protocol in protocols}

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 import msgspec
 
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
-from barnabas_broker.metadata.decisions.replicas import check_assignment, initial_state, place_added
+from barnabas_broker.metadata.decisions.replicas import (
+    check_assignment,
+    check_partitions_added,
+    initial_state,
+    place_added,
+)
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -40,6 +45,7 @@ def decide_create_partitions(view: ClusterView, wanted: NewPartitions) -> TopicD
 
 def _added(view: ClusterView, topic: TopicDocument, wanted: NewPartitions) -> list[PartitionState]:
     additional = wanted.count - len(topic.partitions)
+    check_partitions_added(additional)
     if wanted.assignments is None:
         return place_added(view, topic.partitions, additional)
     if len(wanted.assignments) != additional:

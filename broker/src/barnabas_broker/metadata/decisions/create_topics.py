@@ -7,7 +7,12 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
-from barnabas_broker.metadata.decisions.replicas import check_assignment, initial_state, place
+from barnabas_broker.metadata.decisions.replicas import (
+    check_assignment,
+    check_partitions_added,
+    initial_state,
+    place,
+)
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.topic_configs import check_topic_configs
@@ -36,15 +41,24 @@ def decide_create_topics(
     times = Counter(topic.name for topic in requested)
     outcomes: dict[str, TopicDocument | ApiError] = {}
     names = list(view.topics)
+    partitions = 0
     for topic in requested:
         try:
+            check_partitions_added(partitions + _partition_count(view, topic))
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
-            outcomes[topic.name] = _create(view, topic, names, random)
+            created = outcomes[topic.name] = _create(view, topic, names, random)
             names.append(topic.name)
+            partitions += len(created.partitions)
         except ApiError as error:
             outcomes[topic.name] = error
     return outcomes
+
+
+def _partition_count(view: ClusterView, topic: NewTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return view.config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
 
 
 def _create(view: ClusterView, topic: NewTopic, names: Sequence[str], random: Random) -> TopicDocument:

@@ -2,11 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import Final
 
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.placement import assign_replicas, start_index_for_added
+
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""Kafka's own bound. A larger number is a slip of the hand, and would keep the broker busy for minutes."""
+
+
+def check_partitions_added(added: int) -> None:
+    """Raises ApiError(POLICY_VIOLATION) for more new partitions than one request may ask for."""
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        message = f"Excessively large number of partitions per request: {added}; {PARTITIONS_PER_REQUEST_MAX} at most."
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def place(view: ClusterView, partitions: int, replication_factor: int, random: Random) -> list[PartitionState]:

@@ -1,0 +1,87 @@
+"""Hostile requests against a running broker: it answers or closes the connection, and serves everybody else as ever."""
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from fuzz.fuzzer import FuzzedBroker, Fuzzer
+from harness.barnabas_server import peak_resident_bytes, prepare_barnabas
+
+SEED = int(os.environ.get("FUZZ_SEED", "20261121"))
+CASES = 3000
+MEBIBYTE = 1024 * 1024
+KEPT_BYTES_MAX = 8 * MEBIBYTE
+
+
+@pytest.mark.slow
+def test_hostile_requests_are_answered_or_cost_their_connection_and_nothing_else(tmp_path: Path) -> None:
+    broker = FuzzedBroker(tmp_path)
+    try:
+        fuzzer = Fuzzer(broker, broker.start(), SEED)
+        asyncio.run(fuzzer.run(0, CASES))
+        assert not fuzzer.problems, f"make fuzz FUZZ='--seed {SEED} --cases {CASES}':\n" + "\n".join(fuzzer.problems)
+        assert fuzzer.ends["answered"] > CASES / 10
+        assert broker.server.stop() == 0
+    finally:
+        broker.server.close()
+
+
+def test_a_topic_without_a_name_is_an_invalid_request_where_answers_need_names(tmp_path: Path) -> None:
+    server = prepare_barnabas(tmp_path, {})
+    server.start()
+    try:
+        header = struct.pack(">hhih", 3, 11, 77, -1) + b"\0"
+        topics = b"\x02" + bytes(16) + b"\0\0"
+        answer = _ask(server.port, header + topics + b"\1\0\0")
+        assert struct.unpack_from(">i", answer) == (77,)
+        assert b"\x02" + struct.pack(">h", 42) + b"\x01" + bytes(16) in answer
+        assert server.stop() == 0
+        assert "ERROR" not in server.log_text()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "answer"),
+    [(2**31 - 1, "closed"), (-1, "closed"), (0, "closed"), (104_857_601, "closed"), (104_857_600, "waits")],
+)
+def test_a_request_that_claims_gigabytes_takes_none(tmp_path: Path, size: int, answer: str) -> None:
+    server = prepare_barnabas(tmp_path, {})
+    server.start()
+    try:
+        before = peak_resident_bytes(server.pid)
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
+        for client in clients:
+            client.sendall(struct.pack(">ihhi", size, 0, 9, 1) + b"\0" * 1000)
+        for client in clients:
+            client.settimeout(30 if answer == "closed" else 0.02)
+            assert _end(client) == answer
+        assert peak_resident_bytes(server.pid) - before < KEPT_BYTES_MAX
+        for client in clients:
+            client.close()
+        assert _ask(server.port, struct.pack(">hhih", 18, 0, 5, -1)).startswith(struct.pack(">i", 5))
+        lines = server.log_text().count(f"request of {size} bytes; 1 to 104857600 are allowed")
+        assert lines == (len(clients) if answer == "closed" else 0)
+    finally:
+        server.close()
+
+
+def _end(client: socket.socket) -> str:
+    try:
+        return "answered" if client.recv(1) else "closed"
+    except ConnectionResetError:
+        return "closed"
+    except TimeoutError:
+        return "waits"
+
+
+def _ask(port: int, request: bytes) -> bytes:
+    """One request without its size; the answer without its size."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(struct.pack(">i", len(request)) + request)
+        with client.makefile("rb") as answers:
+            return answers.read(struct.unpack(">i", answers.read(4))[0])

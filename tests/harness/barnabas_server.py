@@ -1,0 +1,53 @@
+"""Our broker as a child process: its settings, its pages over HTTP, its memory."""
+
+import re
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.apache_kafka import write_properties
+from harness.server_process import ServerProcess, free_port
+
+
+def prepare_barnabas(folder: Path, properties: Mapping[str, str]) -> ServerProcess:
+    """A broker that is not running: files in `folder`, a log dir `logs`, output in `server.log`."""
+    port = free_port()
+    settings = {
+        "broker.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": str(folder / "logs"),
+        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
+        **properties,
+    }
+    write_properties(folder / "server.properties", settings)
+    command = [sys.executable, "-m", "barnabas", "broker", str(folder / "server.properties")]
+    return ServerProcess(command, port, folder / "server.log")
+
+
+def page(http_port: int, path: str) -> tuple[int, str]:
+    """Status and text of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metric(http_port: int, name: str) -> float | None:
+    """The value of a metric without labels; None where there is none."""
+    found = re.search(rf"^{name} (\S+)$", page(http_port, "/metrics")[1], re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process holds now."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+
+def peak_resident_bytes(pid: int) -> int:
+    """The most memory that a process has held."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
