@@ -37,7 +37,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
     done, refused = _apply(admin, [step for plan in (*plans, *deletions) for step in plan.steps])
     problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
-        state = admin.cluster_state(names)
+        state = admin.cluster_state(())  # A status tells no configs.
     topics = _with_status(plans, problems[: len(plans)], state, now)
     kept = _with_status(deletions, problems[len(plans) :], state, now)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)

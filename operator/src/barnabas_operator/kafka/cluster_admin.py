@@ -4,7 +4,7 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from barnabas_core import kafka_uuid
-from barnabas_operator.kafka.step_requests import StepRefused, requests_of, send
+from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, requests_of, send
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, Step
 
@@ -80,15 +80,15 @@ class ClusterAdmin:
             default_replication_factor=defaults["default.replication.factor"],
         )
 
-    def _overrides(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        resources = [ConfigResource("TOPIC", name) for name in names]
-        if not resources:
-            return {}
-        found = self.client.describe_configs(resources)["topic"]
-        return {
-            name: {key: entry["value"] for key, entry in configs.items() if entry["config_source"] == _SET_ON_TOPIC}
-            for name, configs in found.items()
-        }
+    def _overrides(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Asked in parts: an answer holds every config of each topic, and a broker makes it in one go."""
+        overrides: dict[str, dict[str, str]] = {}
+        for start in range(0, len(names), TOPICS_A_REQUEST_MAX):
+            resources = [ConfigResource("TOPIC", name) for name in names[start : start + TOPICS_A_REQUEST_MAX]]
+            for name, configs in self.client.describe_configs(resources)["topic"].items():
+                entries = {key: entry for key, entry in configs.items() if entry["config_source"] == _SET_ON_TOPIC}
+                overrides[name] = {key: entry["value"] for key, entry in entries.items()}
+        return overrides
 
     def _broker_defaults(self, broker_id: int) -> dict[str, int]:
         wanted = dict.fromkeys(("num.partitions", "default.replication.factor"))
