@@ -15,7 +15,7 @@ from kafka.protocol import admin, consumer, metadata, producer
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.exchange import Context
-from barnabas_broker.handlers.table import MESSAGE_HANDLERS
+from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.codec import decode_request, encode_response
@@ -103,7 +103,7 @@ class Broker:
         body = bytes(REQUESTS[api_key](**fields).encode(version=version))
         request = decode_request(api_key, version, memoryview(body))
         context = CONTEXT._replace(api_key=api_key, api_version=version)
-        response = MESSAGE_HANDLERS[api_key](self.services, context, request)
+        response = message_handler(api_key)(self.services, context, request)
         self.world.time.run()
         if isawaitable(response):
             response = await response
