@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,13 +35,19 @@ def free_port() -> int:
     raise ServerFailed("no free port among 100 tried")
 
 
+def bound_to_us(command: Sequence[str]) -> list[str]:
+    """The command, so started that the kernel kills it when the thread that started it ends, however that ends."""
+    setpriv = shutil.which("setpriv")
+    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]
+
+
 class ServerProcess:
     """One command that serves a port; may be started again after it ended. Output is appended to `log_path`."""
 
     def __init__(
         self, command: Sequence[str], port: int, log_path: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.command = list(command)
+        self.command = bound_to_us(command)
         self.port = port
         self.log_path = log_path
         self.environment = {**os.environ, **(environment or {})}

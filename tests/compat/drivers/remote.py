@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drivers.interface import Assignment, Message, Received
+from harness.server_process import bound_to_us
 
 ANSWER_SECONDS_MAX = 120.0
 
@@ -43,7 +44,7 @@ class RemoteClient:
         self._log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                bound_to_us(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
 
     def ask(self, op: str, **arguments: object) -> Any:
