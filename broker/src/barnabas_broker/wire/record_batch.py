@@ -24,6 +24,9 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+COMPRESSION_MAX: Final = 4
+CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
+"""A codec and nothing else. A transactional batch would wait for an end that nobody can write: it is refused."""
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
@@ -121,10 +124,10 @@ def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_ma
         or header.base_offset
         or header.record_count <= 0
         or header.record_count != header.last_offset_delta + 1
-        or header.attributes & CONTROL_BIT
+        or header.attributes not in CLIENTS_ATTRIBUTES
         or (header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
     ):
-        raise ApiError(ErrorCode.INVALID_RECORD, _broken_rule(header, size_bytes))
+        raise _broken_rule(header, size_bytes)
     if size_bytes > message_bytes_max:
         message = f"a batch of {size_bytes} bytes; max.message.bytes={message_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -133,22 +136,44 @@ def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_ma
     return header
 
 
-def _broken_rule(header: BatchHeader, size_bytes: int) -> str:
+def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
+    """The first rule that the header breaks; the last one needs no check, as one of them is broken."""
+    attributes, invalid = header.attributes, ErrorCode.INVALID_RECORD
     rules = (
-        (header.magic == MAGIC, f"magic {header.magic}; only message format {MAGIC} is taken"),
+        (header.magic == MAGIC, invalid, f"magic {header.magic}; only message format {MAGIC} is taken"),
         (
             header.length + LENGTH_OFFSET == size_bytes,
+            invalid,
             f"{size_bytes} bytes for a batch of {header.size_bytes}; one whole batch a partition is taken",
         ),
-        (not header.base_offset, f"base offset {header.base_offset}; 0 is taken from a producer"),
-        (header.record_count > 0, f"{header.record_count} records; 1 at least"),
+        (not header.base_offset, invalid, f"base offset {header.base_offset}; 0 is taken from a producer"),
+        (header.record_count > 0, invalid, f"{header.record_count} records; 1 at least"),
         (
             header.record_count == header.last_offset_delta + 1,
+            invalid,
             f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
         ),
-        (not header.is_control, "a control batch; only brokers write them"),
+        (not header.is_control, invalid, "a control batch; only brokers write them"),
+        (not header.is_transactional, ErrorCode.INVALID_TXN_STATE, "a transactional batch, and no transaction is open"),
+        (
+            not attributes & LOG_APPEND_TIME_BIT,
+            ErrorCode.INVALID_TIMESTAMP,
+            "timestamp type LogAppendTime; only brokers set it",
+        ),
+        (
+            header.compression <= COMPRESSION_MAX,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"codec {header.compression}; 0 to {COMPRESSION_MAX} are known",
+        ),
+        (
+            attributes in CLIENTS_ATTRIBUTES,
+            invalid,
+            f"attributes {attributes & 0xFFFF:#06x}; a client sets the codec's bits only",
+        ),
     )
-    broken = (complaint for holds, complaint in rules if not holds)
-    return next(
-        broken, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+    for holds, code, complaint in rules:
+        if not holds:
+            return ApiError(code, complaint)
+    return ApiError(
+        invalid, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
     )
