@@ -81,7 +81,7 @@ class HelperHere:
     """Answers as the helper process does. `before` may look at a request, change the world, or raise."""
 
     def __init__(self, files: FileSystem) -> None:
-        self.worker = Worker(files, lambda: None)
+        self.worker = Worker(files, lambda seconds: None)
         self.before: Callable[[Request], None] = lambda _: None
         self.asked: list[tuple[Request, Response]] = []
         self.stopped = False

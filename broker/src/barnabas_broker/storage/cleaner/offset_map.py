@@ -8,6 +8,8 @@ from mmh3 import mmh3_x64_128_utupledigest
 SLOT_BYTES: Final = 24
 """Offset and 128 bits of hash: two keys that share them would be taken for one, which no log will live to see."""
 _NUMBERS: Final = 3
+_ROOM: Final = 1.1
+"""The next prime below may be a little smaller than what is wanted."""
 
 
 class OffsetMap:
@@ -17,7 +19,7 @@ class OffsetMap:
 
     def __init__(self, bytes_max: int, keys_max: int, load_factor: float) -> None:
         """For `keys_max` keys, or for as many as fit in `bytes_max`, filled up to `load_factor` (0 to 1)."""
-        wanted = min(bytes_max // SLOT_BYTES, int(keys_max / load_factor) + 2)
+        wanted = min(bytes_max // SLOT_BYTES, int(keys_max / load_factor * _ROOM) + 11)
         self._slots = _prime_at_most(max(wanted, 3))
         self._numbers = array("Q", [0]) * (self._slots * _NUMBERS)
         self.count = 0

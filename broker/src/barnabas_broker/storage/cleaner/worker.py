@@ -38,6 +38,7 @@ from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 
 _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
+WAIT_S_MAX: Final = 3600.0
 OOM_SCORE: Final = 500
 """When memory runs out the kernel takes this process, not the broker: all it loses is a round of compaction."""
 
@@ -45,9 +46,10 @@ OOM_SCORE: Final = 500
 class Worker:
     """Answers requests. It keeps the map of keys between the requests of one round."""
 
-    def __init__(self, files: FileSystem, check_alive: Callable[[], None]) -> None:
+    def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
+        """`wait` passes so many seconds, and raises SystemExit when the work is not wanted any more."""
         self._files = files
-        self._check_alive = check_alive
+        self._wait = wait
         self._offsets: OffsetMap | None = None
         self._answers: Mapping[type, Callable[[Any], Response]] = {
             MapKeys: self._map_keys,
@@ -79,13 +81,8 @@ class Worker:
         return clean_segments(self._files, request, self._offsets, self._pace(request.bytes_per_s))
 
     def _pace(self, bytes_per_s: float) -> Pace:
-        throttle = Throttle(bytes_per_s, time.monotonic, time.sleep)
-
-        def pace(size_bytes: int) -> None:
-            self._check_alive()
-            throttle.spend(size_bytes)
-
-        return pace
+        throttle = Throttle(bytes_per_s, time.monotonic)
+        return lambda size_bytes: self._wait(throttle.pause_s(size_bytes))
 
 
 def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -96,16 +93,16 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
         responses.flush()
 
 
-def _end_with_the_broker(descriptor: int) -> Callable[[], None]:
-    """A check that ends this process once nobody holds the other end of its standard input."""
+def _wait_for_the_end_of_the_broker(descriptor: int) -> Callable[[float], None]:
+    """A wait that ends this process as soon as nobody holds the other end of its standard input."""
     poll = select.poll()
     poll.register(descriptor, 0)
 
-    def check_alive() -> None:
-        if poll.poll(0):
+    def wait(seconds: float) -> None:
+        if poll.poll(min(seconds, WAIT_S_MAX) * 1000):
             sys.exit("the broker is gone")
 
-    return check_alive
+    return wait
 
 
 def _be_modest(memory_bytes_max: int) -> None:
@@ -119,7 +116,7 @@ def _be_modest(memory_bytes_max: int) -> None:
 def main() -> None:
     """The process's whole life."""
     _be_modest(int(sys.argv[1]))
-    worker = Worker(PosixFileSystem(), _end_with_the_broker(sys.stdin.fileno()))
+    worker = Worker(PosixFileSystem(), _wait_for_the_end_of_the_broker(sys.stdin.fileno()))
     with suppress(BrokenPipeError):
         serve(worker, sys.stdin.buffer, sys.stdout.buffer)
 

@@ -1,0 +1,223 @@
+"""Clients' batches for topics that are compacted or have a codec of their own (F03)."""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from compaction_samples import COMPACT, NOW_MS, HelperHere, SetClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.storage.cleaner.helper import HelperDied
+from barnabas_broker.storage.cleaner.inspector import BYTES_IN_FLIGHT_MAX, RECORDS_HERE_MAX, BatchInspector
+from barnabas_broker.storage.cleaner.requests import Failed, Request, Response
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.record_batch import crc_matches, parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_core.config.log_config import Compression, LogConfig, TimestampType
+from barnabas_core.errors import ApiError, ErrorCode
+
+COMPACTED = LogConfig(cleanup_policies=COMPACT)
+MANY = RECORDS_HERE_MAX + 1
+
+
+def batch(records: int = 3, *, codec: int = 0, key: bytes | None = b"key", times: Sequence[int] = ()) -> bytes:
+    made = [
+        Record(number, times[number] if times else NOW_MS + number, key, b"value" * 20) for number in range(records)
+    ]
+    return bytes(
+        encode_batch(made, attributes=codec | 0x10, producer_id=5, producer_epoch=2, base_sequence=70, leader_epoch=-1)
+    )
+
+
+def inspector(helper: Any = None) -> BatchInspector:
+    return BatchInspector(helper or HelperHere(PosixFileSystem()), SetClock())
+
+
+def inspect(data: bytes, config: LogConfig, helper: Any = None) -> bytes:
+    return asyncio.run(inspector(helper).inspect(data, config))
+
+
+@pytest.mark.parametrize("target", [each for each in Compression if each is not Compression.PRODUCER])
+@pytest.mark.parametrize("source", list(Codec))
+def test_a_batch_gets_the_topics_codec_and_keeps_all_else(source: Codec, target: Compression) -> None:
+    data = batch(100, codec=source)
+    stored = inspect(data, LogConfig(compression=target))
+    before, after = parse_header(data, 0), parse_header(stored, 0)
+    codec = Codec.NONE if target is Compression.UNCOMPRESSED else Codec[target.name]
+    assert after.compression == codec
+    assert crc_matches(memoryview(stored), 0, after)
+    assert after._replace(crc=0, length=0, attributes=0) == before._replace(crc=0, length=0, attributes=0)
+    assert after.attributes & ~7 == before.attributes & ~7
+    assert decode_batch(stored, 0, after, 1 << 20) == decode_batch(data, 0, before, 1 << 20)
+    assert (stored is data) == (source == codec)
+
+
+def test_a_topic_with_neither_a_codec_nor_compaction_takes_a_batch_unseen() -> None:
+    helper = HelperHere(PosixFileSystem())
+    data = batch()
+    assert inspect(data, LogConfig(), helper) is data
+    assert helper.asked == []
+
+
+@pytest.mark.parametrize(
+    ("compression", "levels"),
+    [
+        (Compression.GZIP, [{"compression_gzip_level": level} for level in (-1, 1, 9)]),
+        (Compression.LZ4, [{"compression_lz4_level": level} for level in (1, 9, 17)]),
+        (Compression.ZSTD, [{"compression_zstd_level": level} for level in (-131072, 3, 22)]),
+    ],
+)
+def test_the_topics_compression_level_is_used(compression: Compression, levels: list[dict[str, int]]) -> None:
+    words = [b"carrier", b"flight", b"tailnum", b"origin", b"dest", b"distance"]
+    made = [
+        Record(number, NOW_MS, b"k", words[number * number % 6] + b"%d" % (number * 7919)) for number in range(2000)
+    ]
+    data = bytes(encode_batch(made))
+    sizes = [len(inspect(data, LogConfig(compression=compression, **level))) for level in levels]  # type: ignore[arg-type]
+    assert sizes[2] < sizes[0 if compression is not Compression.GZIP else 1]
+
+
+@pytest.mark.parametrize("records", [3, MANY])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_record_without_a_key_is_refused_for_a_compacted_topic_only(records: int, codec: Codec) -> None:
+    data = batch(records, codec=codec, key=None)
+    with pytest.raises(ApiError, match=r"record 0 has no key; cleanup\.policy=compact needs one") as refused:
+        inspect(data, COMPACTED)
+    assert refused.value.code == ErrorCode.INVALID_RECORD
+    assert inspect(batch(records, codec=codec), COMPACTED)
+    assert inspect(data, LogConfig(compression=Compression.ZSTD))
+
+
+def test_few_uncompressed_records_are_looked_through_here_more_by_the_helper() -> None:
+    helper = HelperHere(PosixFileSystem())
+    inspect(batch(RECORDS_HERE_MAX), COMPACTED, helper)
+    assert helper.asked == []
+    inspect(batch(MANY), COMPACTED, helper)
+    inspect(batch(1, codec=Codec.ZSTD), COMPACTED, helper)
+    assert len(helper.asked) == 2
+
+
+def test_a_time_out_of_bounds_hidden_behind_a_modest_header_is_refused() -> None:
+    data = encode_batch(
+        [Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS + 3_600_001, b"k", b"v")], max_timestamp_ms=NOW_MS
+    )
+    with pytest.raises(ApiError) as refused:
+        inspect(bytes(data), COMPACTED)
+    assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert inspect(bytes(data), LogConfig(cleanup_policies=COMPACT, timestamp_type=TimestampType.LOG_APPEND_TIME))
+    assert inspect(batch(2, times=[-1, -1]), COMPACTED)
+
+
+def test_offsets_that_are_not_0_1_2_are_refused() -> None:
+    data = encode_batch([Record(0, NOW_MS, b"k", b"v"), Record(2, NOW_MS, b"k", b"v")])
+    with pytest.raises(ApiError, match="record 1 has the offset delta 2"):
+        inspect(bytes(data), COMPACTED)
+
+
+def test_a_batch_that_is_too_large_in_the_topics_codec_is_refused() -> None:
+    data = batch(100, codec=Codec.ZSTD)
+    with pytest.raises(ApiError, match=r"max\.message\.bytes=2000") as refused:
+        inspect(data, LogConfig(compression=Compression.UNCOMPRESSED, message_bytes_max=2000))
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_small_batch_that_unpacks_to_more_than_allowed_is_refused() -> None:
+    data = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(1 << 22))], attributes=Codec.ZSTD))
+    assert len(data) < 2000
+    with pytest.raises(ApiError, match="at most 1048576 bytes") as refused:
+        inspect(data, LogConfig(cleanup_policies=COMPACT, decompressed_message_bytes_max=1 << 20))
+    assert refused.value.code == ErrorCode.INVALID_RECORD
+
+
+@given(
+    body=st.binary(max_size=120),
+    codec=st.integers(0, 7),
+    count=st.integers(1, 3),
+    base_ms=st.integers(-(2**63), 2**63 - 1),
+)
+def test_hostile_batches_are_refused_or_stored_never_a_crash(body: bytes, codec: int, count: int, base_ms: int) -> None:
+    good = batch(1)
+    header = parse_header(good, 0)._replace(attributes=codec, record_count=count, base_timestamp_ms=base_ms)
+    data = bytearray(good[:61]) + body
+    struct.pack_into(">qiibIhiqqqhii", data, 0, *header._replace(length=len(data) - 12))
+    config = LogConfig(cleanup_policies=COMPACT, compression=Compression.GZIP, timestamp_before_max_ms=2**63 - 1)
+    try:
+        stored = inspect(bytes(data), config)
+    except ApiError as error:
+        refused = error.code
+    else:
+        refused = None
+        assert len(decode_batch(stored, 0, parse_header(stored, 0), 1 << 20)) == count
+    assert refused in {None, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
+
+
+class FailingHelper:
+    """Dies so many times, then answers."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+        self.here = HelperHere(PosixFileSystem())
+
+    async def request(self, request: Request) -> Response:
+        self.deaths -= 1
+        if self.deaths >= 0:
+            raise HelperDied("the helper process ended with exit code -9")
+        return await self.here.request(request)
+
+
+def test_a_helper_that_dies_once_is_asked_again_one_that_dies_twice_is_a_retriable_error() -> None:
+    zstd = LogConfig(compression=Compression.ZSTD)
+    assert parse_header(inspect(batch(), zstd, FailingHelper(1)), 0).compression == Codec.ZSTD
+    with pytest.raises(ApiError, match="exit code -9; try again") as refused:
+        inspect(batch(), zstd, FailingHelper(2))
+    assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_what_the_helper_cannot_do_is_refused_with_its_reason() -> None:
+    class NoMemory:
+        async def request(self, request: Request) -> Response:
+            return Failed("not enough memory")
+
+    with pytest.raises(ApiError, match="not enough memory") as refused:
+        inspect(batch(), LogConfig(compression=Compression.ZSTD), NoMemory())
+    assert refused.value.code == ErrorCode.INVALID_RECORD
+
+
+class HoldingHelper:
+    """Answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.here = HelperHere(PosixFileSystem())
+        self.waiting: list[asyncio.Event] = []
+
+    async def request(self, request: Request) -> Response:
+        go = asyncio.Event()
+        self.waiting.append(go)
+        await go.wait()
+        return await self.here.request(request)
+
+
+def test_only_so_many_bytes_are_at_the_helper_at_once() -> None:
+    large = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(BYTES_IN_FLIGHT_MAX // 2))]))
+
+    async def run() -> None:
+        helper: Any = HoldingHelper()
+        looking = inspector(helper)
+        config = LogConfig(compression=Compression.LZ4, message_bytes_max=1 << 30)
+        tasks = [asyncio.create_task(looking.inspect(large, config)) for _ in range(3)]
+        done = 0
+        while done < 3:
+            while len(helper.waiting) <= done:
+                await asyncio.sleep(0)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(helper.waiting) == done + 1
+            helper.waiting[done].set()
+            done += 1
+        assert [len(each) < len(large) for each in await asyncio.gather(*tasks)] == [True] * 3
+
+    asyncio.run(run())

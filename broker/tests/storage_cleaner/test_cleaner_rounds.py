@@ -1,0 +1,286 @@
+"""Which log is compacted when, and what becomes of one that fails (KAFKA-19895)."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from compaction_samples import PLANES, HelperHere, OneCompactedLog
+
+from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
+from barnabas_broker.storage.cleaner.helper import HelperDied
+from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
+from barnabas_broker.storage.cleaner.requests import CleanSegments, MapKeys, Request
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.segment import Segment
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.topic_partition import TopicPartition
+
+OTHERS = TopicPartition("others", 0)
+
+
+def dirty(path: Path) -> OneCompactedLog:
+    one = OneCompactedLog(path)
+    for _ in range(2):
+        one.append([(b"a", bytes(200)), (b"a", b"newest")])
+        one.roll()
+    return one
+
+
+def add_dirty_log(one: OneCompactedLog, batches: int) -> None:
+    one.logs.create(OTHERS, UUID(int=9), one.config)
+    log = one.logs.logs[OTHERS]
+    for number in range(batches):
+        data = memoryview(encode_batch([Record(0, one.clock.time_ms, b"k%d" % number, b"v")]))
+        log.append(data, parse_header(data, 0), 0, one.clock.time_ms)
+    log.roll(one.clock.time_ms)
+
+
+def dies(_: Request) -> None:
+    raise HelperDied("the helper process ended with exit code -9")
+
+
+def asked(helper: HelperHere, kind: type) -> list[Any]:
+    return [request for request, _ in helper.asked if isinstance(request, kind)]
+
+
+def test_a_failed_partition_is_tried_again_after_pauses_that_double_and_never_given_up(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    one.helper.before = dies
+    pauses = []
+    for _ in range(12):
+        assert one.clean()
+        failed = one.cleaner.backoff.failed[PLANES]
+        pauses.append(failed.retry_ms - one.clock.time_ms)
+        one.clock.time_ms = failed.retry_ms - 1
+        assert not one.clean()
+        one.clock.time_ms += 1
+    assert pauses == [min(15_000 << number, PAUSE_MS_MAX) for number in range(12)]
+    assert one.cleaner.backoff.failures_total == 12
+    assert failed.reason == "the helper process ended with exit code -9"
+    assert failed.dirty_bytes > 400
+    one.helper.before = lambda _: None
+    assert one.clean()
+    assert one.cleaner.backoff.failed == {}
+    assert sorted(one.records()) == [3]
+
+
+def test_one_failed_partition_does_not_stop_the_others(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    add_dirty_log(one, 3)
+
+    def dies_of_planes(request: Any) -> None:
+        if "planes" in request.directory:
+            dies(request)
+
+    one.helper.before = dies_of_planes
+    assert one.clean()
+    assert one.clean()
+    assert not one.clean()
+    assert set(one.cleaner.backoff.failed) == {PLANES}
+    assert {Path(each.directory).name for each in asked(one.helper, CleanSegments)} == {"others-0"}
+
+
+def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    assert one.clean()
+    one.append([(b"a", b"1")])
+    one.roll()
+    add_dirty_log(one, 3)
+    one.helper.asked.clear()
+    assert one.clean()
+    assert one.clean()
+    assert [Path(each.directory).name for each in asked(one.helper, MapKeys)] == ["others-0", "planes-0"]
+
+
+def test_a_damaged_batch_fails_the_round_and_says_where(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    content = bytearray(one.file(0, ".log").read_bytes())
+    content[100] ^= 1
+    one.file(0, ".log").write_bytes(content)
+    assert one.clean()
+    assert "the CRC of the batch at offset 0 does not match" in one.cleaner.backoff.failed[PLANES].reason
+    assert one.storage_errors == []
+
+
+class FullDisk(PosixFileSystem):
+    """Takes nothing once it is full."""
+
+    is_full = False
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().set_modified_ms(path, modified_ms)
+
+
+def test_a_full_disk_fails_the_round_leaves_no_file_and_is_tried_again(tmp_path: Path) -> None:
+    files = FullDisk()
+    one = dirty(tmp_path)
+    one.files = files
+    one.crash()
+    files.is_full = True
+    assert one.clean()
+    assert "No space left on device" in one.cleaner.backoff.failed[PLANES].reason
+    assert not list(one.directory.glob("*.cleaned"))
+    files.is_full = False
+    one.clock.time_ms += 15_000
+    assert one.clean()
+    assert sorted(one.records()) == [3]
+
+
+class BreaksInTheSwap(PosixFileSystem):
+    """A disk that fails at the first rename to `.deleted`."""
+
+    def rename(self, old: str, new: str) -> None:
+        if new.endswith(".deleted"):
+            raise OSError(errno.EIO, "Input/output error")
+        super().rename(old, new)
+
+
+def test_a_disk_that_fails_within_a_swap_is_told_to_the_owner_of_the_partition(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    one.files = BreaksInTheSwap()
+    one.crash()
+    assert one.clean()
+    assert [type(error).__name__ for error in one.storage_errors] == ["LogDirFailed"]
+    one.files = PosixFileSystem()
+    one.crash()
+    assert sorted(one.records()) == [3]
+
+
+def gone(one: OneCompactedLog) -> None:
+    one.logs.delete(PLANES)
+
+
+def retained(one: OneCompactedLog) -> None:
+    one.log.delete_segments([one.log.segments.first], one.clock.time_ms)
+
+
+def truncated(one: OneCompactedLog) -> None:
+    one.log.truncate_fully_and_start_at(4, one.clock.time_ms)
+
+
+@pytest.mark.parametrize("change", [gone, retained, truncated])
+@pytest.mark.parametrize("when", ["before the work", "after the work", "while the disk is waited for"])
+def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(
+    tmp_path: Path, change: Callable[[OneCompactedLog], None], when: str
+) -> None:
+    one = dirty(tmp_path)
+
+    def after_promotion(path: str) -> None:
+        one.files.sync_dir = PosixFileSystem().sync_dir
+        if when == "while the disk is waited for":
+            change(one)
+
+    def before(request: Request) -> None:
+        if isinstance(request, CleanSegments):
+            if when == "before the work":
+                change(one)
+            elif when == "after the work":
+                one.helper.worker.answer(request)
+                change(one)
+            else:
+                one.files.sync_dir = lambda path: setattr(one.files, "sync_dir", after_promotion)
+
+    one.helper.before = before
+    one.clean()
+    assert one.storage_errors == []
+    assert one.cleaner.stats.rounds == 0
+    assert not list(one.directory.glob("*.swap"))
+    if change is not gone:
+        assert one.log.log_end_offset == 4
+        assert min(one.records(), default=4) >= (2 if change is retained else 4)
+        one.crash()
+        assert one.log.log_end_offset == 4
+        assert min(one.records(), default=4) >= (2 if change is retained else 4)
+
+
+def test_a_group_never_spans_more_offsets_than_an_index_entry_holds(tmp_path: Path) -> None:
+    one = OneCompactedLog(tmp_path)
+    one.append([(b"a", b"1")])
+    one.log.truncate_fully_and_start_at(5, 0)
+    one.append([(b"a", b"1")])
+    one.roll()
+    first = one.log.segments.first
+    one.log.log_end_offset = first.base_offset + 2**31 - 1
+    one.append([(b"b", b"1")])
+    one.roll()
+    one.append([(b"c", b"1")])
+    one.roll()
+    bases = [segment.base_offset for segment in one.log.segments]
+    groups = segments_to_rewrite(one.log, one.log.log_end_offset)
+    assert [[segment.base_offset for segment in group] for group in groups] == [[5, bases[1]], [bases[2]]]
+
+
+def test_a_checkpoint_outside_the_log_counts_for_nothing(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nplanes 0 77\n")
+    assert one.clean()
+    assert sorted(one.records()) == [3]
+
+
+def test_nothing_is_compacted_where_the_cleaner_is_switched_off(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    one.settings = one.settings._replace(is_enabled=False)
+    assert not one.clean()
+    assert one.helper.asked == []
+
+
+def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+
+    async def run() -> None:
+        one.cleaner.start()
+        (timer,) = one.timers.waiting
+        assert timer.delay_s == 15.0
+        timer.fire()
+        task = one.cleaner._task
+        assert task is not None
+        await task
+        assert one.cleaner.stats.rounds == 1
+        assert len(one.timers.waiting) == 1
+        await one.cleaner.stop()
+        assert one.timers.waiting == []
+
+    asyncio.run(run())
+    assert one.helper.stopped
+
+
+def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = dirty(tmp_path)
+
+    def bug(_: Request) -> None:
+        raise ZeroDivisionError
+
+    one.helper.before = bug
+
+    async def run() -> None:
+        one.cleaner.start()
+        one.timers.waiting[0].fire()
+        task = one.cleaner._task
+        assert task is not None
+        await task
+        assert len(one.timers.waiting) == 1
+        await one.cleaner.stop()
+
+    asyncio.run(run())
+    assert "compaction failed; it goes on in 15000 ms" in caplog.text
+
+
+def test_a_segment_that_cannot_be_looked_into_for_its_age_is_a_failure_of_that_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = dirty(tmp_path).with_config(min_compaction_lag_ms=1)
+
+    def broken(_: Segment) -> tuple[int, int]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Segment, "largest_timestamp", broken)
+    assert not one.clean()
+    assert set(one.cleaner.backoff.failed) == {PLANES}
+    assert one.storage_errors == []

@@ -1,0 +1,281 @@
+"""The helper as a real process: it does the work, dies with the broker, and its own death costs nothing but time."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compaction_samples import COMPACT, NOW_MS, PLANES, ManualTimers, OneCompactedLog, SetClock
+
+from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
+from barnabas_broker.storage.cleaner.inspection import inspection
+from barnabas_broker.storage.cleaner.inspector import BatchInspector
+from barnabas_broker.storage.cleaner.requests import Failed, InspectBatch, Inspected, KeysMapped, MapKeys, SourceSegment
+from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_core.config.log_config import Compression, LogConfig
+
+MEMORY_BYTES = 512 << 20
+DEADLINE_S = 60.0
+
+
+def batch(value: bytes = b"value", codec: int = 0) -> bytes:
+    return bytes(encode_batch([Record(0, NOW_MS, b"key", value)], attributes=codec))
+
+
+def quick_request() -> InspectBatch:
+    return inspection(batch(), LogConfig(compression=Compression.LZ4), NOW_MS)
+
+
+def slow_request(one: OneCompactedLog) -> MapKeys:
+    """So few bytes a second that it takes hours, in waits of hours."""
+    return MapKeys(
+        directory=str(one.directory),
+        segments=[SourceSegment(0, one.file(0, ".log").stat().st_size)],
+        start_offset=0,
+        end_offset=one.log.log_end_offset,
+        map_bytes_max=1 << 20,
+        load_factor=0.9,
+        read_bytes=1024,
+        unpacked_bytes_max=1 << 20,
+        bytes_per_s=0.1,
+    )
+
+
+def filled(path: Path) -> OneCompactedLog:
+    one = OneCompactedLog(path)
+    for number in range(20):
+        one.append([(b"a", b"%d" % number), (b"b", bytes(300))])
+    one.roll()
+    return one
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets other tasks run until it holds."""
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s, "it does not come true"
+        await asyncio.sleep(0.01)
+
+
+def runs(process_id: int) -> bool:
+    """Whether such a process is there and not a zombie."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_real_process_compacts_a_log(tmp_path: Path) -> None:
+    one = filled(tmp_path)
+
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        one.cleaner._helper = helper
+        assert await one.cleaner.clean_dirtiest()
+        await one.cleaner.stop()
+
+    asyncio.run(run())
+    assert one.cleaner.backoff.failed == {}
+    assert sorted(one.records()) == [38, 39]
+
+
+def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_path: Path) -> None:
+    one = filled(tmp_path)
+    expected = one.records()
+
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        one.cleaner._helper = helper
+        one.settings = one.settings._replace(bytes_per_s=1.0, read_bytes=1024)
+        round_ = asyncio.create_task(one.cleaner.clean_dirtiest())
+        await until(lambda: helper.process_id is not None)
+        process_id = helper.process_id
+        assert process_id is not None
+        os.kill(process_id, signal.SIGKILL)
+        assert await round_
+        assert one.cleaner.backoff.failed[PLANES].reason == "the helper process ended with exit code -9"
+        assert one.records() == expected
+        one.settings = one.settings._replace(bytes_per_s=float("inf"))
+        one.clock.time_ms += 15_000
+        assert await one.cleaner.clean_dirtiest()
+        assert helper.starts == 2
+        await one.cleaner.stop()
+
+    asyncio.run(run())
+    assert one.cleaner.backoff.failed == {}
+    assert sorted(one.records()) == [38, 39]
+
+
+def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(tmp_path: Path) -> None:
+    one = filled(tmp_path)
+
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        real_request = helper.request
+
+        async def request(asked: Any) -> Any:
+            answer = await real_request(asked)
+            if isinstance(answer, KeysMapped):
+                await helper.stop()
+            return answer
+
+        helper.request = request  # type: ignore[method-assign]
+        one.cleaner._helper = helper
+        assert await one.cleaner.clean_dirtiest()
+        await helper.stop()
+
+    asyncio.run(run())
+    assert "has no map of keys" in one.cleaner.backoff.failed[PLANES].reason
+    assert len(one.records()) == 40
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        config = LogConfig(compression=Compression.ZSTD)
+        batches = [batch(b"%d" % number * 100_000) for number in range(10)]
+        answers = await asyncio.gather(*(helper.request(inspection(each, config, NOW_MS)) for each in batches))
+        for number, answer in enumerate(answers):
+            assert isinstance(answer, Inspected)
+            assert answer.batch is not None
+            (record,) = decode_batch(answer.batch, 0, parse_header(answer.batch, 0), 1 << 24)
+            assert record.value == b"%d" % number * 100_000
+        assert helper.starts == 1
+        await helper.stop()
+
+    asyncio.run(run())
+
+
+def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its_end() -> None:
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: 160 << 20)
+        bomb = encode_batch([Record(0, NOW_MS, b"key", bytes(90 << 20))], attributes=Codec.ZSTD)
+        config = LogConfig(cleanup_policies=COMPACT)
+        answer = await helper.request(inspection(bytes(bomb), config, NOW_MS))
+        assert isinstance(answer, Failed)
+        assert "not enough memory" in answer.message
+        assert isinstance(await helper.request(quick_request()), Inspected)
+        assert helper.starts == 1
+        await helper.stop()
+
+    asyncio.run(run())
+
+
+def test_an_idle_process_ends_and_the_next_request_starts_another() -> None:
+    async def run() -> None:
+        timers = ManualTimers()
+        helper = Helper(timers, lambda: MEMORY_BYTES, idle_s=33.0)
+        await helper.request(quick_request())
+        first = helper.process_id
+        assert first is not None
+        await helper.request(quick_request())
+        (timer,) = timers.waiting
+        assert timer.delay_s == 33.0
+        timer.fire()
+        await until(lambda: not runs(first))
+        await helper.request(quick_request())
+        assert helper.process_id != first
+        assert helper.starts == 2
+        await helper.stop()
+        assert timers.waiting == []
+
+    asyncio.run(run())
+
+
+def test_a_process_that_works_is_not_idle(tmp_path: Path) -> None:
+    one = filled(tmp_path)
+
+    async def run() -> None:
+        timers = ManualTimers()
+        helper = Helper(timers, lambda: MEMORY_BYTES)
+        long = asyncio.create_task(helper.request(slow_request(one)))
+        await until(lambda: helper.process_id is not None)
+        assert timers.waiting == []
+        await helper.stop()
+        with pytest.raises(HelperDied):
+            await long
+
+    asyncio.run(run())
+
+
+def test_the_process_is_nice_and_the_first_to_go_when_memory_runs_out() -> None:
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        await helper.request(quick_request())
+        process_id = helper.process_id
+        assert process_id is not None
+        assert os.getpriority(os.PRIO_PROCESS, process_id) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+        assert Path(f"/proc/{process_id}/oom_score_adj").read_text(encoding="ascii").strip() == "500"
+        limits = Path(f"/proc/{process_id}/limits").read_text(encoding="ascii")
+        assert str(MEMORY_BYTES) in next(line for line in limits.splitlines() if line.startswith("Max address space"))
+        await helper.stop()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Path) -> None:
+    one = filled(tmp_path)
+
+    async def run() -> None:
+        one.cleaner._helper = Helper(ManualTimers(), lambda: MEMORY_BYTES, command=("/no/such/python",))
+        assert await one.cleaner.clean_dirtiest()
+
+    asyncio.run(run())
+    assert "No such file" in one.cleaner.backoff.failed[PLANES].reason
+
+
+def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
+    async def run() -> None:
+        helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
+        inspector = BatchInspector(helper, SetClock())
+        config = LogConfig(compression=Compression.GZIP)
+        for _ in range(3):
+            stored = await inspector.inspect(batch(), config)
+            assert parse_header(stored, 0).compression == Codec.GZIP
+            process_id = helper.process_id
+            assert process_id is not None
+            os.kill(process_id, signal.SIGKILL)
+        await inspector.stop()
+
+    asyncio.run(run())
+
+
+BROKER: str = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_helper_process import Helper, ManualTimers, filled, slow_request, quick_request
+
+async def run():
+    one = filled(Path(sys.argv[2]))
+    helper = Helper(ManualTimers(), lambda: 1 << 29)
+    await helper.request(quick_request())
+    print(helper.process_id, flush=True)
+    if sys.argv[3] == "working":
+        await helper.request(slow_request(one))
+    await asyncio.sleep(1000)
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.parametrize("state", ["idle", "working"])
+def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) -> None:
+    command = [sys.executable, "-c", BROKER, str(Path(__file__).parent), str(tmp_path), state]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        try:
+            process_id = int(broker.stdout.readline())
+            assert runs(process_id)
+        finally:
+            broker.kill()
+    asyncio.run(until(lambda: not runs(process_id)))
