@@ -17,6 +17,7 @@ BrokerWith = Callable[[dict[str, str]], ServerProcess]
 PROPERTIES = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "500",
+    "log.cleaner.backoff.ms": "200",
 }
 # For topics of records with old timestamps, which a broker deletes after a week.
 KEPT_FOR_EVER = {"retention.ms": "-1"}
