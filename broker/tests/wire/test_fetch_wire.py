@@ -203,6 +203,22 @@ def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: in
             parse_fetch(memoryview(body), 0, end, version)
 
 
+@every_version
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_request_with_changed_bytes_is_parsed_or_malformed(version: int, data: st.DataObject) -> None:
+    asked = [("topic", uuid.UUID(int=5), [FetchPartition(1, 2, 3, 4, 5, 6)] * 2)] * 2
+    fields = {"replica_state": KafkaRequest.ReplicaState(replica_id=4, replica_epoch=77)} if version >= 15 else {}
+    body = bytearray(encoded_request(version, asked, [("gone", uuid.UUID(int=6), [1, 2])], **fields))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]))
+    try:
+        request = parse_fetch(memoryview(body + bytes(50)), 0, len(body), version)
+    except MalformedRequest:
+        return
+    assert sum(len(topic.partitions) for topic in request.topics) * 16 <= len(body)
+
+
 @pytest.mark.parametrize("version", [4, 12])
 def test_more_partitions_than_any_client_has_are_malformed(version: int) -> None:
     asked = [("t", uuid.UUID(int=1), [FetchPartition(1, 2, 3, 4, 5, 6)] * (ELEMENTS_MAX // 2))]

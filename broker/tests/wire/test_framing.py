@@ -91,3 +91,9 @@ def test_produce_is_advertised_from_version_0_and_served_from_3() -> None:
     assert produce.advertised_min_version == 0
     assert not produce.supports(2)
     assert all(spec.advertised_min_version == spec.min_version for spec in API_SPECS.values() if spec is not produce)
+
+
+def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
+    assert skip_tagged_fields(b"\x10" + b"\x09\0" * 16, 0) == 33
+    with pytest.raises(MalformedRequest, match="16 are allowed"):
+        skip_tagged_fields(b"\x11" + b"\x09\0" * 17, 0)

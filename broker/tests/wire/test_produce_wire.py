@@ -127,6 +127,34 @@ def test_a_request_cut_anywhere_is_malformed_whatever_lies_behind_it(version: in
             parse_produce(memoryview(body), 0, end, version)
 
 
+SPECIAL_BYTES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF])
+
+
+@every_version
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_request_with_changed_bytes_has_its_places_within_its_bytes_or_is_malformed(
+    version: int, data: st.DataObject
+) -> None:
+    body = bytearray(encoded_request(version, "tx", [("topic", uuid.UUID(int=5), [(0, b"abc"), (1, None)])] * 2))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(SPECIAL_BYTES)
+    try:
+        request = parse_produce(memoryview(body + bytes(50)), 0, len(body), version)
+    except MalformedRequest:
+        return
+    assert all(0 < start <= end <= len(body) for topic in request.topics for _, start, end in topic.partitions)
+
+
+def test_a_name_of_negative_length_does_not_lead_back_to_where_it_began() -> None:
+    body = b"\xff\xff" + bytes(6) + b"\x7f\xff\xff\xff" + b"\xff\xfa" + bytes(40)
+    with pytest.raises(MalformedRequest):
+        parse_produce(memoryview(body), 0, len(body), 7)
+    body = b"\xff\xff" + bytes(6) + b"\0\0\0\5" + b"\xff\xfa" + bytes(40)
+    with pytest.raises(MalformedRequest, match="-6 bytes"):
+        parse_produce(memoryview(body), 0, len(body), 7)
+
+
 def test_more_partitions_than_any_client_has_are_malformed() -> None:
     partitions = b"\0\0\0\0\0\0\0\0"
     topic = b"\0\1t" + (ELEMENTS_MAX // 2).to_bytes(4) + partitions * (ELEMENTS_MAX // 2)

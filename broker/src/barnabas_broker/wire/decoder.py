@@ -151,7 +151,9 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
     }
 
     def fill(body: Body, values: dict[str, Any]) -> None:
-        for _ in range(body.varint()):
+        count = body.varint()
+        body.take_elements(count, "tagged fields")
+        for _ in range(count):
             tag, size = body.varint(), body.varint()
             end = body.position + size
             if tag not in known:

@@ -13,6 +13,7 @@ import msgspec
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     ELEMENTS_MAX,
+    TAGGED_FIELDS_MAX,
     MalformedRequest,
     encode_unsigned_varint,
     read_unsigned_varint,
@@ -215,6 +216,8 @@ def _skip_forgotten_and_rack(data: memoryview, position: int, version: int) -> i
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
     """The follower's id and epoch, if they are there (v15); the cluster id and unknown fields are passed over."""
     count, position = read_unsigned_varint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise MalformedRequest(f"{count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
     for _ in range(count):
         tag, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)

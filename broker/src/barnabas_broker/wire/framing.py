@@ -24,6 +24,9 @@ _FIXED_HEADER_BYTES: Final = 10
 ELEMENTS_MAX: Final = 250_000
 """Array elements of one request. Those of 2 bytes take 56 bytes of memory, the largest 300; no client comes near."""
 
+TAGGED_FIELDS_MAX: Final = 16
+"""Of one section; the protocol has 3 at most. A request of 100 MB can hold 50 million: many seconds of passing over."""
+
 _VARINT_LAST_SHIFT: Final = 28
 """A 32-bit varint has at most five bytes of seven bits."""
 
@@ -108,6 +111,8 @@ def skip_tagged_fields(data: Buffer, position: int) -> int:
     """
     try:
         count, position = read_unsigned_varint(data, position)
+        if count > TAGGED_FIELDS_MAX:
+            raise MalformedRequest(f"{count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
         for _ in range(count):
             _, position = read_unsigned_varint(data, position)
             size, position = read_unsigned_varint(data, position)

@@ -1,0 +1,151 @@
+"""Whatever the bytes, a request is decoded or malformed: no other exception, no memory that they do not pay for."""
+
+import struct
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from message_samples import CODEC_APIS, our_message, sample_tree
+
+from barnabas_broker.wire import schema
+from barnabas_broker.wire.apis import ApiSpec
+from barnabas_broker.wire.codec import decode_request, decode_versioned
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+
+REQUESTS = [(spec, version) for spec in CODEC_APIS for version in range(spec.min_version, spec.max_version + 1)]
+every_request = pytest.mark.parametrize(
+    ("spec", "version"), REQUESTS, ids=lambda each: getattr(each, "name", f"v{each}")
+)
+METADATA = next(spec for spec in CODEC_APIS if spec.name == "Metadata")
+MEGABYTE = 1 << 20
+
+
+def sample(spec: ApiSpec, version: int) -> bytes:
+    """A request with every field set."""
+    name = f"{spec.name}Request"
+    struct_ = schema.message(name).struct
+    out = bytearray()
+    encoder(name, version)(out, our_message(struct_, sample_tree(struct_, version)))
+    return bytes(out)
+
+
+def decoded_or_malformed(spec: ApiSpec, version: int, body: bytes) -> Any:
+    try:
+        return decode_request(spec.key, version, memoryview(body))
+    except MalformedRequest:
+        return None
+
+
+def bytes_taken(spec: ApiSpec, version: int, body: bytes) -> int:
+    """The most memory that decoding took at a time, beyond the body."""
+    decoded_or_malformed(spec, version, b"")  # What is made once is not counted.
+    tracemalloc.start()
+    try:
+        decoded_or_malformed(spec, version, body)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@every_request
+def test_a_request_cut_anywhere_is_malformed(spec: ApiSpec, version: int) -> None:
+    body = sample(spec, version)
+    assert decoded_or_malformed(spec, version, body) is not None
+    assert [end for end in range(len(body)) if decoded_or_malformed(spec, version, body[:end]) is not None] == []
+
+
+@every_request
+def test_bytes_behind_a_request_are_ignored(spec: ApiSpec, version: int) -> None:
+    body = sample(spec, version)
+    assert decoded_or_malformed(spec, version, body + b"\0\0\0") == decoded_or_malformed(spec, version, body)
+
+
+@every_request
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_request_with_changed_bytes_is_decoded_or_malformed(spec: ApiSpec, version: int, data: st.DataObject) -> None:
+    body = bytearray(sample(spec, version))
+    if not body:
+        return
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]))
+    decoded_or_malformed(spec, version, bytes(body))
+
+
+@every_request
+@settings(max_examples=25, deadline=None)
+@given(junk=st.binary(max_size=120))
+def test_random_bytes_are_decoded_or_malformed(spec: ApiSpec, version: int, junk: bytes) -> None:
+    decoded_or_malformed(spec, version, junk)
+
+
+@every_request
+def test_counts_and_lengths_of_all_ones_take_no_memory(spec: ApiSpec, version: int) -> None:
+    for pattern in (b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07"):
+        for start in range(0, 24, 3):
+            assert bytes_taken(spec, version, sample(spec, version)[:start] + pattern * 8) < MEGABYTE
+
+
+def test_an_array_of_more_elements_than_bytes_is_malformed() -> None:
+    for body in (b"\x7f\xff\xff\xff", b"\0\0\0\5\0\1a"):
+        with pytest.raises(MalformedRequest, match="elements"):
+            decode_request(METADATA.key, 1, memoryview(body))
+
+
+def test_more_elements_than_any_client_sends_are_malformed_before_they_are_made() -> None:
+    body = encode_unsigned_varint(ELEMENTS_MAX + 2) + b"\x01\0" * (ELEMENTS_MAX + 1) + b"\1\0\0\0"
+    with pytest.raises(MalformedRequest, match="250000"):
+        decode_request(METADATA.key, 9, memoryview(body))
+    assert bytes_taken(METADATA, 9, body) < MEGABYTE
+
+
+def test_the_elements_of_nested_arrays_are_counted_together() -> None:
+    partitions = b"\0\0\0\1" * (ELEMENTS_MAX // 2)
+    topic = b"\0\1t" + struct.pack(">i", ELEMENTS_MAX // 2) + partitions
+    with pytest.raises(MalformedRequest, match="250000"):
+        decode_request(9, 1, memoryview(b"\0\1g" + b"\0\0\0\2" + topic * 2))
+
+
+def test_many_tagged_fields_are_passed_over_in_one_go() -> None:
+    """Copying the rest of the request at each of them would take minutes."""
+    count = 100_000
+    topics = encode_unsigned_varint(count + 1) + b"\x02t\x01\x09\x01x" * count
+    request = decode_request(METADATA.key, 9, memoryview(topics + b"\1\0\0\0"))
+    assert len(request.topics) == count
+
+
+def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
+    body = b"\2a\2b" + encode_unsigned_varint(ELEMENTS_MAX + 1) + b"\x09\0" * (ELEMENTS_MAX + 1)
+    with pytest.raises(MalformedRequest, match="tagged fields"):
+        decode_request(18, 3, memoryview(body))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body", "complaint"),
+    [
+        (12, 0, b"\xff\xff" + b"\0\0\0\1" + b"\0\1m", "group_id: null is not allowed"),
+        (12, 4, b"\0" + b"\0\0\0\1" + b"\2m\0\0", "group_id: null is not allowed"),
+        (3, 0, b"\xff\xff\xff\xff", "topics: null is not allowed"),
+        (12, 0, b"\0\2\xc3\x28" + b"\0\0\0\1" + b"\0\1m", "utf-8"),
+        (12, 4, encode_unsigned_varint(40_001) + b"a" * 40_000, "40000 bytes, 32767 are allowed"),
+        (12, 4, b"\x80" * 100, "varint of more than 5 bytes"),
+        (18, 3, b"\2a\2b\1\0\5ab", "5 bytes wanted"),
+        (18, 3, b"\2a\2b\xff\xff\xff\xff\x0f", "4294967295 elements"),
+        (18, 3, b"\2a\2b\3\0\0", "ApiVersionsRequest v3"),
+    ],
+)
+def test_what_is_malformed_is_named(key: int, version: int, body: bytes, complaint: str) -> None:
+    with pytest.raises(MalformedRequest, match=complaint):
+        decode_request(key, version, memoryview(body))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=80))
+def test_a_members_subscription_of_random_bytes_is_decoded_or_malformed(data: bytes) -> None:
+    try:
+        decode_versioned("ConsumerProtocolSubscription", memoryview(data))
+    except MalformedRequest:
+        return
