@@ -25,11 +25,8 @@ class BufferPool:
         self._waiting: deque[Callable[[], None]] = deque()
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
-
-    @property
-    def is_exhausted(self) -> bool:
+        self.is_exhausted = False
         """Whether no request should be begun."""
-        return self.bytes_in_use >= self._bytes_max
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object) -> bytearray | None:
         """A buffer for a request of `needed_bytes`, of which `have_bytes` are here; None when the bound is reached.
@@ -44,6 +41,7 @@ class BufferPool:
                 return None
             self._overdrawn_by = owner
         self.bytes_in_use += size
+        self.is_exhausted = self.bytes_in_use >= self._bytes_max
         if index is None:
             return bytearray(size)
         self._free_bytes -= size
@@ -52,6 +50,7 @@ class BufferPool:
     def release(self, buffer: bytearray) -> None:
         """Take a buffer back and let the first that waits try again."""
         self.bytes_in_use -= len(buffer)
+        self.is_exhausted = self.bytes_in_use >= self._bytes_max
         if self.bytes_in_use < self._bytes_max:
             self._overdrawn_by = None
         insort(self._free, buffer, key=len)

@@ -65,7 +65,9 @@ class Connection:
         self._deferred = False
         self._starved = False
         self._reading = True
-        self.last_active_s = loop.time()
+        self.was_active = True
+        """Whether anything came in since the listener looked last."""
+        self.idle_looks = 0
         loop.add_reader(self._fd, self._readable)
 
     @property
@@ -115,35 +117,33 @@ class Connection:
         self._on_closed(self)
 
     def _readable(self) -> None:
+        self.was_active = True
         try:
-            if self._partial is None:
-                self._read_into_scratch()
-            else:
+            if self._partial is not None:
                 self._read_into_partial(self._partial)
+            elif self._pool.is_exhausted:
+                self._wait_for_memory()
+            else:
+                scratch = self._scratch
+                received = self._receive(scratch)
+                consumed = self._process(scratch, received) if received else self._end()
+                if consumed < received and self._socket is not None:
+                    self._keep(scratch[consumed:received])
         except BlockingIOError:
             pass
         except (OSError, MalformedRequest, CloseConnection) as error:
             self.close(str(error))
 
-    def _read_into_scratch(self) -> None:
-        if self._pool.is_exhausted:
-            self._wait_for_memory()
-            return
-        received = self._receive(self._scratch)
-        if not received:
-            self.close()
-            return
-        self.last_active_s = self._loop.time()
-        consumed = self._process(self._scratch, received)
-        if consumed < received and self._socket is not None:
-            self._keep(self._scratch[consumed:received])
+    def _end(self) -> int:
+        """The client has closed its side."""
+        self.close()
+        return 0
 
     def _read_into_partial(self, partial: bytearray) -> None:
         received = self._receive(memoryview(partial)[self._partial_have :])
         if not received:
             self.close()
             return
-        self.last_active_s = self._loop.time()
         self._partial_have += received
         self._process_partial()
 

@@ -15,6 +15,8 @@ BACKLOG: Final = 4096
 """asyncio's own 100 makes 5,000 clients that connect at once wait 40 s."""
 ACCEPTS_PER_TURN: Final = 128
 ACCEPT_RETRY_S: Final = 0.5
+IDLE_LOOKS: Final = 10
+"""Looks at every connection in connections.max.idle.ms: so a request need not ask for the time."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -135,11 +137,13 @@ class Listener:
         self.connections.discard(connection)
 
     def _schedule_idle_check(self) -> None:
-        self._idle_check = self._loop.call_later(max(1.0, self._idle_s_max / 10), self._close_idle)
+        self._idle_check = self._loop.call_later(self._idle_s_max / IDLE_LOOKS, self._close_idle)
 
     def _close_idle(self) -> None:
         """Close who has been silent for connections.max.idle.ms, as Kafka does."""
-        oldest_s = self._loop.time() - self._idle_s_max
-        for connection in [each for each in self.connections if each.last_active_s < oldest_s]:
-            connection.close()
+        for connection in list(self.connections):
+            connection.idle_looks = 0 if connection.was_active else connection.idle_looks + 1
+            connection.was_active = False
+            if connection.idle_looks > IDLE_LOOKS:
+                connection.close()
         self._schedule_idle_check()
