@@ -1,0 +1,50 @@
+"""The offsets topic is compacted like any other, and a group's offsets survive that (F24, F48)."""
+
+from confluent_kafka import Consumer, TopicPartition
+
+from drivers.broker_under_test import BrokerWith
+from drivers.librdkafka import LibrdkafkaClient
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+TOPIC, GROUP = "followed", "followers"
+ROUNDS = 3
+QUICKLY_COMPACTED = {
+    "offsets.topic.num.partitions": "1",
+    "log.roll.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.segment.delete.delay.ms": "0",
+}
+
+
+def clean_offset(server: ServerProcess) -> int:
+    """Up to where the offsets topic has been compacted."""
+    checkpoint = server.log_path.parent / "logs" / "cleaner-offset-checkpoint"
+    lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
+    offsets = {line.split()[0]: int(line.split()[2]) for line in lines}
+    return offsets.get("__consumer_offsets", 0)
+
+
+def test_committed_offsets_survive_compaction_and_a_crash(broker_with: BrokerWith) -> None:
+    server = broker_with(QUICKLY_COMPACTED)
+    client = LibrdkafkaClient(server.bootstrap)
+    client.create_topic(TOPIC, 2, {})
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": GROUP})
+    commits = 0
+
+    def commit_until_compacted(beyond: int) -> int:
+        """Each commit ends a segment once the one before is old enough; then that one is compacted."""
+        nonlocal commits
+        commits += 1
+        consumer.commit(offsets=[TopicPartition(TOPIC, 1, commits)], asynchronous=False)
+        return clean_offset(server) > beyond
+
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 77)], asynchronous=False)
+    for _ in range(ROUNDS):
+        compacted = clean_offset(server)
+        wait_for(lambda beyond=compacted: commit_until_compacted(beyond))
+    assert client.committed(GROUP, TOPIC) == {0: 77, 1: commits}
+    server.kill()
+    server.start()
+    wait_for(lambda: client.committed(GROUP, TOPIC), lambda committed: committed == {0: 77, 1: commits})
+    consumer.close()
