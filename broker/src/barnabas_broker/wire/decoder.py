@@ -7,11 +7,18 @@ whatever does not begin with the whole message is a MalformedRequest.
 import functools
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.framing import BROKEN_BYTES, ELEMENTS_MAX, MalformedRequest, read_unsigned_varint
+from barnabas_broker.wire.framing import (
+    BROKEN_BYTES,
+    ELEMENTS_MAX,
+    ONE_BYTE_VARINT,
+    MalformedRequest,
+    read_unsigned_varint,
+)
 from barnabas_broker.wire.messages import struct_class
 
 STRING_BYTES_MAX: Final = 32767
@@ -52,8 +59,13 @@ class Body:
         return self.data[start:end]
 
     def varint(self) -> int:
-        """The next unsigned varint."""
-        value, self.position = read_unsigned_varint(self.data, self.position)
+        """The next unsigned varint; nearly all are one byte."""
+        position = self.position
+        value = self.data[position]
+        if value < ONE_BYTE_VARINT:
+            self.position = position + 1
+        else:
+            value, self.position = read_unsigned_varint(self.data, position)
         return value
 
     def take_elements(self, count: int, name: str) -> None:
@@ -64,7 +76,7 @@ class Body:
 
 
 Read = Callable[[Body], Any]
-Fill = Callable[[Body, dict[str, Any]], None]
+Fill = Callable[[Body, Any], None]
 
 
 @functools.cache
@@ -92,52 +104,45 @@ def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
 
 def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read:
     make = struct_class(struct_)
-    fills = _fills(struct_, version, flexible)
+    fills = tuple(_fills(struct_, version, flexible))
 
     def read(body: Body) -> Any:
-        values: dict[str, Any] = {}
+        made = make()
         for fill in fills:
-            fill(body, values)
-        return make(**values)
+            fill(body, made)
+        return made
 
     return read
 
 
-def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Sequence[Fill]:
+def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[Fill]:
     """The steps of reading a struct: neighbours of fixed size in one, every other field by itself, then the tags."""
-    fills: list[Fill] = []
-    run: list[schema.Field] = []
-    for field in struct_.fields:
-        if not field.is_in_line(version):
-            continue
-        if field.kind in FIXED_FORMATS and not field.is_array:
-            run.append(field)
-            continue
-        if run:
-            fills.append(_run_fill(run))
-            run = []
-        fills.append(_single_fill(field.name, _field_reader(field, version, flexible)))
-    if run:
-        fills.append(_run_fill(run))
+    fields = [field for field in struct_.fields if field.is_in_line(version)]
+    for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
+        if is_fixed:
+            yield _run_fill(list(neighbours))
+        else:
+            yield from (_single_fill(field.name, _field_reader(field, version, flexible)) for field in neighbours)
     if flexible:
-        fills.append(_tags_fill(struct_, version))
-    return tuple(fills)
+        yield _tags_fill(struct_, version)
 
 
 def _run_fill(fields: Sequence[schema.Field]) -> Fill:
     names = tuple(field.name for field in fields)
     packed = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields))
+    unpack_from, size = packed.unpack_from, packed.size
 
-    def fill(body: Body, values: dict[str, Any]) -> None:
-        values.update(zip(names, packed.unpack_from(body.data, body.position), strict=True))
-        body.position += packed.size
+    def fill(body: Body, made: Any) -> None:
+        for name, value in zip(names, unpack_from(body.data, body.position), strict=True):
+            setattr(made, name, value)
+        body.position += size
 
     return fill
 
 
 def _single_fill(name: str, read: Read) -> Fill:
-    def fill(body: Body, values: dict[str, Any]) -> None:
-        values[name] = read(body)
+    def fill(body: Body, made: Any) -> None:
+        setattr(made, name, read(body))
 
     return fill
 
@@ -150,8 +155,10 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
         if field.is_tagged(version)
     }
 
-    def fill(body: Body, values: dict[str, Any]) -> None:
+    def fill(body: Body, made: Any) -> None:
         count = body.varint()
+        if not count:
+            return
         body.take_elements(count, "tagged fields")
         for _ in range(count):
             tag, size = body.varint(), body.varint()
@@ -160,7 +167,7 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
                 body.take(size)
                 continue
             name, read = known[tag]
-            values[name] = read(body)
+            setattr(made, name, read(body))
             if body.position != end:
                 raise MalformedRequest(f"tag {tag} ({name}) says it takes {size} bytes and does not")
 

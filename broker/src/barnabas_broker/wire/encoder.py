@@ -7,7 +7,8 @@ its default too (librdkafka before 2.2 mis-skips it).
 import functools
 import struct
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from barnabas_broker.wire import schema
 from barnabas_broker.wire.decoder import FIXED_FORMATS, NO_OPERATIONS
 from barnabas_broker.wire.framing import encode_unsigned_varint
 
+Get = Callable[[Any], Any]
 Write = Callable[[bytearray, Any], None]
 
 _INT16: Final = struct.Struct(">h")
@@ -34,64 +36,47 @@ def encoder(name: str, version: int) -> Write:
 
 
 def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Write:
-    writes: list[Write] = []
-    run: list[schema.Field] = []
-    for field in struct_.fields:
-        if not field.is_in_line(version):
-            continue
-        if field.kind in FIXED_FORMATS and not field.is_array:
-            run.append(field)
-            continue
-        if run:
-            writes.append(_run_writer(struct_, run))
-            run = []
-        writes.append(_member_writer(struct_, field, _field_writer(field, version, flexible)))
-    if run:
-        writes.append(_run_writer(struct_, run))
-    if flexible:
-        writes.append(_tags_writer(struct_, version))
-    steps = tuple(writes)
-
-    def write(out: bytearray, value: Any) -> None:
-        for step in steps:
-            step(out, value)
-
-    return write
-
-
-def _run_writer(struct_: schema.Struct, fields: Sequence[schema.Field]) -> Write:
-    """Neighbours of fixed size in one."""
-    names = [field.name for field in fields]
-    packed = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields))
-    get = attrgetter(*names)
-    pack = packed.pack if len(names) > 1 else None
-
-    def write(out: bytearray, value: Any) -> None:
-        values = get(value)
-        try:
-            out += pack(*values) if pack is not None else packed.pack(values)
-        except struct.error as error:
-            raise UnencodableMessage(f"{struct_.path} ({', '.join(names)}) = {values}: {error}") from None
-
-    return write
-
-
-def _member_writer(struct_: schema.Struct, field: schema.Field, write_value: Write) -> Write:
-    get = attrgetter(field.name)
+    steps = tuple(_steps(struct_, version, flexible))
 
     def write(out: bytearray, value: Any) -> None:
         try:
-            write_value(out, get(value))
+            for get, write_value in steps:
+                write_value(out, get(value))
         except (TypeError, struct.error) as error:
-            raise UnencodableMessage(f"{struct_.path}.{field.name}: {error}") from None
+            raise UnencodableMessage(f"{struct_.path} v{version}: {error} in {value}") from None
 
     return write
+
+
+def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, Write]]:
+    """What to get and how to write it: neighbours of fixed size in one, every other field by itself, then the tags."""
+    fields = [field for field in struct_.fields if field.is_in_line(version)]
+    for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
+        if is_fixed:
+            yield _run_step(list(neighbours))
+        else:
+            yield from ((attrgetter(field.name), _field_writer(field, version, flexible)) for field in neighbours)
+    if flexible:
+        yield (lambda value: value), _tags_writer(struct_, version)
+
+
+def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, Write]:
+    if len(fields) == 1:
+        return attrgetter(fields[0].name), _fixed_writer(fields[0].kind)
+    pack = struct.Struct(">" + "".join(FIXED_FORMATS[field.kind] for field in fields)).pack
+
+    def write(out: bytearray, values: Sequence[Any]) -> None:
+        out += pack(*values)
+
+    return attrgetter(*(field.name for field in fields)), write
 
 
 def _tags_writer(struct_: schema.Struct, version: int) -> Write:
     """The tagged section: every field that differs from its default, by rising tag."""
     fields = sorted((field for field in struct_.fields if field.is_tagged(version)), key=lambda field: field.tag)
     writes = [(field.tag, field.name, field.default, _field_writer(field, version, flexible=True)) for field in fields]
+    if not writes:
+        return _write_no_tags
 
     def write(out: bytearray, value: Any) -> None:
         present = [entry for entry in writes if getattr(value, entry[1]) != entry[2]]
@@ -102,6 +87,10 @@ def _tags_writer(struct_: schema.Struct, version: int) -> Write:
             out += encode_unsigned_varint(tag) + encode_unsigned_varint(len(content)) + content
 
     return write
+
+
+def _write_no_tags(out: bytearray, _value: Any) -> None:
+    out += b"\0"
 
 
 def _field_writer(field: schema.Field, version: int, flexible: bool) -> Write:
@@ -119,7 +108,7 @@ def _field_writer(field: schema.Field, version: int, flexible: bool) -> Write:
 
 
 def _or_null(write_value: Write, null: bytes, nullable: bool) -> Write:
-    """Null where it is allowed; elsewhere None fails as the TypeError that the member's writer names."""
+    """Null where it is allowed; elsewhere None fails as a TypeError, which the struct's writer catches."""
     if not nullable:
         return write_value
 
@@ -175,10 +164,10 @@ def _bytes_writer(flexible: bool) -> Write:
 
 
 def _fixed_writer(kind: str) -> Write:
-    packed = struct.Struct(">" + FIXED_FORMATS[kind])
+    pack = struct.Struct(">" + FIXED_FORMATS[kind]).pack
 
     def write(out: bytearray, value: Any) -> None:
-        out += packed.pack(value)
+        out += pack(value)
 
     return write
 

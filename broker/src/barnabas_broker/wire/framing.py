@@ -27,6 +27,8 @@ ELEMENTS_MAX: Final = 250_000
 TAGGED_FIELDS_MAX: Final = 16
 """Of one section; the protocol has 3 at most. A request of 100 MB can hold 50 million: many seconds of passing over."""
 
+ONE_BYTE_VARINT: Final = 0x80
+"""Varints below are one byte: nearly all of them, so that they are read without a call where that matters."""
 _VARINT_LAST_SHIFT: Final = 28
 """A 32-bit varint has at most five bytes of seven bits."""
 
@@ -91,14 +93,14 @@ def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHea
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     """An unsigned 32-bit varint and the position behind it; IndexError at the end of `data`."""
     byte = data[position]
-    if byte < 0x80:
+    if byte < ONE_BYTE_VARINT:
         return byte, position + 1
     value, shift = byte & 0x7F, 7
     while shift <= _VARINT_LAST_SHIFT:
         position += 1
         byte = data[position]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < ONE_BYTE_VARINT:
             return value & 0xFFFFFFFF, position + 1
         shift += 7
     raise MalformedRequest("a varint of more than 5 bytes")
@@ -124,12 +126,12 @@ def skip_tagged_fields(data: Buffer, position: int) -> int:
     return position
 
 
-_ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
+_ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(ONE_BYTE_VARINT))
 
 
 def encode_unsigned_varint(value: int) -> bytes:
     """An unsigned 32-bit varint."""
-    if value < 0x80:
+    if value < ONE_BYTE_VARINT:
         return _ONE_BYTE_VARINTS[value]
     encoded = bytearray()
     while value > 0x7F:

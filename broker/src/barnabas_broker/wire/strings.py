@@ -9,12 +9,16 @@ import struct
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint, read_unsigned_varint
+from barnabas_broker.wire.framing import (
+    ELEMENTS_MAX,
+    ONE_BYTE_VARINT,
+    MalformedRequest,
+    encode_unsigned_varint,
+    read_unsigned_varint,
+)
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-ONE_BYTE_VARINT: Final = 0x80
-"""Varints below are one byte: nearly all of them, so that it is read without a call."""
 UUID_BYTES: Final = 16
 TOPIC_IDS_REMEMBERED: Final = 4096
 
