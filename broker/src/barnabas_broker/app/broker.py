@@ -278,8 +278,8 @@ class Broker:
     def _why_not_ready(self, services: Services) -> str | None:
         if not self._is_ready:
             return "starting or stopping"
-        offline = [str(each.topic_partition) for each in services.replicas.partitions() if each.failure is not None]
-        return f"offline: {', '.join(sorted(offline))}" if offline else None
+        offline = sorted(map(str, services.replicas.offline()))
+        return f"offline: {', '.join(offline)}" if offline else None
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task: asyncio.Task[object] = self._loop.create_task(work)

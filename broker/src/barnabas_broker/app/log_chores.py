@@ -81,6 +81,8 @@ class LogChores:
         """Directories that vanished go offline, those that are back come online."""
         for error in await asyncio.to_thread(self._logs.check_dirs):
             self._replicas.log_dir_failed(error)
+        self._replicas.look_at_full_dirs()
+        self._replicas.create_missing()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._replicas.bring_back(await asyncio.to_thread(self._logs.probe_failed_dirs))
 

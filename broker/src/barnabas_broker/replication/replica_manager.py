@@ -15,6 +15,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
@@ -49,6 +50,12 @@ class ReplicaManager:
         self._purgatory = purgatory
         self.topics: dict[str, HostedTopic] = {}
         self._topics_by_id: dict[UUID, HostedTopic] = {}
+        self._full: set[str] = set()
+        """Log dirs that were said to be full, and not yet to have space again."""
+        self._uncreated: set[TopicPartition] = set()
+        """What no directory could take; tried again until one can."""
+        self._unloaded: set[TopicPartition] = set()
+        """Known before the start and not found by it, while a directory is offline: their logs may lie there."""
 
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
@@ -91,7 +98,10 @@ class ReplicaManager:
         """
         if not isinstance(error, DiskFull):
             self._take_offline(partition, error)
-        log.error("%s: %s", partition.topic_partition, error)
+            log.error("%s: %s", partition.topic_partition, error)
+        elif error.log_dir not in self._full:
+            self._full.add(error.log_dir)
+            log.error("%s: %s; all appends to this log dir are refused until then", partition.topic_partition, error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
@@ -109,22 +119,51 @@ class ReplicaManager:
             if each.topic_partition in affected:
                 each.go_offline(error)
 
+    def look_at_full_dirs(self) -> None:
+        """Say of a full directory that it has space again, so that its next shortage is told, too."""
+        for log_dir in self._logs.log_dirs:
+            if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
+                self._full.remove(log_dir.path)
+                log.info("log dir %s has space again", log_dir.path)
+
     def bring_back(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """The logs of a directory that works again, as the log manager has loaded them anew."""
+        """The logs of a directory that works again, as the log manager has loaded them anew.
+
+        Partitions that the start did not find are taken over now.
+        """
         for topic_partition, loaded in logs.items():
             topic = self.topics.get(topic_partition.topic)
             partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
             if partition is not None:
                 partition.replace_log(loaded)
                 log.info("%s is online again", topic_partition)
+        for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
+            self._host(self._image.topics[name])
 
     def partitions(self) -> Iterator[Partition]:
         """All that are here, offline ones too."""
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
+    def offline(self) -> list[TopicPartition]:
+        """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
+        return [each for each in self._assigned() if not self._is_served(each)]
+
+    def _assigned(self) -> Iterator[TopicPartition]:
+        for document in self._image.topics.values():
+            for index, state in enumerate(document.partitions):
+                if self._broker_id in state.replicas:
+                    yield TopicPartition(document.name, index)
+
+    def _is_served(self, topic_partition: TopicPartition) -> bool:
+        topic = self.topics.get(topic_partition.topic)
+        partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        return partition is not None and partition.failure is None
+
     def start(self) -> None:
         """Take over what the image holds, and follow its changes."""
+        if not all(each.is_online for each in self._logs.log_dirs):
+            self._unloaded = set(self._assigned()) - self._logs.logs.keys()
         for document in self._image.topics.values():
             self._host(document)
         self._image.subscribe(self._image_changed)
@@ -170,14 +209,33 @@ class ReplicaManager:
     ) -> Log | None:
         """The log that was found at the start, or a new one; None when no directory can take it."""
         found = self._logs.claim(topic_partition, topic_id)
+        if found is None and self._may_lie_elsewhere(topic_partition):
+            return None
+        self._unloaded.discard(topic_partition)
         if found is not None:
             return found
         wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
         try:
-            return self._logs.create(topic_partition, topic_id, config, wanted_dir)
+            created = self._logs.create(topic_partition, topic_id, config, wanted_dir)
         except StorageError as error:
-            log.error("cannot create %s: %s", topic_partition, error)
+            if topic_partition not in self._uncreated:
+                log.error("cannot create %s: %s", topic_partition, error)
+            self._uncreated.add(topic_partition)
             return None
+        self._uncreated.discard(topic_partition)
+        return created
+
+    def _may_lie_elsewhere(self, topic_partition: TopicPartition) -> bool:
+        """Damaged, or perhaps on a lost disk: a new, empty log would hide the records. That was said already."""
+        if topic_partition in self._unloaded:
+            return not all(each.is_online for each in self._logs.log_dirs)
+        return topic_partition in self._logs.failed
+
+    def create_missing(self) -> None:
+        """Try again to make the logs that no disk could take."""
+        for name in {topic_partition.topic for topic_partition in self._uncreated}:
+            if name in self._image.topics:
+                self._host(self._image.topics[name])
 
     def _drop(self, document: TopicDocument) -> None:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""
@@ -185,6 +243,7 @@ class ReplicaManager:
         if topic is None:
             return
         del self._topics_by_id[topic.topic_id]
+        self._uncreated = {each for each in self._uncreated if each.topic != document.name}
         for partition in topic.partitions.values():
             partition.is_leader = False
             partition.waiters.mark()

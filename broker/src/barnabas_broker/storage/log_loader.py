@@ -121,12 +121,13 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     log.recovery_point = min(recovery_point, log.log_end_offset)
     unsynced = log.segments.starting_at(recovery_point)
     for number, segment in enumerate(unsynced):
-        found_bytes = segment.size_bytes
+        found_bytes, checked_bytes = segment.size_bytes, 0
         end_offset = segment.base_offset
         for header in segment.recover(recovery_point):
+            checked_bytes += header.size_bytes
             end_offset = header.last_offset + 1
             log.observe_epoch(header.leader_epoch, header.base_offset)
-        on_recovered(segment.size_bytes)
+        on_recovered(checked_bytes)
         log.log_end_offset = end_offset
         if segment.size_bytes < found_bytes:
             _warn_of_cut(segment, found_bytes - segment.size_bytes, unsynced[number + 1 :])

@@ -171,6 +171,8 @@ class LogManager:
             )
             self._load_log(log_dir, place, count)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
+        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
+        _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
         """A damaged log stays out, a failed disk ends the loading of its directory."""

@@ -148,6 +148,8 @@ class Segment:
         """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # The CRC does not cover the base offset.
+                raise InvalidBatch(batch.position, f"the offset {header.last_offset} cannot be in this segment")
             self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
             yield batch
 

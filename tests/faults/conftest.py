@@ -1,0 +1,32 @@
+"""Brokers for tests that break something under them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faulty_broker import FaultyBroker
+
+StartBroker = Callable[..., FaultyBroker]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """A function that starts a broker with more settings (`log_dirs="a,b"` under the test's folder)."""
+    brokers: list[FaultyBroker] = []
+
+    def start(**settings: str) -> FaultyBroker:
+        folder = tmp_path / f"broker-{len(brokers)}"
+        folder.mkdir(exist_ok=True)
+        brokers.append(FaultyBroker(folder, settings))
+        brokers[-1].server.start()
+        return brokers[-1]
+
+    try:
+        yield start
+        for broker in brokers:
+            if broker.server.running:
+                assert broker.server.stop() == 0, broker.server.log_end()
+            assert "Traceback" not in broker.server.log_text(), broker.server.log_text()
+    finally:
+        for broker in brokers:
+            broker.server.close()

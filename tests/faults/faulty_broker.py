@@ -1,0 +1,58 @@
+"""A broker process, what it says about itself, and where its files lie."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.barnabas_server import metric, page, prepare_barnabas
+from harness.server_process import ServerProcess, free_port
+from harness.stock_client import StockClient
+
+KAFKA_STORAGE_ERROR = 56
+# A broker as its defaults are, but that a test need not wait for it.
+QUICK = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+}
+
+
+class FaultyBroker:
+    """Settings are given with `_` for `.`; log dirs are named relative to the broker's folder."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.http_port = free_port()
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        names = given.pop("log.dirs", "logs").split(",")
+        self.log_dirs = [folder / name for name in names]
+        properties = {
+            **QUICK,
+            "http.listener": f"127.0.0.1:{self.http_port}",
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+            **given,
+        }
+        self.server: ServerProcess = prepare_barnabas(folder, properties)
+
+    @functools.cached_property
+    def client(self) -> StockClient:
+        """One client for the whole test, over all restarts."""
+        return StockClient(self.server.bootstrap)
+
+    def partition_dir(self, topic: str, partition: int = 0) -> Path:
+        """Where the partition lies."""
+        (found,) = [path for each in self.log_dirs for path in each.glob(f"{topic}-{partition}")]
+        return found
+
+    def ready(self) -> str:
+        """`ok`, or why it is not."""
+        return page(self.http_port, "/readyz")[1].strip()
+
+    def offline_log_dirs(self) -> float | None:
+        """The metric that alerts look at."""
+        return metric(self.http_port, "kafka_log_logmanager_offlinelogdirectorycount")
+
+    def lines(self, *words: str) -> list[str]:
+        """The lines of its log that hold all of these words."""
+        return [line for line in self.server.log_text().splitlines() if all(word in line for word in words)]

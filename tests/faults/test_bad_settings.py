@@ -1,0 +1,117 @@
+"""F12: settings and surroundings with which a broker cannot start: it says what is wrong and what would be right."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import StartBroker
+
+CANNOT_START, BAD_SETTINGS = 1, 2
+
+
+def run_broker(folder: Path, settings: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Exit status and output of a broker that must not start."""
+    defaults = {
+        "broker.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(folder / "logs"),
+        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
+    }
+    lines = [f"{name}={value}\n" for name, value in {**defaults, **settings}.items()]
+    path = folder / "bad.properties"
+    path.write_text("".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "barnabas", "broker", str(path), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in ended.stdout + ended.stderr
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"no.such.setting": "7"}, ["no.such.setting"]),
+        ({"num.partitions": "0"}, ["num.partitions=0", "at least 1"]),
+        ({"num.partitions": "many"}, ["num.partitions=many"]),
+        ({"log.segment.bytes": "12"}, ["log.segment.bytes=12", "1048576"]),
+        ({"listeners": "nonsense"}, ["listeners=nonsense"]),
+        ({"listeners": "PLAINTEXT://127.0.0.1:99999"}, ["listeners", "99999", "65535"]),
+        ({"compression.type": "rar"}, ["compression.type=rar", "zstd"]),
+        ({"num.partitions": "0", "compression.type": "rar"}, ["num.partitions=0", "compression.type=rar"]),
+        ({"metadata.store": "postgres://x"}, ["metadata.store=postgres://x", "sqlite:///"]),
+    ],
+)
+def test_every_bad_setting_is_named_with_its_value_and_what_is_allowed(
+    tmp_path: Path, settings: dict[str, str], words: list[str]
+) -> None:
+    status, output = run_broker(tmp_path, settings)
+    assert status == BAD_SETTINGS
+    for word in words:
+        assert word in output
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_properties_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "barnabas", "broker", str(tmp_path / "missing.properties")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == BAD_SETTINGS
+    assert "missing.properties" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("override", "words"), [("num.partitions=0", "num.partitions=0"), ("nonsense", "NAME=VALUE")])
+def test_an_override_is_checked_like_the_file(tmp_path: Path, override: str, words: str) -> None:
+    status, output = run_broker(tmp_path, {}, "--override", override)
+    assert status == BAD_SETTINGS
+    assert words in output
+
+
+def test_an_override_goes_before_the_file(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, output = run_broker(tmp_path, {}, "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}")
+    assert status == CANNOT_START
+    assert f"127.0.0.1:{port}" in output
+    assert "in use" in output
+
+
+def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
+    assert status == CANNOT_START
+    assert f"{broker.log_dirs[0]}: another process has locked it" in output
+    assert broker.ready() == "ok"
+
+
+def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    assert broker.server.stop() == 0
+    status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
+    assert status == CANNOT_START
+    assert "it belongs to node.id=1 of cluster.id=" in output
+    store = f"sqlite:///{broker.folder / 'metadata.sqlite'}"
+    status, output = run_broker(
+        tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0]), "metadata.store": store}
+    )
+    assert status == CANNOT_START
+    assert "this is node.id=2" in output
+    broker.server.start()
+    assert broker.ready() == "ok"
+
+
+def test_a_metadata_store_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metadata.sqlite").write_bytes(b"not a database" * 100)
+    status, output = run_broker(tmp_path, {})
+    assert status == CANNOT_START
+    assert "metadata.sqlite" in output
+
+
+def test_log_dirs_that_cannot_be_made_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    status, output = run_broker(tmp_path, {"log.dirs": str(tmp_path / "file" / "logs")})
+    assert status == CANNOT_START
+    assert str(tmp_path / "file" / "logs") in output

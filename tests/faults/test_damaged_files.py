@@ -1,0 +1,127 @@
+"""F22: files that a crash tore or a disk damaged. One partition pays, if any; all others go on."""
+
+import struct
+
+import pytest
+from confluent_kafka import KafkaException
+from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
+
+from conftest import StartBroker
+
+SEGMENT_BYTES = 1024 * 1024
+VALUES = [b"%06d" % number + b"x" * 9_000 for number in range(300)]
+MORE = [b"more %d" % number for number in range(20)]
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> FaultyBroker:
+    """With `flights` in three segments, one batch a record, and `others`, whatever happens to `flights`."""
+    broker = start_broker()
+    broker.client.create_topic_in("flights", segment_bytes=str(SEGMENT_BYTES))
+    broker.client.create_topic("others")
+    for error in broker.client.send("flights", VALUES, batch_num_messages=1):
+        assert error is None
+    broker.client.write("others", MORE)
+    assert len(logs_of(broker)) == 3
+    return broker
+
+
+def logs_of(broker: FaultyBroker) -> list:
+    return sorted(broker.partition_dir("flights").glob("*.log"))
+
+
+def go_on(broker: FaultyBroker, values: list[bytes] = VALUES) -> None:
+    """`flights` has these values and takes more; everything is as ever."""
+    assert broker.client.read("flights") == values
+    broker.client.write("flights", MORE)
+    assert broker.client.read("flights") == values + MORE
+    assert broker.ready() == "ok"
+
+
+@pytest.mark.parametrize("torn", [b"\0" * 30, b"torn", "half a batch", "zeros as after a power cut"])
+def test_a_torn_last_batch_is_cut_off_and_the_log_goes_on(broker: FaultyBroker, torn: bytes | str) -> None:
+    broker.server.kill()
+    path = logs_of(broker)[-1]
+    tails = {"half a batch": path.read_bytes()[:4000], "zeros as after a power cut": bytes(100_000)}
+    with path.open("ab") as log:
+        log.write(tails[torn] if isinstance(torn, str) else torn)
+    broker.server.start()
+    assert len(broker.lines("WARNING", path.name, "bytes are no whole batches and were cut off")) == 1
+    go_on(broker)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "noise", "odd size", "longer than its log"])
+@pytest.mark.parametrize("after", ["kill", "stop"])
+def test_an_index_that_is_missing_or_corrupt_is_made_anew(broker: FaultyBroker, damage: str, after: str) -> None:
+    getattr(broker.server, after)()
+    for suffix in ("index", "timeindex"):
+        for path in broker.partition_dir("flights").glob(f"*.{suffix}"):
+            size = path.stat().st_size
+            contents = {
+                "empty": b"",
+                "zeros": bytes(size),
+                "noise": bytes(range(256)) * (size // 256 + 1),
+                "odd size": path.read_bytes() + b"odd",
+                "longer than its log": path.read_bytes() + struct.pack(">ii", 2**31 - 2, 2**31 - 2) * 3,
+            }
+            if damage == "missing":
+                path.unlink()
+            else:
+                path.write_bytes(contents[damage])
+    broker.server.start()
+    assert broker.client.read("flights", start=250) == VALUES[250:]
+    go_on(broker)
+
+
+MAGIC = 16
+
+
+def damage_batch(broker: FaultyBroker, segment: int, place: int) -> int:
+    """Changes the byte at this place of the batch in the middle of a segment; the batch's offset."""
+    path = logs_of(broker)[segment]
+    data = bytearray(path.read_bytes())
+    position = 0
+    while position < len(data) // 2:
+        position += 12 + struct.unpack_from(">i", data, position + 8)[0]
+    (offset,) = struct.unpack_from(">q", data, position)
+    data[position + place] ^= 0x10
+    path.write_bytes(data)
+    return offset
+
+
+def test_a_corrupt_batch_that_a_reader_meets_takes_its_partition_offline_and_no_other(broker: FaultyBroker) -> None:
+    assert broker.server.stop() == 0
+    offset = damage_batch(broker, 0, MAGIC)
+    broker.server.start()
+    with pytest.raises((KafkaException, AssertionError)):
+        broker.client.read("flights", start=offset)
+    assert len(broker.lines("ERROR", "flights-0", "is damaged at byte")) == 1
+    assert broker.client.error_of_write("flights") == KAFKA_STORAGE_ERROR
+    assert "flights-0" in broker.ready()
+    assert broker.client.read("others") == MORE
+    broker.client.write("others", MORE)
+
+
+@pytest.mark.parametrize("field", ["base offset", "length", "CRC", "records"])
+def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(broker: FaultyBroker, field: str) -> None:
+    broker.server.kill()
+    damage_batch(broker, 2, {"base offset": 0, "length": 8, "CRC": 17, "records": 100}[field])
+    broker.server.start()
+    kept = broker.client.read("flights")
+    assert 200 < len(kept) < len(VALUES)
+    assert len(broker.lines("WARNING", "were cut off")) == 1
+    go_on(broker, VALUES[: len(kept)])
+
+
+def test_a_partition_that_is_damaged_at_the_start_is_offline_and_says_so(broker: FaultyBroker) -> None:
+    """What was synced once and fails now is damage: nothing is cut, an operator decides."""
+    assert broker.server.stop() == 0
+    damage_batch(broker, 2, MAGIC)
+    logs_of(broker)[2].with_suffix(".index").unlink()
+    broker.server.start()
+    sizes = [path.stat().st_size for path in logs_of(broker)]
+    assert len(broker.lines("ERROR", "flights-0 is damaged at byte")) == 1
+    assert broker.client.error_of_write("flights") == KAFKA_STORAGE_ERROR
+    assert "flights-0" in broker.ready()
+    assert broker.client.read("others") == MORE
+    assert [path.stat().st_size for path in logs_of(broker)] == sizes

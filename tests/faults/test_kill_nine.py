@@ -1,0 +1,174 @@
+"""F22: the broker's process is killed in the middle of its work, again and again."""
+
+import re
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from faulty_broker import FaultyBroker
+
+from conftest import StartBroker
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+ROUNDS = 50
+RECORDS_A_ROUND = 300
+PARTITIONS = 3
+SEGMENT_BYTES = 1024 * 1024
+
+
+class Writer:
+    """A stock producer that writes numbered records to every partition and remembers which were acknowledged."""
+
+    def __init__(self, client: StockClient, topic: str, **settings: object) -> None:
+        forever = {"message.timeout.ms": 120_000, "linger.ms": 1, "acks": "all"}
+        self._producer = Producer(
+            {**client.settings, **forever, **{n.replace("_", "."): v for n, v in settings.items()}}
+        )
+        self._topic = topic
+        self.sent = 0
+        self.acknowledged: list[tuple[int, int]] = []
+        self.errors: list[str] = []
+
+    def send(self, count: int) -> None:
+        """Number n goes to partition n % 3."""
+        for number in range(self.sent, self.sent + count):
+            self._producer.produce(
+                self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
+            )
+        self.sent += count
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+        else:
+            self.acknowledged.append((int(message.value()), message.offset()))
+
+    def acknowledged_now(self) -> int:
+        self._producer.poll(0.001)
+        return len(self.acknowledged)
+
+    def finish(self) -> None:
+        assert self._producer.flush(60) == 0
+        assert not self.errors
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # A minute on an idle machine.
+def test_fifty_kills_in_the_middle_of_producing_lose_repeat_and_reorder_nothing(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    client = broker.client
+    client.create_topic("idempotent", PARTITIONS)
+    client.create_topic("plain", PARTITIONS)
+    idempotent = Writer(client, "idempotent", enable_idempotence=True)
+    plain = Writer(client, "plain", enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    member = client.consumer("readers", session_timeout_ms=45_000)
+    member.subscribe(["idempotent"])
+    got: set[int] = set()
+    for round_number in range(ROUNDS):
+        before = idempotent.acknowledged_now() + plain.acknowledged_now()
+        idempotent.send(RECORDS_A_ROUND)
+        plain.send(RECORDS_A_ROUND)
+        wanted = before + 1 + round_number * RECORDS_A_ROUND // ROUNDS
+        wait_for(lambda wanted=wanted: idempotent.acknowledged_now() + plain.acknowledged_now() >= wanted)
+        got |= {int(each.value()) for each in member.consume(1000, 0.01) if each.error() is None}
+        if round_number % 10 == 9:
+            commit_all(member)
+        broker.server.kill()
+        broker.server.start()
+    idempotent.finish()
+    plain.finish()
+    check_log(client, idempotent)
+    check_acknowledged(client, plain)
+    wait_for(lambda: take(member, got) == idempotent.sent, seconds_max=60)
+    committed = commit_all(member)
+    broker.server.kill()
+    broker.server.start()
+    assert committed_of(client, committed) == committed
+    idempotent.send(30)
+    idempotent.finish()
+    wait_for(lambda: take(member, got) == idempotent.sent, seconds_max=60)
+    member.close()
+
+
+def take(member: Consumer, got: set[int]) -> int:
+    got |= {int(each.value()) for each in member.consume(1000, 0.1) if each.error() is None}
+    return len(got)
+
+
+def commit_all(member: Consumer) -> dict[int, int]:
+    """Commits the positions, as often as it takes to be heard; what was committed, by partition."""
+    positions = member.position(member.assignment())
+    known = [each for each in positions if each.offset >= 0]
+    if not known:
+        return {}
+    wait_for(lambda: committed(member, known))
+    return {each.partition: each.offset for each in known}
+
+
+def committed(member: Consumer, positions: list[TopicPartition]) -> bool:
+
+    try:
+        return all(each.error is None for each in member.commit(offsets=positions, asynchronous=False))
+    except KafkaException:
+        return False
+
+
+def committed_of(client: StockClient, partitions: dict[int, int]) -> dict[int, int]:
+    consumer = client.consumer("readers")
+    asked = [TopicPartition("idempotent", partition) for partition in partitions]
+    found = consumer.committed(asked, timeout=30)
+    consumer.close()
+    return {each.partition: each.offset for each in found}
+
+
+def check_log(client: StockClient, writer: Writer) -> None:
+    """Every record once, in the order of its partition, where it was acknowledged to be."""
+    acknowledged = dict(writer.acknowledged)
+    for partition in range(PARTITIONS):
+        numbers = [int(value) for value in client.read("idempotent", partition)]
+        assert numbers == list(range(partition, writer.sent, PARTITIONS))
+        assert [acknowledged[number] for number in numbers] == list(range(len(numbers)))
+
+
+def check_acknowledged(client: StockClient, writer: Writer) -> None:
+    """Without idempotence a retry may repeat, but what was acknowledged is there, at its offset."""
+    for partition in range(PARTITIONS):
+        numbers = [int(value) for value in client.read("plain", partition)]
+        for number, offset in writer.acknowledged:
+            assert number % PARTITIONS != partition or numbers[offset] == number
+        first_seen = list(dict.fromkeys(numbers))
+        assert first_seen == sorted(first_seen)
+
+
+def checked_bytes(broker: FaultyBroker) -> int:
+    """What the latest start read of the logs."""
+    return int(re.search(r"(\d+) bytes checked", broker.lines("bytes checked")[-1])[1])
+
+
+def test_recovery_reads_only_what_lies_past_the_recovery_point(start_broker: StartBroker) -> None:
+    broker = start_broker(log_flush_offset_checkpoint_interval_ms="200")
+    client = broker.client
+    client.create_topic_in("flights", segment_bytes=str(SEGMENT_BYTES))
+    values = [b"%06d" % number + b"x" * 10_000 for number in range(600)]
+    client.write("flights", values)
+    directory = broker.partition_dir("flights")
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) > 5
+    active = int(segments[-1].stem)
+    wait_for(lambda: recovery_point(directory) >= active)
+    broker.server.kill()
+    broker.server.start()
+    assert 0 < checked_bytes(broker) <= SEGMENT_BYTES
+    assert client.read("flights") == values
+    assert broker.server.stop() == 0
+    broker.server.start()
+    assert checked_bytes(broker) == 0
+    assert client.ends("flights") == (0, len(values))
+
+
+def recovery_point(directory) -> int:
+    """Of the partition, as the checkpoint of its log dir has it."""
+    path = directory.parent / "recovery-point-offset-checkpoint"
+    lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+    topic, _, partition = directory.name.rpartition("-")
+    return next((int(line.split()[2]) for line in lines[2:] if line.split()[:2] == [topic, partition]), -1)

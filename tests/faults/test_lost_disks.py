@@ -1,0 +1,215 @@
+"""F22, F28: a log dir that vanishes, is read-only or full: what lies on it pays, all else lives."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
+from mounts import fill, remount, small_disk
+
+from conftest import StartBroker
+from harness.deadline import wait_for
+
+VALUES = [b"value %d" % number for number in range(100)]
+MORE = [b"more %d" % number for number in range(10)]
+TWO_DIRS = {"log_dirs": "disk/a,b"}
+PARTITIONS = 4
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MiB, where the broker's first log dir is to lie."""
+    with small_disk(tmp_path / "broker-0" / "disk", 16) as path:
+        yield path
+
+
+def partitions_in(directory: Path, topic: str) -> list[int]:
+    return sorted(int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*"))
+
+
+def fill_topic(broker: FaultyBroker, topic: str = "flights") -> tuple[list[int], list[int]]:
+    """Its partitions in the first log dir and in the second, all with records."""
+    broker.client.create_topic(topic, PARTITIONS)
+    for partition in range(PARTITIONS):
+        broker.client.write(topic, VALUES, partition)
+    first, second = (partitions_in(directory, topic) for directory in broker.log_dirs)
+    assert len(first) == len(second) == PARTITIONS // 2
+    return first, second
+
+
+def group_partitions(broker: FaultyBroker, directory: Path) -> list[int]:
+    return partitions_in(directory, "__consumer_offsets")
+
+
+def check_lives(broker: FaultyBroker, partitions: list[int]) -> None:
+    for partition in partitions:
+        broker.client.write("flights", MORE, partition)
+        assert broker.client.read("flights", partition)[: len(VALUES)] == VALUES
+
+
+def check_back(broker: FaultyBroker, partitions: list[int]) -> None:
+    """The partitions of the dir that was away have all they had, and take more."""
+    wait_for(broker.ready, lambda answer: answer == "ok")
+    wait_for(broker.offline_log_dirs, lambda count: count == 0)
+    for partition in partitions:
+        assert broker.client.read("flights", partition)[: len(VALUES)] == VALUES
+        broker.client.write("flights", MORE, partition)
+
+
+def test_a_log_dir_that_vanishes_is_offline_until_it_is_back(start_broker: StartBroker) -> None:
+    broker = start_broker(log_dirs="a,b")
+    lost, living = fill_topic(broker)
+    away = broker.folder / "away"
+    broker.log_dirs[0].rename(away)
+    wait_for(broker.offline_log_dirs, lambda count: count == 1)
+    for partition in lost:
+        assert broker.client.error_of_write("flights", partition=partition) == KAFKA_STORAGE_ERROR
+        assert f"flights-{partition}" in broker.ready()
+    check_lives(broker, living)
+    assert len(broker.lines("ERROR", f"log dir {broker.log_dirs[0]} is offline with")) == 1
+    assert not broker.log_dirs[0].exists()
+    away.rename(broker.log_dirs[0])
+    check_back(broker, lost)
+    assert broker.server.stop() == 0
+    assert not broker.lines("ERROR", "failed; it comes round again")
+
+
+def test_groups_go_on_while_a_log_dir_is_away_and_after_it(start_broker: StartBroker) -> None:
+    broker = start_broker(log_dirs="a,b", offsets_topic_num_partitions="8")
+    _, living = fill_topic(broker)
+    groups = [f"group-{number}" for number in range(8)]
+    place = TopicPartition("flights", living[0], 7)
+    for group in groups:
+        commit(broker, group, place)
+    away = broker.folder / "away"
+    broker.log_dirs[0].rename(away)
+    wait_for(broker.offline_log_dirs, lambda count: count == 1)
+    served = [group for group in groups if error_of_commit(broker, group, place) == 0]
+    assert 0 < len(served) < len(groups)
+    away.rename(broker.log_dirs[0])
+    check_back(broker, living)
+    for group in groups:
+        wait_for(lambda group=group: committed(broker, group, place), lambda offset: offset == 7)
+        commit(broker, group, place)
+
+
+def commit(broker: FaultyBroker, group: str, place: TopicPartition) -> None:
+    wait_for(lambda: error_of_commit(broker, group, place), lambda code: code == 0)
+
+
+def error_of_commit(broker: FaultyBroker, group: str, place: TopicPartition) -> int:
+    consumer = broker.client.consumer(group)
+    try:
+        (done,) = consumer.commit(offsets=[place], asynchronous=False)
+        return 0 if done.error is None else done.error.code()
+    except KafkaException as error:
+        return error.args[0].code()
+    finally:
+        consumer.close()
+
+
+def committed(broker: FaultyBroker, group: str, place: TopicPartition) -> int | None:
+    consumer = broker.client.consumer(group)
+    try:
+        return consumer.committed([TopicPartition(place.topic, place.partition)], timeout=5)[0].offset
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+
+
+def test_a_broker_starts_without_a_log_dir_and_makes_none_of_its_partitions_anew(start_broker: StartBroker) -> None:
+    """A new, empty log elsewhere would hide the records, and readers would begin at the beginning."""
+    broker = start_broker(log_dirs="disk/a,b")
+    lost, living = fill_topic(broker)
+    broker.server.kill()
+    away = broker.folder / "away"
+    disk = broker.folder / "disk"
+    disk.rename(away)
+    disk.write_text("no directory: the mount point of a disk that did not come up", encoding="utf-8")
+    broker.server.start()
+    assert broker.offline_log_dirs() == 1
+    check_lives(broker, living)
+    for partition in lost:
+        assert broker.client.error_of_write("flights", partition=partition) == KAFKA_STORAGE_ERROR
+        assert f"flights-{partition}" in broker.ready()
+    assert partitions_in(broker.log_dirs[1], "flights") == living
+    broker.client.create_topic("new", 2)
+    broker.client.write("new", MORE, 1)
+    disk.unlink()
+    away.rename(disk)
+    check_back(broker, lost)
+
+
+def test_a_read_only_log_dir_is_offline_until_it_can_be_written(start_broker: StartBroker, disk: Path) -> None:
+    broker = start_broker(**TWO_DIRS)
+    lost, living = fill_topic(broker)
+    assert broker.server.stop() == 0
+    remount(disk, "ro")
+    broker.server.start()
+    assert broker.offline_log_dirs() == 1
+    check_lives(broker, living)
+    assert broker.client.error_of_write("flights", partition=lost[0]) == KAFKA_STORAGE_ERROR
+    remount(disk, "rw")
+    check_back(broker, lost)
+
+
+def test_a_full_disk_takes_no_appends_until_there_is_space_and_reads_go_on(
+    start_broker: StartBroker, disk: Path
+) -> None:
+    broker = start_broker(**TWO_DIRS)
+    full, living = fill_topic(broker)
+    ballast = fill(disk)
+    for _ in range(20):
+        assert broker.client.error_of_write("flights", b"x" * 100_000, full[0]) == KAFKA_STORAGE_ERROR
+    assert broker.client.read("flights", full[0])[: len(VALUES)] == VALUES
+    check_lives(broker, living)
+    assert 1 <= len(broker.lines("no space left")) <= 5
+    ballast.unlink()
+    broker.client.write("flights", MORE, full[0])
+    check_back(broker, full)
+    commit(broker, "readers", TopicPartition("flights", 0, 3))
+    assert broker.server.stop() == 0
+
+
+def test_a_broker_starts_and_stops_on_a_full_disk(start_broker: StartBroker, disk: Path) -> None:
+    broker = start_broker(**TWO_DIRS)
+    full, living = fill_topic(broker)
+    ballast = fill(disk)
+    assert broker.server.stop() == 0
+    broker.server.start()
+    assert broker.client.read("flights", full[0])[: len(VALUES)] == VALUES
+    check_lives(broker, living)
+    broker.server.kill()
+    broker.server.start()
+    assert broker.client.read("flights", full[0])[: len(VALUES)] == VALUES
+    ballast.unlink()
+    check_back(broker, full)
+
+
+def create_topics(broker: FaultyBroker, count: int) -> None:
+    for number in range(count):
+        broker.client.create_topic(f"topic-{number}", 100)
+
+
+def test_a_metadata_store_on_a_full_disk_fails_changes_and_nothing_else(start_broker: StartBroker, disk: Path) -> None:
+    broker = start_broker(log_dirs="logs", metadata_store=f"sqlite:///{disk / 'metadata.sqlite'}")
+    broker.client.create_topic("flights", 1)
+    broker.client.write("flights", VALUES)
+    ballast = fill(disk)
+    with pytest.raises(KafkaException):
+        create_topics(broker, 50)
+    broker.client.write("flights", MORE)
+    assert broker.client.read("flights") == VALUES + MORE
+    ballast.unlink()
+
+    def created() -> bool:
+        try:
+            broker.client.create_topic("at-last", 1)
+        except KafkaException:
+            return False
+        return True
+
+    wait_for(created)
+    broker.client.write("at-last", MORE)

@@ -1,0 +1,87 @@
+"""The few things that fault tests do through librdkafka: write to a partition and hear of errors, read it back."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+WAIT_SECONDS = 30.0
+# Meets a broker again soon after it is back, and does not print that it was away.
+RECONNECTS = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
+
+
+class StockClient:
+    """One bootstrap address. Every call has a deadline."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.settings = {"bootstrap.servers": bootstrap, **RECONNECTS}
+        self.admin = AdminClient(self.settings)
+
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}))
+        self.admin.create_topics([new])[topic].result(WAIT_SECONDS)
+
+    def create_topic_in(self, topic: str, **configs: str) -> None:
+        self.create_topic(topic, 1, {name.replace("_", "."): value for name, value in configs.items()})
+
+    def send(
+        self, topic: str, values: Sequence[bytes], partition: int = 0, *, timeout_ms: int = 30_000, **settings: object
+    ) -> list[KafkaError | None]:
+        """What became of each value; an error that is worth a retry shows as a timeout, unless `retries=0`."""
+        outcomes: list[KafkaError | None] = [None] * len(values)
+        chosen = {"acks": "all", "message.timeout.ms": timeout_ms, "linger.ms": 1, **settings}
+        producer = Producer({**self.settings, **{name.replace("_", "."): value for name, value in chosen.items()}})
+
+        def note(number: int):
+            return lambda error, _: outcomes.__setitem__(number, error)
+
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=partition, on_delivery=note(number))
+            producer.poll(0)
+        assert producer.flush(timeout_ms / 1000 + 10) == 0
+        return outcomes
+
+    def write(self, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+        """All of them, acknowledged."""
+        for error in filter(None, self.send(topic, values, partition)):
+            raise KafkaException(error)
+
+    def error_of_write(self, topic: str, value: bytes = b"refused?", partition: int = 0) -> int:
+        """The code that one attempt to write is answered with; 0 when it is taken."""
+        (error,) = self.send(topic, [value], partition, timeout_ms=5_000, retries=0)
+        return 0 if error is None else error.code()
+
+    def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """The first offset and the next one."""
+        consumer = self.consumer()
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+        finally:
+            consumer.close()
+
+    def consumer(self, group: str = "nobody", **settings: object) -> Consumer:
+        defaults = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        chosen = {name.replace("_", "."): value for name, value in settings.items()}
+        return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 50, **chosen})
+
+    def read(self, topic: str, partition: int = 0, start: int | None = None) -> list[bytes]:
+        """All values from `start`, or the beginning, to the end as it is now."""
+        consumer = self.consumer(enable_partition_eof=True)
+        try:
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+            consumer.assign([TopicPartition(topic, partition, first if start is None else start)])
+            values: list[bytes] = []
+            deadline = time.monotonic() + WAIT_SECONDS
+            while True:
+                assert time.monotonic() < deadline, f"{topic}-{partition}: {len(values)} records; it ends at {end}"
+                for message in consumer.consume(1000, 0.05):
+                    error = message.error()
+                    if error is None:
+                        values.append(message.value())
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return values
+                    else:
+                        raise KafkaException(error)
+        finally:
+            consumer.close()
