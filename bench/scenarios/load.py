@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from bench.clients.job import Counted, Job
+from bench.clients.job import Counted, Job, NotRun
+from bench.clients.raw import RawClient
 from bench.metrics import Measurement, throughput
 from bench.processes import cpu_seconds
 from bench.scenarios.stand import Stand
@@ -15,6 +16,10 @@ BATCHES: Final = {
     "librdkafka": {"queue.buffering.max.kbytes": "32768", "queue.buffering.max.messages": "1000000"},
     "Java": {"buffer.memory": "67108864"},
 }
+# Requests of 16 KB a partition: more than the 1 MiB that a raw fetch asks for.
+FILL_REQUESTS: Final = 100
+FILL_S: Final = 0.2
+FILLS_MAX: Final = 25
 LINGER_MS: Final = "5"
 # librdkafka's default waits out a back-off of a second when its queue is full.
 CONSUMERS: Final = {"librdkafka": {"fetch.queue.backoff.ms": "1"}, "Java": {}}
@@ -124,7 +129,7 @@ class RoundTrips:
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """The same prepared request in a closed loop; `fill` is a request that is sent for a while before, unmeasured."""
+    """The same prepared request in a closed loop; `fill` is a request that is sent before, often enough, unmeasured."""
 
     request: str
     connections: int
@@ -147,9 +152,19 @@ class RawLoad:
         server = stand.peers.standing(peer)
         client = stand.clients.raw()
         if self.fill:
-            client.run(self.fill, 1, stand.limits.run_s / 4, server.port)
+            _fill(client, self.fill, server.port)
         cpu_s = cpu_seconds(server.pid)
         counted = client.run(self.request, self.connections, stand.limits.run_s, server.port)
         cpu_s = cpu_seconds(server.pid) - cpu_s
         rates = {name: counted[name] for name in ("requests_per_s", "p50_us", "p99_us")}
         return {**rates, "requests_per_cpu_s": counted["requests"] / cpu_s}
+
+
+def _fill(client: RawClient, request: str, port: int) -> None:
+    """Until every partition has more than a fetch takes: a slow broker must not get away with smaller answers."""
+    sent = 0.0
+    for _ in range(FILLS_MAX):
+        sent += client.run(request, 1, FILL_S, port)["requests"]
+        if sent >= FILL_REQUESTS:
+            return
+    raise NotRun(f"{FILLS_MAX * FILL_S:.0f} s were too short to fill the topic")
