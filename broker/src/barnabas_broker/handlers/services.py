@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -12,19 +11,11 @@ from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
-from barnabas_core.config.log_config import LogConfig
-
-
-class Inspector(Protocol):
-    """Looks into batches in the helper process."""
-
-    async def inspect(self, batch: bytes, config: LogConfig) -> bytes:
-        """The batch as it is to be stored: checked, and with the topic's codec. ApiError when it is refused."""
-        ...
 
 
 @dataclass(slots=True)
@@ -42,7 +33,7 @@ class Services:
     mover: LogMover
     groups: GroupCoordinator
     producer_ids: ProducerIds
-    inspector: Inspector
+    inspector: BatchInspector
     spawn: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
 
