@@ -14,7 +14,12 @@ NO_LEADER: Final = -1
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty."""
+    """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
+
+    `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
+    the ISR and still have all that is committed (KIP-966). While a reassignment goes on, `replicas` has those that come
+    and those that go (KIP-455).
+    """
 
     replicas: tuple[int, ...]
     leader: int
@@ -23,6 +28,9 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     elr: tuple[int, ...] = ()
     partition_epoch: int = 0
     log_dirs: tuple[str, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
 
 
 class TopicDocument(msgspec.Struct, frozen=True):
@@ -35,7 +43,12 @@ class TopicDocument(msgspec.Struct, frozen=True):
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
-    """One broker as it started last. A fenced broker leads nothing and is in no ISR."""
+    """One broker as it started last. A fenced broker leads nothing and is in no ISR.
+
+    `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
+    what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
+    that it ever acknowledged; if not, `may_lack_records`.
+    """
 
     broker_id: int
     incarnation_id: UUID
@@ -43,6 +56,11 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     rack: str | None = None
     log_dirs: tuple[str, ...] = ()
     fenced: bool = False
+    broker_epoch: int = 0
+    directory_ids: tuple[UUID, ...] = ()
+    boot_id: str = ""
+    may_lack_records: bool = False
+    is_shutting_down: bool = False
 
 
 class ConfigDocument(msgspec.Struct, frozen=True):
