@@ -22,15 +22,19 @@ class ServerFailed(AssertionError):
     """The server ended, or did not answer before the deadline; carries the end of its log."""
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port of the loopback interface on which nothing listens now."""
-    for port in random.sample(PORTS, 100):
+    """A port of the loopback interface on which nothing listens now, and that was not given to anybody before."""
+    for port in random.sample(sorted(set(PORTS) - _given), 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise ServerFailed("no free port among 100 tried")
 
@@ -71,11 +75,20 @@ class ServerProcess:
 
     def start(self) -> None:
         """Starts the command and returns when its port accepts connections."""
+        self.launch()
+        self.await_port()
+
+    def launch(self) -> None:
+        """Starts the command and does not wait, so that several can start at once."""
         assert self._process is None, "the server is running already"
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
             )
+
+    def await_port(self) -> None:
+        """Returns when its port accepts connections. Raises ServerFailed."""
+        assert self._process is not None, "the server is not running"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
             if self._process.poll() is not None:
@@ -106,6 +119,14 @@ class ServerProcess:
             raise ServerFailed(f"did not end on SIGTERM:\n{self.log_end()}") from None
         finally:
             self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it hangs, its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on as if nothing had been."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: the crash of the process."""

@@ -18,8 +18,18 @@ class StockClient:
         self.settings = {"bootstrap.servers": bootstrap, **RECONNECTS}
         self.admin = AdminClient(self.settings)
 
-    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}))
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = -1,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Replicas as the brokers place them, or as the assignment says: a list of ids for each partition."""
+        placing = {"replica_assignment": assignment} if assignment else {"replication_factor": replication_factor}
+        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}), **placing)
         self.admin.create_topics([new])[topic].result(WAIT_SECONDS)
 
     def create_topic_in(self, topic: str, **configs: str) -> None:

@@ -1,0 +1,36 @@
+"""One request to one broker, without a client that chooses the broker, retries or remembers: what this broker says."""
+
+import itertools
+import socket
+import struct
+from typing import Any
+
+TIMEOUT_SECONDS = 5.0
+CLIENT_ID = "harness"
+
+_numbers = itertools.count(1)
+
+
+def ask(port: int, request: Any, version: int, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
+    """Sends a request of `kafka.protocol` and returns its response. OSError where the broker does not answer in time.
+
+    >>> ask(port, MetadataRequest(topics=None), version=12).brokers
+    """
+    request.API_VERSION = version
+    request.with_header(correlation_id=next(_numbers), client_id=CLIENT_ID)
+    frame = request.encode(header=True, framed=True)
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
+        connection.sendall(frame)
+        (size,) = struct.unpack(">i", _exactly(connection, 4))
+        answer = _exactly(connection, size)
+    return request.header.get_response_class().decode(answer, header=True)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        more = connection.recv(size - len(got))
+        if not more:
+            raise ConnectionResetError("closed by the broker")
+        got += more
+    return bytes(got)

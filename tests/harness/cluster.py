@@ -1,0 +1,256 @@
+"""Several real brokers as processes of this machine: started at once, killed, paused, restarted, looked at.
+
+    with barnabas_cluster(folder, brokers=3) as cluster:
+        cluster.create_topic("flights", partitions=6, replication_factor=3)
+        cluster.kill(cluster.leader("flights", 0))
+
+A broker keeps its number, port, files and settings over restarts. Brokers end with the test, however that ends.
+"""
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from kafka.protocol.metadata import MetadataRequest
+
+from harness.ask import ask
+from harness.barnabas_server import metric, page, prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess, free_port
+from harness.stock_client import StockClient
+
+REPLICAS_OF_OFFSETS_MAX = 3
+METADATA_VERSION = 12
+START_SECONDS_MAX = 60.0
+FULL_SECONDS_MAX = 60.0
+
+
+class PartitionView(NamedTuple):
+    """One partition as a broker tells it; `leader` is -1 where there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every replica is in sync and one of them leads."""
+        return self.leader in self.isr and set(self.isr) == set(self.replicas)
+
+
+class RunningCluster:
+    """Brokers by their ids. Whatever Kafka's protocol can tell works with Apache Kafka's processes, too."""
+
+    def __init__(self, brokers: Mapping[int, ServerProcess]) -> None:
+        self.brokers = dict(brokers)
+        self.paused: set[int] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses, also of those that are down."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers that are up and not paused."""
+        return [number for number, broker in self.brokers.items() if broker.running and number not in self.paused]
+
+    def client(self) -> StockClient:
+        """A librdkafka client that knows all brokers."""
+        return StockClient(self.bootstrap)
+
+    def start(self, *numbers: int) -> None:
+        """Starts these brokers (or all), and returns when every running broker counts every other as alive."""
+        for number in numbers or self.brokers:
+            self.brokers[number].launch()
+        for number in numbers or self.brokers:
+            self.brokers[number].await_port()
+        self.wait_until_joined()
+
+    def stop(self, number: int) -> int:
+        """SIGTERM: the controlled shutdown, which hands leadership over; the exit status."""
+        return self.brokers[number].stop()
+
+    def kill(self, number: int) -> None:
+        """SIGKILL."""
+        self.brokers[number].kill()
+        self.paused.discard(number)
+
+    def pause(self, number: int) -> None:
+        """SIGSTOP."""
+        self.brokers[number].pause()
+        self.paused.add(number)
+
+    def resume(self, number: int) -> None:
+        """SIGCONT."""
+        self.brokers[number].resume()
+        self.paused.discard(number)
+
+    def restart(self, number: int) -> None:
+        """Controlled, on the same port; returns when all running brokers count it as alive again."""
+        self.stop(number)
+        self.start(number)
+
+    def close(self) -> None:
+        """Ends what is still running; for clean-up."""
+        for broker in self.brokers.values():
+            broker.close()
+        self.paused.clear()
+
+    def alive(self, as_told_by: int) -> set[int]:
+        """The brokers that this one counts as alive; none where it does not answer."""
+        with suppress(OSError):
+            answer = ask(self.brokers[as_told_by].port, MetadataRequest(topics=[]), METADATA_VERSION)
+            return {broker.node_id for broker in answer.brokers}
+        return set()
+
+    def wait_until_joined(self, seconds_max: float = START_SECONDS_MAX) -> None:
+        """Until each running broker counts all running brokers as alive. AssertionError after the deadline."""
+        expected = set(self.running)
+        wait_for(
+            lambda: {number: self.alive(number) for number in expected},
+            lambda told: all(expected <= alive for alive in told.values()),
+            seconds_max,
+        )
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Returns when every running broker shows it with all replicas in sync; `assignment`: a list a partition."""
+        self.client().create_topic(
+            topic, partitions, config, replication_factor=replication_factor, assignment=assignment
+        )
+        self.wait_until_full(topic)
+
+    def describe(self, *topics: str, as_told_by: int | None = None) -> list[PartitionView]:
+        """The partitions of these topics (or of all), as one broker (or the first running one) tells them."""
+        told_by = self.running[0] if as_told_by is None else as_told_by
+        wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics] if topics else None
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = ask(self.brokers[told_by].port, request, METADATA_VERSION)
+        return sorted(
+            PartitionView(
+                topic.name,
+                part.partition_index,
+                part.leader_id,
+                part.leader_epoch,
+                tuple(part.replica_nodes),
+                tuple(part.isr_nodes),
+            )
+            for topic in answer.topics
+            for part in topic.partitions
+        )
+
+    def partition(self, topic: str, partition: int, as_told_by: int | None = None) -> PartitionView:
+        """One partition."""
+        found = self.describe(topic, as_told_by=as_told_by)
+        return next(view for view in found if view.partition == partition)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads it; -1 where there is none."""
+        return self.partition(topic, partition).leader
+
+    def wait_until_full(self, *topics: str, seconds_max: float = FULL_SECONDS_MAX) -> None:
+        """Until every running broker says that all replicas of these topics (or of all) are in sync."""
+        wait_for(
+            lambda: [self._told(number, topics) for number in self.running],
+            lambda told: all(views is not None and _all_full(topics, views) for views in told),
+            seconds_max,
+        )
+
+    def _told(self, number: int, topics: Collection[str]) -> list[PartitionView] | None:
+        """What a broker says; None where it does not answer."""
+        with suppress(OSError):
+            return self.describe(*topics, as_told_by=number)
+        return None
+
+
+def _all_full(topics: Collection[str], views: Collection[PartitionView]) -> bool:
+    """Whether all these topics are there, and every replica is in sync."""
+    return {view.topic for view in views}.issuperset(topics) and all(view.is_full for view in views)
+
+
+class BarnabasCluster(RunningCluster):
+    """Our brokers, each in `folder/broker-<id>`, on one SQLite metadata store."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, str], log_dirs: int) -> None:
+        super().__init__({})
+        self.folder = folder
+        self._properties = properties
+        self._log_dirs = log_dirs
+        self._http_ports: dict[int, int] = {}
+
+    def add_broker(self, number: int, properties: Mapping[str, str] | None = None) -> None:
+        """Another broker, not started; these properties go over those of all."""
+        folder = self.folder_of(number)
+        folder.mkdir(parents=True)
+        self._http_ports[number] = free_port()
+        settings = {
+            "broker.id": str(number),
+            "log.dirs": ",".join(map(str, self.log_dirs(number))),
+            "metadata.store": f"sqlite:///{self.folder / 'metadata.sqlite'}",
+            "http.listener": f"127.0.0.1:{self._http_ports[number]}",
+        }
+        self.brokers[number] = prepare_barnabas(folder, {**settings, **self._properties, **(properties or {})})
+
+    def remove_broker(self, number: int) -> None:
+        """Kills it if it runs, and forgets it with its files."""
+        self.brokers.pop(number).close()
+        self.paused.discard(number)
+        shutil.rmtree(self.folder_of(number))
+
+    def folder_of(self, number: int) -> Path:
+        """`server.properties`, `server.log` and the log dirs of a broker."""
+        return self.folder / f"broker-{number}"
+
+    def log_dirs(self, number: int) -> list[Path]:
+        """A broker's log dirs: `logs-0`, `logs-1`, ..."""
+        return [self.folder_of(number) / f"logs-{index}" for index in range(self._log_dirs)]
+
+    def metric(self, number: int, name: str) -> float | None:
+        """The value of a metric without labels; None where there is none."""
+        return metric(self._http_ports[number], name)
+
+    def page(self, number: int, path: str) -> tuple[int, str]:
+        """Status and text of `/metrics`, `/readyz` or `/healthz`."""
+        return page(self._http_ports[number], path)
+
+    def logs_text(self, numbers: Collection[int] | None = None) -> str:
+        """What brokers have printed, for failures."""
+        return "\n".join(f"--- broker {n}\n{self.brokers[n].log_end()}" for n in numbers or self.brokers)
+
+
+def prepare_cluster(
+    folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
+) -> BarnabasCluster:
+    """Brokers 0, 1, ... that are not running, all with these properties over the harness's own."""
+    replicas = min(REPLICAS_OF_OFFSETS_MAX, brokers)
+    settings = {"offsets.topic.replication.factor": str(replicas), **(properties or {})}
+    cluster = BarnabasCluster(folder, settings, log_dirs)
+    for number in range(brokers):
+        cluster.add_broker(number)
+    return cluster
+
+
+@contextmanager
+def barnabas_cluster(
+    folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
+) -> Iterator[BarnabasCluster]:
+    """The same, running; at the end every process is gone."""
+    cluster = prepare_cluster(folder, brokers, properties, log_dirs)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
