@@ -11,7 +11,14 @@ from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 from kio.serial import entity_reader
 
-from barnabas_broker.wire.fetch import FetchPartition, FetchResult, FetchTopic, encode_fetch_response, parse_fetch
+from barnabas_broker.wire.fetch import (
+    FetchPartition,
+    FetchResult,
+    FetchTopic,
+    ForgottenTopic,
+    encode_fetch_response,
+    parse_fetch,
+)
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
 
@@ -112,6 +119,10 @@ def test_a_request_is_parsed(version: int, asked: list, forgotten: list, before:
             [in_version(partition, version) for partition in partitions],
         )
         for name, topic_id, partitions in asked
+    ]
+    assert request.forgotten == [
+        ForgottenTopic(name if version < 13 else None, topic_id if version >= 13 else None, tuple(indexes))
+        for name, topic_id, indexes in (forgotten if version >= 7 else [])
     ]
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
 from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.follower_append import append_fetched
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.log_reader import LogReader
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
@@ -189,6 +190,14 @@ class Log:
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
+
+    @disk_access
+    def append_as_follower(self, records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
+        """Write the whole batches that the leader sent, as they are; how many bytes (`follower_append`).
+
+        ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow.
+        """
+        return append_fetched(self, records, leader_epoch_max, now_ms)
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.

@@ -22,7 +22,7 @@ from barnabas_broker.storage.files import FileSystem, LogFile
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
 from barnabas_broker.storage.trash import Trash
-from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
+from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
 
 _ALL_OFFSETS: Final = 2**63 - 1
@@ -181,6 +181,19 @@ class Segment:
         if not position:
             self._first_timestamp_ms = max_timestamp_ms
         self.indexes.observe(position, size_bytes, last_offset, max_timestamp_ms)
+
+    def append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
+        """Write batches that lie one behind the other in `run`, in one write. On OSError nothing has changed."""
+        position = self.size_bytes
+        (self._file or self._open()).append(run, position)
+        self.used = True
+        if not position:
+            self._first_timestamp_ms = headers[0].max_timestamp_ms
+        for header in headers:
+            size_bytes = header.length + LENGTH_OFFSET
+            self.indexes.observe(position, size_bytes, header.last_offset, header.max_timestamp_ms)
+            position += size_bytes
+        self.size_bytes = position
 
     def must_roll(
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int

@@ -48,7 +48,7 @@ _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _THROTTLE: Final = bytes(4)
-_THROTTLE_ERROR_SESSION: Final = bytes(10)
+_THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _RESULT_V4: Final = struct.Struct(">ihqqii")
 _RESULT_V5: Final = struct.Struct(">ihqqqii")
 _RESULT_V11: Final = struct.Struct(">ihqqqiii")
@@ -81,6 +81,14 @@ class FetchTopic(msgspec.Struct, frozen=True, gc=False):
     partitions: list[FetchPartition]
 
 
+class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
+    """Partitions that leave an incremental session (KIP-227); name and id as in FetchTopic."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: tuple[int, ...]
+
+
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     """What to read. `replica_id` is -1 for a consumer."""
 
@@ -93,6 +101,7 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
 
 
 class FetchResult(msgspec.Struct, frozen=True, gc=False):
@@ -131,11 +140,22 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += _SESSION.size
     topics, position = _parse_topics(data, position, version)
-    position = _skip_forgotten_and_rack(data, position, version)
+    forgotten, position = _parse_forgotten(data, position, version)
+    if version >= RACK_SINCE:  # No replica is preferred by its rack.
+        _, position = read_name(data, position, flexible=flexible)
     if flexible:
         (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
     request = FetchRequest(
-        replica_id, replica_epoch, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics
+        replica_id,
+        replica_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
     )
     return request, position
 
@@ -153,8 +173,7 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        if elements > ELEMENTS_MAX:
-            raise MalformedRequest(f"{elements} partitions and topics; {ELEMENTS_MAX} are allowed")
+        _check_elements(elements)
         if flexible:
             partitions, position = _parse_flexible_partitions(data, position, count)
             position = skip_tagged_fields(data, position) if data[position] else position + 1
@@ -162,6 +181,11 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
             partitions, position = _parse_classic_partitions(data, position, count, version)
         topics.append(FetchTopic(name, topic_id, partitions))
     return topics, position
+
+
+def _check_elements(elements: int) -> None:
+    if elements > ELEMENTS_MAX:
+        raise MalformedRequest(f"{elements} partitions and topics; {ELEMENTS_MAX} are allowed")
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
@@ -194,23 +218,28 @@ def _parse_classic_partitions(
     return partitions, position
 
 
-def _skip_forgotten_and_rack(data: memoryview, position: int, version: int) -> int:
-    """Nothing is forgotten without sessions, and no replica is preferred by its rack."""
+def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[list[ForgottenTopic], int]:
+    """There are none before v7."""
     flexible = version >= FLEXIBLE_SINCE
-    if version >= SESSIONS_SINCE:
+    forgotten: list[ForgottenTopic] = []
+    if version < SESSIONS_SINCE:
+        return forgotten, position
+    topic_count, position = read_count(data, position, flexible=flexible)
+    elements = topic_count
+    for _ in range(topic_count):
+        name = topic_id = None
+        if version >= TOPIC_IDS_SINCE:
+            topic_id, position = read_topic_id(data, position)
+        else:
+            name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
-        for _ in range(count):
-            if version >= TOPIC_IDS_SINCE:
-                _, position = read_topic_id(data, position)
-            else:
-                _, position = read_name(data, position, flexible=flexible)
-            partitions, position = read_count(data, position, flexible=flexible)
-            position += 4 * partitions
-            if flexible:
-                position = skip_tagged_fields(data, position)
-    if version >= RACK_SINCE:
-        _, position = read_name(data, position, flexible=flexible)
-    return position
+        elements += count
+        _check_elements(elements)
+        forgotten.append(ForgottenTopic(name, topic_id, struct.unpack_from(f">{count}i", data, position)))
+        position += 4 * count
+        if flexible:
+            position = skip_tagged_fields(data, position)
+    return forgotten, position
 
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
@@ -228,14 +257,18 @@ def _read_replica_state(data: memoryview, position: int, replica_state: tuple[in
 
 
 def encode_fetch_response(
-    correlation_id: int, version: int, topics: list[tuple[FetchTopic, list[FetchResult]]]
+    correlation_id: int,
+    version: int,
+    topics: list[tuple[FetchTopic, list[FetchResult]]],
+    session_id: int = 0,
+    error: int = 0,
 ) -> list[Part]:
-    """The framed response: a result for every partition, in the order of the request; session id 0 (KIP-227)."""
+    """The framed response: the results as they are given. Session id 0 declines a session (KIP-227)."""
     flexible = version >= FLEXIBLE_SINCE
     no_tags = b"\0" if flexible else b""
     head = first_head = bytearray(_SIZE_CORRELATION.size)
     head += no_tags
-    head += _THROTTLE_ERROR_SESSION if version >= SESSIONS_SINCE else _THROTTLE
+    head += _THROTTLE_ERROR_SESSION.pack(0, error, session_id) if version >= SESSIONS_SINCE else _THROTTLE
     head += write_count(len(topics), flexible=flexible)
     parts: list[Part] = [head]
     size = 0

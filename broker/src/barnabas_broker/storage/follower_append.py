@@ -1,0 +1,65 @@
+"""Appends what a follower has fetched: the leader's batches as they are, many in one write. Called by `Log`."""
+
+from typing import TYPE_CHECKING
+
+from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches
+from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
+
+if TYPE_CHECKING:
+    from barnabas_broker.storage.log import Log
+
+
+def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
+    """How many bytes of `records` were written: those of the batches that `fetched_batches` lets pass. ApiError.
+
+    Raises OSError and InvalidBatch as a segment does; the log then holds the batches up to where it rolled last.
+    """
+    active, start_offset = log.segments.active, log.log_start_offset
+    is_empty = active.size_bytes == 0 and active is log.segments.first
+    headers = fetched_batches(records, LogEnd(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max)
+    if headers and headers[0].base_offset < log.log_end_offset:
+        log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
+    run: list[BatchHeader] = []
+    run_start = position = 0
+    for header in headers:
+        size_bytes = header.length + LENGTH_OFFSET
+        run_bytes = position + size_bytes - run_start
+        last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
+        if log.segments.active.must_roll(log.config, run_bytes, last_offset, timestamp_ms, now_ms):
+            _append_run(log, records[run_start:position], run)
+            _roll_to(log, header.base_offset, now_ms)
+            run_start, run = position, []
+        run.append(header)
+        position += size_bytes
+    _append_run(log, records[run_start:position], run)
+    log.increment_log_start_offset(start_offset)
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        log.flush()
+    return position
+
+
+def _append_run(log: "Log", run: memoryview, headers: list[BatchHeader]) -> None:
+    if not headers:
+        return
+    producers, epochs = log.producers, log.epochs
+    log.segments.active.append_run(run, headers)
+    log.log_end_offset = headers[-1].last_offset + 1
+    latest_epoch = epochs.latest_epoch
+    for header in headers:
+        if header.leader_epoch != latest_epoch:
+            epochs.assign(header.leader_epoch, header.base_offset)
+            latest_epoch = header.leader_epoch
+        if header.producer_id >= 0:
+            producers.record(header, header.base_offset, header.max_timestamp_ms)
+
+
+def _roll_to(log: "Log", offset: int, now_ms: int) -> None:
+    """A new segment that begins at `offset`, where the next batch does: no index holds an offset too far ahead of it.
+
+    An empty segment before it would only be in the way.
+    """
+    active = log.segments.active
+    log.log_end_offset = offset
+    log.roll(now_ms)
+    if active.size_bytes == 0 and log.segments.active is not active:
+        log.delete_segments([active], now_ms)

@@ -1,0 +1,197 @@
+"""The follower's end of Fetch (1): requests written, responses parsed in place. The leader's end is in `fetch`.
+
+Version 17: topic ids, the replica's id and epoch in a tagged field (KIP-903), sessions (KIP-227), diverging epochs
+(KIP-595). The tagged fields of v17 and v18 for followers (directory id, high watermark) are KRaft's: not sent.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from barnabas_broker.wire.apis import FETCH
+from barnabas_broker.wire.fetch import REPLICA_STATE_TAG, FetchPartition
+from barnabas_broker.wire.framing import (
+    BROKEN_BYTES,
+    TAGGED_FIELDS_MAX,
+    MalformedRequest,
+    read_unsigned_varint,
+    skip_tagged_fields,
+)
+from barnabas_broker.wire.strings import read_count, read_topic_id, write_count
+
+VERSION: Final = 17
+READ_UNCOMMITTED: Final = 0
+DIVERGING_EPOCH_TAG: Final = 0
+CURRENT_LEADER_TAG: Final = 1
+
+_HEADER: Final = struct.Struct(">ihhih")
+"""Size, API key, version, correlation id, length of the client id."""
+_LIMITS: Final = struct.Struct(">iiibii")
+"""max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch."""
+_PARTITION: Final = struct.Struct(">iiqiqiB")
+"""Its last byte: no tagged fields."""
+_REPLICA_STATE: Final = struct.Struct(">iqB")
+_NO_RACK_ONE_TAG: Final = bytes((1, 1, REPLICA_STATE_TAG, _REPLICA_STATE.size))
+_ANSWER: Final = struct.Struct(">iBihi")
+"""Correlation id, no tagged fields, throttle_time_ms, error, session_id."""
+_RESULT: Final = struct.Struct(">ihqqq")
+_ABORTED_BYTES: Final = 16
+_PREFERRED_REPLICA_BYTES: Final = 4
+_EPOCH_END: Final = struct.Struct(">iq")
+_LEADER: Final = struct.Struct(">ii")
+
+
+class MalformedResponse(Exception):
+    """These bytes are no answer to a Fetch: the link to that broker is closed."""
+
+
+class ReplicaFetch(NamedTuple):
+    """What a whole request says besides its partitions. `broker_epoch` is the follower's (KIP-903)."""
+
+    client_id: str
+    broker_id: int
+    broker_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    session_id: int
+    session_epoch: int
+
+
+class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
+    """The leader's answer for one partition; `records` lies in the response's buffer and may end in a cut batch.
+
+    With OFFSET_OUT_OF_RANGE `last_stable_offset` is the end of the leader's log.
+    """
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: memoryview
+    diverging_epoch: tuple[int, int] | None
+    """The largest epoch that the leader knows up to the follower's, and where it ends."""
+    current_leader: tuple[int, int] | None
+    """Broker id and leader epoch, where the one that was asked does not lead."""
+
+
+class ReplicaFetchResponse(msgspec.Struct, frozen=True, gc=False):
+    """The answer; only partitions about which there is something to say are in it."""
+
+    correlation_id: int
+    error: int
+    session_id: int
+    topics: list[tuple[UUID, list[FetchedPartition]]]
+
+
+def encode_replica_fetch(
+    correlation_id: int,
+    fetch: ReplicaFetch,
+    topics: Mapping[UUID, Sequence[FetchPartition]],
+    forgotten: Mapping[UUID, Sequence[int]],
+) -> bytearray:
+    """The framed request."""
+    client_id = fetch.client_id.encode()
+    frame = bytearray(_HEADER.size)
+    frame += client_id
+    frame += b"\0"
+    frame += _LIMITS.pack(
+        fetch.max_wait_ms,
+        fetch.min_bytes,
+        fetch.max_bytes,
+        READ_UNCOMMITTED,
+        fetch.session_id,
+        fetch.session_epoch,
+    )
+    frame += write_count(len(topics), flexible=True)
+    for topic_id, partitions in topics.items():
+        frame += topic_id.bytes
+        frame += write_count(len(partitions), flexible=True)
+        for each in partitions:
+            frame += _PARTITION.pack(
+                each.partition,
+                each.current_leader_epoch,
+                each.fetch_offset,
+                each.last_fetched_epoch,
+                each.log_start_offset,
+                each.max_bytes,
+                0,
+            )
+        frame += b"\0"
+    frame += write_count(len(forgotten), flexible=True)
+    for topic_id, indexes in forgotten.items():
+        frame += topic_id.bytes
+        frame += write_count(len(indexes), flexible=True)
+        frame += struct.pack(f">{len(indexes)}iB", *indexes, 0)
+    frame += _NO_RACK_ONE_TAG
+    frame += _REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch, 0)
+    _HEADER.pack_into(frame, 0, len(frame) - 4, FETCH, VERSION, correlation_id, len(client_id))
+    return frame
+
+
+def parse_replica_fetch_response(frame: memoryview) -> ReplicaFetchResponse:
+    """A whole response without its size; its records are slices of `frame`. MalformedResponse."""
+    try:
+        return _parse(frame)
+    except (*BROKEN_BYTES, MalformedRequest) as error:
+        raise MalformedResponse(f"Fetch response: {error}") from None
+
+
+def _parse(data: memoryview) -> ReplicaFetchResponse:
+    correlation_id, tagged_fields, _, error, session_id = _ANSWER.unpack_from(data, 0)
+    if tagged_fields:
+        raise MalformedResponse("Fetch response: tagged fields in the header")
+    position = _ANSWER.size
+    topic_count, position = read_count(data, position, flexible=True)
+    topics = []
+    for _ in range(topic_count):
+        topic_id, position = read_topic_id(data, position)
+        count, position = read_count(data, position, flexible=True)
+        partitions = []
+        for _ in range(count):
+            partition, position = _parse_partition(data, position)
+            partitions.append(partition)
+        position = skip_tagged_fields(data, position)
+        topics.append((topic_id, partitions))
+    skip_tagged_fields(data, position)
+    return ReplicaFetchResponse(correlation_id, error, session_id, topics)
+
+
+def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition, int]:
+    index, error, high_watermark, stable, start = _RESULT.unpack_from(data, position)
+    position += _RESULT.size
+    aborted, position = read_count(data, position, flexible=True)
+    for _ in range(aborted):
+        position = skip_tagged_fields(data, position + _ABORTED_BYTES)
+    length, position = read_unsigned_varint(data, position + _PREFERRED_REPLICA_BYTES)
+    end = position + max(length - 1, 0)
+    records = data[position:end]
+    if end > len(data):
+        raise MalformedResponse(f"Fetch response: records end {end - len(data)} bytes behind it")
+    if data[end] == 0:
+        diverging, leader, end = None, None, end + 1
+    else:
+        diverging, leader, end = _parse_tagged_fields(data, end)
+    result = FetchedPartition(index, error, high_watermark, stable, start, records, diverging, leader)
+    return result, end
+
+
+def _parse_tagged_fields(data: memoryview, position: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:
+    """The diverging epoch, the current leader, and the position behind them all."""
+    count, position = read_unsigned_varint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise MalformedResponse(f"Fetch response: {count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
+    diverging = leader = None
+    for _ in range(count):
+        tag, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
+        if tag == DIVERGING_EPOCH_TAG:
+            diverging = _EPOCH_END.unpack_from(data, position)
+        elif tag == CURRENT_LEADER_TAG:
+            leader = _LEADER.unpack_from(data, position)
+        position += size
+    return diverging, leader, position

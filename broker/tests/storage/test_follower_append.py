@@ -1,0 +1,231 @@
+"""What a follower appends: the leader's batches, byte for byte."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, read_all
+
+from barnabas_broker.storage.errors import DiskFull
+from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
+from barnabas_core.errors import ApiError, ErrorCode
+
+ANY_EPOCH = 2**31 - 1
+
+
+def stored(
+    base_offset: int, records: int = 1, *, epoch: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)
+) -> bytes:
+    """A batch as it lies in the leader's log; `producer` is id, epoch and base sequence."""
+    producer_id, producer_epoch, sequence = producer
+    data = batch(records, producer_id=producer_id, epoch=producer_epoch, sequence=sequence)
+    assign_offset(data, 0, base_offset, epoch)
+    return bytes(data)
+
+
+def follow(log: Log, *batches: bytes, epoch_max: int = ANY_EPOCH) -> int:
+    return log.append_as_follower(memoryview(b"".join(batches)), epoch_max, NOW_MS)
+
+
+def all_bytes(log: Log) -> bytes:
+    return b"".join(segment.file.read_at(0, segment.size_bytes) for segment in log.segments)
+
+
+def test_batches_are_written_as_they_come_with_the_gaps_of_compaction(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    sent = [stored(3, 2), stored(5, 1, epoch=1), stored(20, 4, epoch=4)]
+    assert follow(log, *sent) == len(b"".join(sent))
+    assert follow(log, stored(30, epoch=4))
+    assert [(header.base_offset, header.leader_epoch) for header in read_all(log)] == [(3, 0), (5, 1), (20, 4), (30, 4)]
+    assert log.log_end_offset == 31
+    assert all_bytes(log).startswith(b"".join(sent))
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 3), (1, 5), (4, 20)]
+
+
+def test_many_batches_are_one_write(tmp_path: Path) -> None:
+    writes = []
+
+    class Counting(PosixFileSystem):
+        def open_file(self, path: str) -> LogFile:
+            file = super().open_file(path)
+            if path.endswith(".log"):
+                write = file.append
+                file = _Wrapped(file, lambda data, position: (writes.append(len(data)), write(data, position)))
+            return file
+
+    log = OneLog(tmp_path, files=Counting()).open()
+    sent = [stored(offset) for offset in range(50)]
+    follow(log, *sent)
+    assert writes == [len(b"".join(sent))]
+
+
+class _Wrapped:
+    """A file whose `append` is another one."""
+
+    def __init__(self, file: LogFile, append: object) -> None:
+        self._file = file
+        self.append = append
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+def test_a_cut_last_batch_is_left_out(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    whole, cut = stored(0, 2), stored(2)
+    for end in (1, 60, 61, len(cut) - 1):
+        before = log.log_end_offset
+        assert follow(log, stored(before), cut[:end]) == len(stored(before))
+        assert log.log_end_offset == before + 1
+    assert follow(log, b"") == 0
+    assert follow(log, whole[:30]) == 0
+
+
+def broken_crc(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def with_magic(data: bytes) -> bytes:
+    return data[:16] + b"\1" + data[17:]
+
+
+def with_length(data: bytes) -> bytes:
+    return bytes(HEADER.pack(*parse_header(data, 0)._replace(length=-70))) + data[HEADER.size :]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (broken_crc(stored(6, epoch=3)), "CRC"),
+        (with_magic(stored(6)), "magic 1"),
+        (with_length(stored(6)), "length -70"),
+        (stored(4), "offset 6 comes next"),
+        (stored(6, epoch=2), "epoch is 2, the one before it 3"),
+    ],
+    ids=["crc", "magic", "length", "offset", "epoch"],
+)
+def test_what_cannot_follow_is_refused_and_nothing_of_it_is_written(tmp_path: Path, bad: bytes, why: str) -> None:
+    log = OneLog(tmp_path).open()
+    follow(log, stored(0, 5, epoch=3))
+    before = all_bytes(log)
+    with pytest.raises(ApiError, match=why) as refused:
+        follow(log, stored(5, epoch=3), bad)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (all_bytes(log), log.log_end_offset) == (before, 5)
+    assert follow(log, stored(5, epoch=3))
+
+
+def test_batches_of_a_later_epoch_than_the_follower_knows_are_left_for_later(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    first = stored(0, epoch=1)
+    assert follow(log, first, stored(1, epoch=2), epoch_max=1) == len(first)
+    assert log.log_end_offset == 1
+
+
+def test_segments_are_rolled_between_batches_and_hold_what_the_index_can(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).with_config(segment_bytes=250).open()
+    follow(log, *(stored(offset) for offset in range(10)))
+    assert all(segment.size_bytes <= 250 for segment in log.segments)
+    assert [header.base_offset for header in read_all(log)] == list(range(10))
+    far = 2**33
+    follow(log, stored(far), stored(2 * far))
+    assert [segment.base_offset for segment in log.segments][-2:] == [far, 2 * far]
+    assert read_all(log)[-1].base_offset == 2 * far
+
+
+def test_a_new_replica_may_begin_far_behind_the_start_of_its_log(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    log = one.open()
+    follow(log, stored(2**40), stored(2**40 + 1))
+    assert [segment.base_offset for segment in log.segments] == [2**40]
+    assert [header.base_offset for header in read_all(one.open())] == [2**40, 2**40 + 1]
+
+
+def test_a_log_that_starts_within_the_leaders_first_batch_takes_all_of_that_batch(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    log.truncate_fully_and_start_at(7, NOW_MS)
+    follow(log, stored(5, 4), stored(9))
+    assert (log.log_start_offset, log.log_end_offset) == (7, 10)
+    assert [header.base_offset for header in read_all(log)] == [5, 9]
+    with pytest.raises(ApiError, match="offset 10 comes next"):
+        follow(log, stored(9, 3))
+
+
+def test_the_leaders_producers_are_known_when_the_follower_leads(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    follow(log, stored(0, 2, producer=(9, 0, 0)), stored(2, producer=(9, 0, 2)))
+    again = append(log, batch(1, producer_id=9, epoch=0, sequence=2))
+    assert (again.base_offset, again.duplicate) == (2, True)
+    assert append(log, batch(1, producer_id=9, epoch=0, sequence=3)).base_offset == 3
+
+
+class FullDisk(PosixFileSystem):
+    """Takes `writes_left` more writes to `.log` files."""
+
+    writes_left = 10**9
+
+    def open_file(self, path: str) -> LogFile:
+        file = super().open_file(path)
+        if not path.endswith(".log"):
+            return file
+        write = file.append
+
+        def append_if_space(data: bytes, position: int) -> None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(data, position)
+
+        return _Wrapped(file, append_if_space)
+
+
+def test_a_full_disk_leaves_a_log_that_can_go_on(tmp_path: Path) -> None:
+    disk = FullDisk()
+    log = OneLog(tmp_path, files=disk).with_config(segment_bytes=250).open()
+    sent = [stored(offset, epoch=offset // 3) for offset in range(9)]
+    disk.writes_left = 2
+    with pytest.raises(DiskFull):
+        follow(log, *sent)
+    end = log.log_end_offset
+    assert 0 < end < 9
+    assert [header.base_offset for header in read_all(log)] == list(range(end))
+    assert log.epochs.latest_epoch == (end - 1) // 3
+    disk.writes_left = 10**9
+    follow(log, *sent[end:])
+    assert all_bytes(log) == b"".join(sent)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=30),
+    cuts=st.lists(st.integers(1, 4000), max_size=8),
+    segment_bytes=st.integers(200, 2000),
+)
+def test_however_the_leaders_bytes_are_cut_into_fetches_the_follower_ends_with_them(
+    sizes: list[tuple[int, int, int]], cuts: list[int], segment_bytes: int
+) -> None:
+    offset, epoch, batches = 0, 0, []
+    for records, gap, later in sizes:
+        offset, epoch = offset + gap, epoch + later
+        batches.append(stored(offset, records, epoch=epoch))
+        offset += records
+    everything = b"".join(batches)
+    with tempfile.TemporaryDirectory() as folder:
+        one = OneLog(Path(folder)).with_config(segment_bytes=segment_bytes)
+        log, position = one.open(), 0
+        for length in (*cuts, *([len(everything)] * 2)):
+            position += follow(log, everything[position : position + length])
+        assert all_bytes(log) == everything
+        assert all(segment.size_bytes <= segment_bytes for segment in list(log.segments)[:-1])
+        again = one.open()
+        assert again.log_end_offset == offset
+        assert again.epochs.latest_epoch == log.epochs.latest_epoch == epoch
+        assert bytes_of(again.read(0, 10**6, offset, at_least_one_batch=True))
+        log.release_files()
+        again.release_files()
