@@ -47,7 +47,7 @@ def test_documents_are_readable_json() -> None:
     topic = TopicDocument("a", UUID(int=7), (PartitionState((1, 0), 1, 3, (1,)),), {"retention.ms": "5"})
     assert encode(topic) == (
         b'{"name":"a","topic_id":"00000000-0000-0000-0000-000000000007","partitions":[{"replicas":[1,0],"leader":1,'
-        b'"leader_epoch":3,"isr":[1],"elr":[],"partition_epoch":0,"log_dirs":[]}],"configs":{"retention.ms":"5"}}'
+        b'"leader_epoch":3,"isr":[1]}],"configs":{"retention.ms":"5"}}'
     )
     assert decode("topics/a", encode(topic)) == topic
     broker = BrokerRegistration(1, UUID(int=1), (Endpoint("A", "h", 9092),), "rack", ("/a", "/b"))

@@ -13,9 +13,10 @@ from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -49,6 +50,23 @@ class Loop:
         return asyncio.get_running_loop().call_soon(callback)  # type: ignore[arg-type]
 
 
+class NoFollowers:
+    """Fetching, where every partition has one replica."""
+
+    def follow(self, partition: Partition) -> None:
+        raise AssertionError(f"{partition.topic_partition} has no other leader")
+
+    def unfollow(self, partition: Partition) -> None:
+        """Was not fetched."""
+
+
+def _alone(loop: Loop) -> Surroundings:
+    def nothing(_: object) -> None:
+        """No ISR changes, and nobody else could lead."""
+
+    return Surroundings(loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing)
+
+
 class Broker:
     """What of a broker a coordinator needs."""
 
@@ -61,7 +79,7 @@ class Broker:
         image = MetadataImage()
         image.topics[TOPIC.name] = TOPIC
         config = parse_broker_config({"node.id": "1", "log.dirs": str(folder)})
-        self.replicas = ReplicaManager(1, config, self.logs, image, Purgatory(self.loop))
+        self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
         self.replicas.start()
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop)
         self.groups = GroupCoordinator(Environment(GroupConfig(), self.log, self.loop, self.loop), 1)
@@ -111,7 +129,7 @@ def test_what_was_committed_is_there_after_a_crash(tmp_path: Path) -> None:
 def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await Broker(tmp_path).elected()
-        broker.replicas.find(CONSUMER_OFFSETS, None, 0).is_leader = False
+        broker.replicas.find(CONSUMER_OFFSETS, None, 0).resign()
         answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         offsets = [(TopicPartition("flights", 0), CommittedOffset(1))]
         broker.groups.commit(CommitRequest("readers", "", None, -1, 9, offsets), answered.set_result)

@@ -35,9 +35,10 @@ from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
 from barnabas_broker.metadata.store import StoreUnavailable
 from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer
 from barnabas_broker.server.listener import Listener
@@ -160,7 +161,9 @@ class Broker:
     def _wire(self, store: SqliteStore, logs: LogManager) -> Services:
         config = self._config
         purgatory = Purgatory(self._timers)
-        replicas = ReplicaManager(config.broker_id, config, logs, self._image, purgatory)
+        alone = _Alone()
+        surroundings = Surroundings(self._clock, self._timers, purgatory, alone, alone.nothing, alone.nothing)
+        replicas = ReplicaManager(config.broker_id, config, logs, self._image, surroundings)
         controller = Controller(config.broker_id, store, self._image, lambda: self._config, self._random)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, self._clock)
         environment = Environment(group_config(config), offsets_log, self._clock, self._timers)
@@ -170,6 +173,7 @@ class Broker:
             broker_id=config.broker_id,
             config=config,
             clock=self._clock,
+            timers=self._timers,
             image=self._image,
             controller=controller,
             logs=logs,
@@ -290,6 +294,19 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task of the broker failed", exc_info=task.exception())
+
+
+class _Alone:
+    """Until followers fetch: nobody is followed, and no ISR changes."""
+
+    def follow(self, partition: Partition) -> None:
+        """Its leader is another broker."""
+
+    def unfollow(self, partition: Partition) -> None:
+        """It was not followed."""
+
+    def nothing(self, _: object) -> None:
+        """Nobody to tell."""
 
 
 async def _import_handlers() -> None:

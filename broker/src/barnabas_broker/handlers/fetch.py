@@ -135,7 +135,7 @@ class _Reader:
         """KIP-595: tell who has fetched beyond what the leader knows of that epoch where the logs part."""
         if wanted.last_fetched_epoch < 0:
             return None
-        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
             return None
         return _result(partition, wanted.partition, ErrorCode.NONE, None, (epoch, end_offset))

@@ -1,7 +1,8 @@
 """ListOffsets (2), v1 to v11: offsets by timestamp, and by the special timestamps.
 
 -1 latest, -2 earliest, -3 the record with the largest timestamp (v7), -4 earliest local (v8), -5 last tiered (v9), -6
-earliest pending upload (v11). Without tiered storage everything is local and nothing tiered or pending.
+earliest pending upload (v11). Without tiered storage everything is local and nothing tiered or pending. A new leader
+that does not know its high watermark yet answers OFFSET_NOT_AVAILABLE (v5), for what it knows may be too small.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsRespons
 from barnabas_core.errors import ApiError, ErrorCode
 
 READ_COMMITTED: Final = 1
+OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 UNKNOWN: Final = -1
 
 PartitionResponse = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
@@ -36,7 +38,7 @@ def handle(services: Services, context: Context, request: ListOffsetsRequest) ->
     limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:
-        results = [_answer(services, topic.name, wanted, limit) for wanted in topic.partitions]
+        results = [_answer(services, topic.name, wanted, limit, context.api_version) for wanted in topic.partitions]
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
@@ -46,6 +48,7 @@ def _answer(
     name: str,
     wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
     limit: Callable[[Partition], int],
+    version: int,
 ) -> PartitionResponse:
     error, found = ErrorCode.NONE, NOTHING
     try:
@@ -54,6 +57,8 @@ def _answer(
             found = find_offset(partition, wanted.timestamp, limit(partition))
     except ApiError as refusal:
         error = refusal.code
+        if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_SINCE:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
     return PartitionResponse(
         partition_index=wanted.partition_index,
         error_code=error,
@@ -73,10 +78,13 @@ def find_offset(partition: Partition, timestamp_ms: int, offset_max: int) -> Fou
         allowed = ", ".join(str(each) for each in SPECIAL_TIMESTAMPS)
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; {allowed} or 0 and above are allowed")
     found = partition.log.offset_for_timestamp(timestamp_ms, offset_max)
+    if found is None:
+        partition.check_caught_up()
     return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
 
 
 def _latest(partition: Partition, offset_max: int) -> Found:
+    partition.check_caught_up()
     return Found(UNKNOWN, offset_max, partition.leader_epoch)
 
 

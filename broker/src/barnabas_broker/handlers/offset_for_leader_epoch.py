@@ -27,7 +27,7 @@ def _answer(
     try:
         with services.replicas.using(name, wanted.partition) as partition:
             partition.check_readable(wanted.current_leader_epoch)
-            epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+            epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
     except ApiError as refusal:
         error = refusal.code
     return EpochEndOffset(error_code=error, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

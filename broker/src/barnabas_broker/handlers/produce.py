@@ -1,32 +1,34 @@
 """Produce (0), v3 to v13. Batches are checked by their headers and appended as they are; nothing is copied.
 
-v9 is flexible, v13 names topics by id. Only topics that recompress or compact look into batches, in the helper process;
-the answer then comes later. acks=0 gets no answer; when it fails the connection is closed, which is all the client
-would notice.
+v9 is flexible, v13 names topics by id. acks=all is answered when the high watermark is past every batch. Only topics
+that recompress or compact look into batches, in the helper process; that answer comes later, too. acks=0 gets no
+answer; when it fails the connection is closed, which is all the client would notice.
 """
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, cast
 
 from barnabas_broker.handlers.exchange import Channel, CloseConnection
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.produce import (
     ProducePartition,
+    ProduceRequest,
     ProduceResult,
     ProduceTopic,
     encode_produce_response,
     parse_produce,
 )
-from barnabas_broker.wire.record_batch import parse_header, validate_produced
+from barnabas_broker.wire.record_batch import BatchHeader, parse_header, validate_produced
+from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
 NO_ERROR: Final = 0
 
-Answer = ProduceResult | Awaitable[ProduceResult]
+Results = list[ProduceResult | None]
+"""Of one topic; None is not known yet."""
 Answers = list[tuple[ProduceTopic, list[ProduceResult]]]
 
 
@@ -41,35 +43,14 @@ def handle(
 ) -> None:
     """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed."""
     request = parse_produce(buffer, body_start, end, version)
-    acks = request.acks
-    appender = _Appender(services, buffer, acks)
-    answers = [(topic, [appender.append(topic, each) for each in topic.partitions]) for topic in request.topics]
-    if appender.is_waiting:
-        respond = channel.defer()
-        services.spawn(_answer_later(channel, respond, version, correlation_id, acks, answers))
-    elif acks:
-        channel.respond([encode_produce_response(correlation_id, version, cast("Answers", answers))])
+    appender = _Appender(services, buffer, request, channel, version, correlation_id)
+    answers = appender.append_all()
+    if answers is None:
+        return
+    if request.acks:
+        channel.respond([encode_produce_response(correlation_id, version, answers)])
     else:
-        _check_unanswered(cast("Answers", answers))
-
-
-async def _answer_later(
-    channel: Channel,
-    respond: Callable[[list[Part]], None],
-    version: int,
-    correlation_id: int,
-    acks: int,
-    answers: list[tuple[ProduceTopic, list[Answer]]],
-) -> None:
-    done = [
-        (topic, [each if isinstance(each, tuple) else await each for each in results]) for topic, results in answers
-    ]
-    try:
-        if not acks:
-            _check_unanswered(done)
-        respond([encode_produce_response(correlation_id, version, done)] if acks else [])
-    except CloseConnection as reason:
-        channel.close(str(reason))
+        _check_unanswered(answers)
 
 
 def _check_unanswered(answers: Answers) -> None:
@@ -80,21 +61,102 @@ def _check_unanswered(answers: Answers) -> None:
                 raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
 
 
+class _LateAnswer:
+    """A request of which some results are not known yet: the answer, once they are or its time is up."""
+
+    __slots__ = ("_acks", "_answers", "_channel", "_correlation_id", "_partitions", "_respond", "_timer", "_version")
+
+    def __init__(
+        self, services: Services, channel: Channel, request: ProduceRequest, version: int, correlation_id: int
+    ):
+        self._channel = channel
+        self._acks = request.acks
+        self._version = version
+        self._correlation_id = correlation_id
+        self._respond = channel.defer()
+        self._answers: list[tuple[ProduceTopic, Results]] = []
+        self._partitions: dict[tuple[int, int], Partition] = {}
+        self._timer: Cancellable | None = services.timers.call_later(request.timeout_ms / 1000, self._expire)
+
+    def wait_for(self, place: tuple[int, int], partition: Partition) -> None:
+        """The result at `place`, (topic, partition) as they come in the request, will be settled later."""
+        self._partitions[place] = partition
+
+    def begin(self, answers: list[tuple[ProduceTopic, Results]]) -> None:
+        """All is appended or on its way; these are the results so far."""
+        self._answers = answers
+
+    def settle(self, place: tuple[int, int], result: ProduceResult) -> None:
+        """Take the result; what comes after the time was up changes nothing."""
+        if self._timer is None:
+            return
+        topic, index = place
+        self._answers[topic][1][index] = result
+        del self._partitions[place]
+        if not self._partitions:
+            self._timer.cancel()
+            self._finish()
+
+    def _expire(self) -> None:
+        for (topic, index), partition in self._partitions.items():
+            self._answers[topic][1][index] = refused(partition.topic_partition.partition, _why_late(partition))
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer = None
+        answers = cast("Answers", self._answers)
+        try:
+            if not self._acks:
+                _check_unanswered(answers)
+            parts = [encode_produce_response(self._correlation_id, self._version, answers)] if self._acks else []
+            self._respond([*parts])
+        except CloseConnection as reason:
+            self._channel.close(str(reason))
+
+
+def _why_late(partition: Partition) -> ApiError:
+    if partition.isr_size < partition.isr_size_min:
+        message = f"appended, but only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "the records were not replicated in the time that the request allows")
+
+
 class _Appender:
     """Appends the batches of one request, one after the other."""
 
-    __slots__ = ("_acks", "_buffer", "_now_ms", "_replicas", "_services", "is_waiting")
+    __slots__ = ("_acks", "_buffer", "_make_late", "_now_ms", "_replicas", "_request", "_services", "late")
 
-    def __init__(self, services: Services, buffer: memoryview, acks: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        buffer: memoryview,
+        request: ProduceRequest,
+        channel: Channel,
+        version: int,
+        correlation_id: int,
+    ) -> None:
         self._services = services
         self._replicas = services.replicas
         self._buffer = buffer
-        self._acks = acks
+        self._request = request
+        self._acks = request.acks
         self._now_ms = services.clock.now_ms()
-        self.is_waiting = False
+        self._make_late = partial(_LateAnswer, services, channel, request, version, correlation_id)
+        self.late: _LateAnswer | None = None
 
-    def append(self, topic: ProduceTopic, wanted: ProducePartition) -> Answer:
-        """The result for one partition, or an awaitable of it when the records must be looked into first."""
+    def append_all(self) -> Answers | None:
+        """The results, or None when they come later."""
+        answers = [
+            (topic, [self._append(topic, each, (number, index)) for index, each in enumerate(topic.partitions)])
+            for number, topic in enumerate(self._request.topics)
+        ]
+        if self.late is None:
+            return cast("Answers", answers)
+        self.late.begin(answers)
+        return None
+
+    def _append(self, topic: ProduceTopic, wanted: ProducePartition, place: tuple[int, int]) -> ProduceResult | None:
+        """The result for one partition; None when it comes later."""
         number, start, end = wanted
         partition = None
         try:
@@ -103,32 +165,59 @@ class _Appender:
                 self._refuse(partition)
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
             if partition.inspects_records:
-                self.is_waiting = True
-                return self._append_inspected(partition, bytes(self._buffer[start:end]))
-            offset, append_time_ms, _ = partition.append_as_leader(self._buffer[start:end], header, self._now_ms)
+                batch = bytes(self._buffer[start:end])
+                self._services.spawn(self._append_inspected(partition, batch, self._wait(place, partition), place))
+                return None
+            return self._append_batch(partition, self._buffer[start:end], header, place)
         except ApiError as error:
             return refused(number, error)
         except StorageError as error:
             assert partition is not None
             return refused(number, self._replicas.storage_failed(partition, error))
-        return number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None
+
+    def _append_batch(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int]
+    ) -> ProduceResult | None:
+        """Appended; with acks=all the result comes when the high watermark is past the batch."""
+        offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
+        number = partition.topic_partition.partition
+        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None)
+        end_offset = offset + header.last_offset_delta + 1
+        if self._acks != ACKS_ALL or end_offset <= partition.high_watermark:
+            return result
+        late = self._wait(place, partition)
+
+        def done(error: ApiError | None) -> None:
+            late.settle(place, result if error is None else refused(number, error))
+
+        partition.when_committed(end_offset, done)
+        return None
+
+    def _wait(self, place: tuple[int, int], partition: Partition) -> _LateAnswer:
+        late = self.late = self.late or self._make_late()
+        late.wait_for(place, partition)
+        return late
 
     def _refuse(self, partition: Partition) -> None:
         if self._acks not in ANY_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
         partition.check_writable(all_replicas=self._acks == ACKS_ALL)
 
-    async def _append_inspected(self, partition: Partition, batch: bytes) -> ProduceResult:
+    async def _append_inspected(
+        self, partition: Partition, batch: bytes, late: _LateAnswer, place: tuple[int, int]
+    ) -> None:
         """Null keys on a compacted topic are refused; a topic with a codec of its own gets it. Off the event loop."""
         name, number = partition.topic_partition
+        result: ProduceResult | None
         try:
             stored = memoryview(bytearray(await self._services.inspector.inspect(batch, partition.log.config)))
             with self._replicas.using(name, number) as current:
                 current.check_writable(all_replicas=self._acks == ACKS_ALL)
-                offset, append_time_ms, _ = current.append_as_leader(stored, parse_header(stored, 0), self._now_ms)
-                return number, NO_ERROR, offset, append_time_ms, current.log_start_offset, None
+                result = self._append_batch(current, stored, parse_header(stored, 0), place)
         except ApiError as error:
-            return refused(number, error)
+            result = refused(number, error)
+        if result is not None:
+            late.settle(place, result)
 
 
 def refused(number: int, error: ApiError) -> ProduceResult:

@@ -13,7 +13,7 @@ from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.log_manager import LogManager
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
 
@@ -25,6 +25,7 @@ class Services:
     broker_id: int
     config: BrokerConfig
     clock: Clock
+    timers: Timers
     image: MetadataImage
     controller: Controller
     logs: LogManager

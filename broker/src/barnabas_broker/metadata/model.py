@@ -13,7 +13,7 @@ from barnabas_core.config.listeners import Endpoint
 NO_LEADER: Final = -1
 
 
-class PartitionState(msgspec.Struct, frozen=True, gc=False):
+class PartitionState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left

@@ -1,9 +1,17 @@
-"""One partition of this broker: its log with the state of leadership that the metadata gives it."""
+"""One replica of a partition on this broker: its log, and whether it leads or follows.
+
+As leader it appends what clients send, knows its followers and moves the high watermark; as follower it appends what it
+fetches and truncates where its log parts from the leader's (KIP-101, KIP-279, KIP-595).
+"""
 
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
+from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log, LogAppend
@@ -19,47 +27,92 @@ NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition:
-    """The leader's view. `failure` says why the partition is offline, if it is."""
+    """`failure` says why the partition is offline, if it is."""
 
     __slots__ = (
+        "_context",
+        "_leadership",
         "_segment_bytes",
+        "_state",
         "_timestamp_after_max_ms",
         "_timestamp_before_max_ms",
+        "_watchers",
         "accepted_acks",
         "batch_bytes_max",
         "bytes_in",
         "bytes_out",
+        "commits",
         "failure",
         "high_watermark",
         "inspects_records",
-        "is_leader",
-        "isr_size",
-        "leader_epoch",
+        "isr_expands",
+        "isr_shrinks",
         "log",
         "messages_in",
-        "replica_count",
+        "replication_bytes_in",
+        "replication_bytes_out",
         "topic_id",
         "topic_partition",
         "waiters",
     )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log, waiters: WaitList) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        high_watermark: int,
+        context: PartitionContext,
+        waiters: WaitList,
+        commits: CommitQueue,
+    ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.waiters = waiters
+        """Who waits for committed records, or for leadership to change."""
+        self.commits = commits
         self.failure: StorageError | None = None
-        self.is_leader = False
-        self.leader_epoch = -1
-        self.isr_size = 0
-        self.replica_count = 0
-        self.high_watermark = log.log_end_offset
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.isr_expands = 0
+        self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """Which `acks` a Produce may ask for now; `check_writable` says why not the others."""
+        self._context = context
+        self._state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
+        self._leadership: LeaderState | None = None
+        self._watchers: dict[int, AppendWatcher] = {}
         self.configure(log.config)
+
+    @property
+    def state(self) -> PartitionState:
+        """What the metadata says of it."""
+        return self._state
+
+    @property
+    def leader_id(self) -> int:
+        """NO_LEADER when there is none."""
+        return self._state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        """Rises with every election."""
+        return self._state.leader_epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it is this replica that leads."""
+        return self._leadership is not None
+
+    @property
+    def leadership(self) -> LeaderState | None:
+        """What the leader knows of its followers; None on a follower."""
+        return self._leadership
 
     @property
     def last_stable_offset(self) -> int:
@@ -67,9 +120,14 @@ class Partition:
         return self.high_watermark
 
     @property
+    def isr_size(self) -> int:
+        """How many replicas are in sync, as the metadata has it."""
+        return len(self._state.isr)
+
+    @property
     def isr_size_min(self) -> int:
         """How many replicas acks=all wants in sync: `min.insync.replicas`, or all where there are fewer (KIP-966)."""
-        return min(self.log.config.min_insync_replicas, self.replica_count)
+        return min(self.log.config.min_insync_replicas, len(self._state.replicas))
 
     @property
     def log_start_offset(self) -> int:
@@ -86,6 +144,7 @@ class Partition:
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
         self._timestamp_before_max_ms = LONG_MAX if stamps else config.timestamp_before_max_ms
         self._settle()
+        self._advance_high_watermark(self._context.clock.now_ms())
 
     def _settle(self) -> None:
         """What follows from leadership, ISR, settings and the disk."""
@@ -97,34 +156,64 @@ class Partition:
         """Answer everybody with an error until the log is replaced."""
         self.failure = failure
         self._settle()
-        self.waiters.mark()
+        self.commits.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        self._wake_all()
 
     def replace_log(self, log: Log) -> None:
-        """The log was loaded anew from a disk that works again."""
+        """The log was loaded anew from a disk that works again, or has moved to another one."""
         self.log = log
         self.failure = None
-        self.high_watermark = log.log_end_offset
+        self.high_watermark = min(self.high_watermark, log.log_end_offset)
         self._settle()
-        self.waiters.mark()
+        self._advance_high_watermark(self._context.clock.now_ms())
+        self._wake_all()
 
-    def lead(self, state: PartitionState, broker_id: int) -> None:
-        """Take over leader, epoch and in-sync replicas from the metadata."""
-        self.is_leader = state.leader == broker_id
-        self.leader_epoch = state.leader_epoch
-        self.isr_size = len(state.isr)
-        self.replica_count = len(state.replicas)
+    def apply(self, state: PartitionState) -> None:
+        """Lead or follow as the metadata says now. What is older than what is known changes nothing."""
+        if state.partition_epoch <= self._state.partition_epoch:
+            return
+        previous, self._state = self._state, state
+        now_ms = self._context.clock.now_ms()
+        if state.leader != self._context.broker_id:
+            self._resign()
+        elif self._leadership is None or state.leader_epoch != previous.leader_epoch:
+            self._resign()
+            self._lead(state, now_ms)
+        else:
+            self._count_isr_change(len(previous.isr), len(state.isr))
+            self._leadership.committed(state, now_ms)
         self._settle()
+        self._advance_high_watermark(now_ms)
+        self._wake_all()
+
+    def resign(self) -> None:
+        """The replica is not here any more: whoever waits has to look for the leader elsewhere."""
+        self._resign()
+        self._settle()
+        self._wake_all()
+
+    def _resign(self) -> None:
+        self._leadership = None
+        self.commits.fail(LOST_LEADERSHIP)
+
+    def _lead(self, state: PartitionState, now_ms: int) -> None:
+        broker_id, is_eligible = self._context.broker_id, self._context.is_eligible
+        self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
+
+    def _count_isr_change(self, size_before: int, size: int) -> None:
+        self.isr_expands += size > size_before
+        self.isr_shrinks += size < size_before
 
     def check_readable(self, current_leader_epoch: int) -> None:
         """ApiError unless this replica leads and the client knows its epoch (-1: the client does not say; KIP-320)."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
-        if not self.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             behind = current_leader_epoch < self.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH
             raise ApiError(code, f"leader epoch {current_leader_epoch}; {self.leader_epoch} is current")
+        if self._leadership is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
         """ApiError unless this replica leads and, for acks=all, enough replicas are in sync."""
@@ -132,6 +221,16 @@ class Partition:
         if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} replicas in sync; {allowed}")
+
+    def check_caught_up(self) -> None:
+        """ApiError while a new leader's high watermark has not reached its epoch: the end may look too small."""
+        leadership = self._leadership
+        if leadership is not None and self.high_watermark < leadership.epoch_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"the high watermark of {self.topic_partition} is {self.high_watermark}, "
+                f"its leader epoch {self.leader_epoch} begins at {leadership.epoch_start_offset}; ask again",
+            )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
         """Append one checked batch and wake who waits. ApiError for its sequence, StorageError for the disk."""
@@ -141,18 +240,47 @@ class Partition:
         if len(batch) > self._segment_bytes:
             message = f"a batch of {len(batch)} bytes; segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        appended = self.log.append(batch, header, self.leader_epoch, now_ms)
+        leadership = self._leadership
+        if leadership is None:
+            raise LOST_LEADERSHIP
+        previous_end_offset = self.log.log_end_offset
+        appended = self.log.append(batch, header, self._state.leader_epoch, now_ms)
         if not appended.duplicate:
             self.messages_in += header.record_count
             self.bytes_in += len(batch)
-            self._advance_high_watermark()
+            if leadership.followers:
+                leadership.appended(previous_end_offset, now_ms)
+            self._advance_high_watermark(now_ms)
+            for watcher in self._watchers.values():
+                watcher.changed(self)
         return appended
 
-    def _advance_high_watermark(self) -> None:
-        """The leader is the only replica in sync, so what it has is committed."""
-        self.high_watermark = self.log.log_end_offset
+    def when_committed(self, end_offset: int, done: Done) -> None:
+        """`done(None)` once the high watermark is at `end_offset`, `done(error)` when this leadership ends before."""
+        self.commits.wait(end_offset, done)
+        self.commits.committed(self.high_watermark)
+
+    def _advance_high_watermark(self, now_ms: int) -> None:
+        """On the leader; it never goes back."""
+        leadership = self._leadership
+        if leadership is None or self.failure is not None:
+            return
+        lag_ms_max = self._context.lag_ms_max()
+        offset = leadership.high_watermark(self.log.log_end_offset, self.isr_size_min, now_ms, lag_ms_max)
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        if self.commits:
+            self.commits.committed(offset)
         if self.waiters:
             self.waiters.mark()
+        for watcher in self._watchers.values():
+            watcher.high_watermark_advanced(self)
+
+    def _wake_all(self) -> None:
+        self.waiters.mark()
+        for watcher in self._watchers.values():
+            watcher.changed(self)
 
     def read(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Committed batches from `offset` on; None when there are none. ApiError OFFSET_OUT_OF_RANGE."""
@@ -160,6 +288,140 @@ class Partition:
         if records is not None:
             self.bytes_out += records.length
         return records
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` that is known here, and where it ends; (-1, -1) when that is unknown.
+
+        The epoch of a leader that has not written yet counts too: whatever lies behind its start is not its own.
+        """
+        leadership, latest_epoch = self._leadership, self.log.epochs.latest_epoch
+        if leadership is None or epoch <= latest_epoch or epoch > self.leader_epoch:
+            return self.log.end_offset_for_epoch(epoch)
+        if epoch == self.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return (epoch if latest_epoch < 0 else latest_epoch), leadership.epoch_start_offset
+
+    # As leader, to its followers.
+
+    def watch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """Tell `watcher` of every change from now on; it takes the place of the follower's earlier one."""
+        self._watchers[follower_id] = watcher
+
+    def unwatch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """No more, unless another watcher has taken its place."""
+        if self._watchers.get(follower_id) is watcher:
+            del self._watchers[follower_id]
+
+    def check_follower(self, follower_id: int) -> None:
+        """ApiError for who is no replica of this partition, as far as this leader knows."""
+        if follower_id not in self._state.replicas:
+            message = f"broker {follower_id} is no replica of {self.topic_partition}; {self._state.replicas} are"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+
+    def read_for_follower(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        """Batches up to the log's end. ApiError OFFSET_OUT_OF_RANGE."""
+        log = self.log
+        records = log.read(offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
+        if records is not None:
+            self.replication_bytes_out += records.length
+        return records
+
+    def fetched_by(
+        self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """A replica fetches from `fetch_offset` on, which is in the log, so all below it is on its disk."""
+        leadership = self._leadership
+        follower = leadership.followers.get(follower_id) if leadership is not None else None
+        if leadership is None or follower is None:
+            return
+        follower.fetched(broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
+        joined = leadership.isr_with(follower_id, self.high_watermark)
+        if joined is not None:
+            self._propose_isr(joined)
+        self._advance_high_watermark(now_ms)
+
+    def check_isr(self, now_ms: int) -> None:
+        """Propose an ISR without those that lag."""
+        leadership = self._leadership
+        if leadership is None or self.failure is not None:
+            return
+        lag_ms_max = self._context.lag_ms_max()
+        staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
+        if staying is not None:
+            self._propose_isr(staying)
+
+    def _propose_isr(self, isr: frozenset[int]) -> None:
+        assert self._leadership is not None
+        self._leadership.pending_isr = isr
+        self._context.propose_isr(self)
+
+    def isr_change(self, *, settles: bool) -> IsrChange | None:
+        """The proposal; with `settles` the ISR as it is known. None when there is none any more."""
+        leadership = self._leadership
+        if leadership is None or leadership.pending_isr is None:
+            return None
+        members = leadership.isr if settles else leadership.pending_isr
+        return IsrChange(
+            self.topic_partition,
+            self.topic_id,
+            self._state.leader_epoch,
+            self._state.partition_epoch,
+            leadership.broker_epochs(members, self._context.own_broker_epoch()),
+        )
+
+    def isr_change_refused(self, change: IsrChange) -> None:
+        """Nothing of `change` was written, and it will not be."""
+        if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
+            self._leadership.pending_isr = None
+            self._advance_high_watermark(self._context.clock.now_ms())
+
+    # As follower.
+
+    def fetch_position(self) -> FetchPosition:
+        """Where the log ends."""
+        log = self.log
+        return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
+
+    def append_as_follower(
+        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> None:
+        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError."""
+        if records:
+            self.replication_bytes_in += self.log.append_as_follower(records, self.leader_epoch, now_ms)
+        self._follow_high_watermark(leader_high_watermark)
+        start_offset = min(leader_log_start_offset, self.high_watermark)
+        if start_offset > self.log.log_start_offset:
+            self.log.increment_log_start_offset(start_offset)
+
+    def _follow_high_watermark(self, leader_high_watermark: int) -> None:
+        """What is committed stays committed; what is not here is not told."""
+        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
+
+    def diverged(self, epoch: int, end_offset: int) -> None:
+        """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.
+
+        If this log does not know that epoch it keeps what it has of lower ones, as far as the leader's goes (KIP-279).
+        """
+        own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
+        if end_offset < 0:
+            kept = self.high_watermark  # The leader knows no epoch at all.
+        elif own_epoch < 0:
+            kept = end_offset
+        else:
+            kept = min(end_offset, own_end_offset)
+        self._truncate_to(kept)
+
+    def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
+        """The leader has nothing where this log ends: all here is older, or it goes beyond the leader's end."""
+        if self.log.log_end_offset > leader_log_end_offset:
+            self._truncate_to(leader_log_end_offset)
+        elif self.log.log_end_offset < leader_log_start_offset:
+            self.log.truncate_fully_and_start_at(leader_log_start_offset, now_ms)
+            self.high_watermark = leader_log_start_offset
+
+    def _truncate_to(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, offset)
 
 
 def _out_of_bounds(header: BatchHeader, now_ms: int, config: LogConfig) -> ApiError:

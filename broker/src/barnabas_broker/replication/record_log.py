@@ -28,25 +28,32 @@ class RecordLog:
         self._clock = clock
 
     def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
-        """Append one batch; `done(None)` once it is committed, `done(error)` if it was not written."""
+        """Append one batch; `done(None)` once it is committed, `done(error)` if that cannot be said any more."""
         now_ms = self._clock.now_ms()
         batch = encode_batch([Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)])
         try:
             with self._replicas.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
-                hosted.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
+                appended = hosted.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
         except ApiError as error:
             done(error)
             return
-        done(None)
+        end_offset = appended.base_offset + len(records)
+        if end_offset <= hosted.high_watermark:
+            done(None)
+        else:
+            hosted.when_committed(end_offset, done)
 
     def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
-        """All records with a key from the log's start to its high watermark, slice by slice. ApiError, StorageError."""
+        """All records with a key from the log's start to its end of now, slice by slice. ApiError, StorageError.
+
+        A new leader has everything that was ever committed, but may not know yet that it is.
+        """
         hosted = self._replicas.find(self._topic, None, partition)
         hosted.check_readable(-1)
-        offset = hosted.log_start_offset
-        while offset < hosted.high_watermark:
-            records = hosted.log.read(offset, SLICE_BYTES, hosted.high_watermark, at_least_one_batch=True)
+        offset, end_offset = hosted.log_start_offset, hosted.log.log_end_offset
+        while offset < end_offset:
+            records = hosted.log.read(offset, SLICE_BYTES, end_offset, at_least_one_batch=True)
             if records is None:
                 return
             data = records.file.read_at(records.position, records.length)

@@ -4,19 +4,22 @@ It is the boundary where a broken disk (StorageError) becomes an answer (KAFKA_S
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
@@ -37,17 +40,56 @@ class HostedTopic:
         self.partitions: dict[int, Partition] = {}
 
 
+class Fetching(Protocol):
+    """What fetches for the followers here."""
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch it from the leader that it has now, by its leader epoch of now."""
+        ...
+
+    def unfollow(self, partition: Partition) -> None:
+        """Fetch it no more. Harmless when it was not fetched."""
+        ...
+
+
+class Surroundings(NamedTuple):
+    """What the replica manager works with. The callables are the metadata's: both end in a compare-and-set."""
+
+    clock: Clock
+    timers: Timers
+    purgatory: Purgatory
+    fetching: Fetching
+    propose_isr: Callable[[Partition], object]
+    give_up: Callable[[Collection[TopicPartition]], object]
+    """Lead these no longer, and leave their ISR, if others can lead: their log cannot be used here."""
+
+
 class ReplicaManager:
     """Finds partitions for the handlers; follows the image."""
 
     def __init__(
-        self, broker_id: int, config: BrokerConfig, logs: LogManager, image: MetadataImage, purgatory: Purgatory
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        logs: LogManager,
+        image: MetadataImage,
+        surroundings: Surroundings,
     ) -> None:
         self._broker_id: Final = broker_id
         self._config = config
         self._logs = logs
         self._image = image
-        self._purgatory = purgatory
+        self._surroundings = surroundings
+        self._context = PartitionContext(
+            broker_id,
+            surroundings.clock,
+            self._is_eligible,
+            lambda: self._config.replica_lag_time_max_ms,
+            surroundings.propose_isr,
+            self._own_broker_epoch,
+        )
+        self._high_watermarks: Mapping[TopicPartition, int] = {}
+        """As they were checkpointed before the start."""
         self.topics: dict[str, HostedTopic] = {}
         self._topics_by_id: dict[UUID, HostedTopic] = {}
         self._full: set[str] = set()
@@ -56,6 +98,17 @@ class ReplicaManager:
         """What no directory could take; tried again until one can."""
         self._unloaded: set[TopicPartition] = set()
         """Known before the start and not found by it, while a directory is offline: their logs may lie there."""
+
+    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Who may join an ISR: alive, going to stay, and the life of it that is registered (KIP-903)."""
+        found = self._image.brokers.get(broker_id)
+        return (
+            found is not None and not found.fenced and not found.is_shutting_down and found.broker_epoch == broker_epoch
+        )
+
+    def _own_broker_epoch(self) -> int:
+        found = self._image.brokers.get(self._broker_id)
+        return -1 if found is None else found.broker_epoch
 
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
@@ -108,16 +161,26 @@ class ReplicaManager:
         """One corrupt log takes its partition, a failed directory all that are in it."""
         if isinstance(error, LogDirFailed):
             self.log_dir_failed(error)
-        partition.go_offline(error)
+        self._go_offline([partition], error)
+
+    def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
+        """Who can lead elsewhere shall do so."""
+        affected = [each for each in partitions if each.failure is None]
+        for partition in affected:
+            self._surroundings.fetching.unfollow(partition)
+            partition.go_offline(error)
+        self._give_up([each.topic_partition for each in affected if each.leader_id == self._broker_id])
+
+    def _give_up(self, topic_partitions: Collection[TopicPartition]) -> None:
+        if topic_partitions:
+            self._surroundings.give_up(topic_partitions)
 
     def log_dir_failed(self, error: StorageError) -> None:
         """Take all partitions of a directory offline."""
         affected = self._logs.fail_dir(error)
         if affected:
             log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
-        for each in self.partitions():
-            if each.topic_partition in affected:
-                each.go_offline(error)
+        self._go_offline([each for each in self.partitions() if each.topic_partition in affected], error)
 
     def look_at_full_dirs(self) -> None:
         """Say of a full directory that it has space again, so that its next shortage is told, too."""
@@ -136,6 +199,7 @@ class ReplicaManager:
             partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
             if partition is not None:
                 partition.replace_log(loaded)
+                self._follow(partition)
                 log.info("%s is online again", topic_partition)
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
@@ -164,6 +228,10 @@ class ReplicaManager:
         """Take over what the image holds, and follow its changes."""
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
+        self._high_watermarks = self._logs.checkpointed_high_watermarks()
+        for topic_partition in self._logs.logs.keys() - set(self._assigned()):
+            log.info("%s is not on this broker any more; its log goes", topic_partition)
+            self._delete_log(topic_partition)
         for document in self._image.topics.values():
             self._host(document)
         self._image.subscribe(self._image_changed)
@@ -189,6 +257,8 @@ class ReplicaManager:
         for index, state in enumerate(document.partitions):
             if self._broker_id in state.replicas:
                 self._host_partition(topic, index, state, config)
+            elif index in topic.partitions:
+                self._remove(topic, index)
         if topic.partitions:
             self.topics[document.name] = topic
             self._topics_by_id[document.topic_id] = topic
@@ -196,13 +266,47 @@ class ReplicaManager:
     def _host_partition(self, topic: HostedTopic, index: int, state: PartitionState, config: LogConfig) -> None:
         partition = topic.partitions.get(index)
         if partition is None:
-            opened = self._open_log(TopicPartition(topic.name, index), topic.topic_id, state, config)
-            if opened is None:
+            partition = self._make(topic, TopicPartition(topic.name, index), state, config)
+            if partition is None:
                 return
-            partition = Partition(opened.topic_partition, topic.topic_id, opened, self._purgatory.wait_list())
             topic.partitions[index] = partition
+        led_by = (partition.leader_id, partition.leader_epoch)
         partition.configure(config)
-        partition.lead(state, self._broker_id)
+        partition.apply(state)
+        if led_by != (partition.leader_id, partition.leader_epoch):
+            self._follow(partition)
+
+    def _make(
+        self, topic: HostedTopic, topic_partition: TopicPartition, state: PartitionState, config: LogConfig
+    ) -> Partition | None:
+        opened = self._open_log(topic_partition, topic.topic_id, state, config)
+        if opened is None:
+            if state.leader == self._broker_id:
+                self._give_up([topic_partition])
+            return None
+        high_watermark = self._high_watermarks.get(topic_partition, 0)
+        waiters, commits = self._surroundings.purgatory.wait_list(), CommitQueue(self._surroundings.timers)
+        return Partition(topic_partition, topic.topic_id, opened, high_watermark, self._context, waiters, commits)
+
+    def _follow(self, partition: Partition) -> None:
+        """Fetch from the leader of now, if it is another broker."""
+        fetching = self._surroundings.fetching
+        fetching.unfollow(partition)
+        if partition.failure is None and partition.leader_id not in (self._broker_id, NO_LEADER):
+            fetching.follow(partition)
+
+    def _remove(self, topic: HostedTopic, index: int) -> None:
+        """The replica is elsewhere now, or its topic is gone: nothing answers for it, its files go later."""
+        partition = topic.partitions.pop(index)
+        self._surroundings.fetching.unfollow(partition)
+        partition.resign()
+        self._delete_log(partition.topic_partition)
+
+    def _delete_log(self, topic_partition: TopicPartition) -> None:
+        try:
+            self._logs.delete(topic_partition)
+        except StorageError as error:
+            log.error("cannot delete %s: %s", topic_partition, error)
 
     def _open_log(
         self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
@@ -244,10 +348,11 @@ class ReplicaManager:
             return
         del self._topics_by_id[topic.topic_id]
         self._uncreated = {each for each in self._uncreated if each.topic != document.name}
-        for partition in topic.partitions.values():
-            partition.is_leader = False
-            partition.waiters.mark()
-            try:
-                self._logs.delete(partition.topic_partition)
-            except StorageError as error:
-                log.error("cannot delete %s: %s", partition.topic_partition, error)
+        for index in list(topic.partitions):
+            self._remove(topic, index)
+
+    def check_isr(self) -> None:
+        """Who lags for too long leaves the ISR of the partitions led here."""
+        now_ms = self._surroundings.clock.now_ms()
+        for partition in self.partitions():
+            partition.check_isr(now_ms)

@@ -351,6 +351,15 @@ class LogManager:
         except OSError as error:
             _logger.warning("deleted files are left behind: %s", error)
 
+    def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
+        """As the last checkpoints of the online directories have them."""
+        return {
+            key: offset
+            for log_dir in self.log_dirs
+            if log_dir.is_online
+            for key, offset in log_dir.offsets(file_names.HIGH_WATERMARKS).items()
+        }
+
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
         """Writes of the checkpoints as they are now, for a thread."""
         return [

@@ -44,7 +44,7 @@ def _replicas(services: Services) -> list[Family]:
             services,
             f"{prefix}underreplicatedpartitions",
             "Partitions led here with replicas out of sync",
-            lambda each: each.is_leader and each.isr_size < each.replica_count,
+            lambda each: each.is_leader and each.isr_size < len(each.state.replicas),
         ),
         _count(
             services,

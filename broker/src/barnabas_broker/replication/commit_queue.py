@@ -1,0 +1,62 @@
+"""Who waits for a high watermark: appends with acks=all, in the order of their offsets."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_core.clock import Timers
+from barnabas_core.errors import ApiError, ErrorCode
+
+Done = Callable[[ApiError | None], object]
+"""Called once: None when everything below the offset is committed, else why it never will be, as far as known here."""
+
+LOST_LEADERSHIP: Final = ApiError(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's leadership ended before the records were committed"
+)
+
+
+class CommitQueue:
+    """The waiting appends of one partition. Truthy while there are any.
+
+    Nobody is called in the middle of what a partition does: whatever is due is called when the turn of the loop is
+    over.
+    """
+
+    __slots__ = ("_due", "_timers", "_waiting")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: deque[tuple[int, Done]] = deque()
+        self._due: list[tuple[Done, ApiError | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """`done(None)` when the high watermark is at `end_offset` or past it."""
+        waiting = self._waiting
+        if not waiting or waiting[-1][0] <= end_offset:
+            waiting.append((end_offset, done))
+        else:  # The retry of an earlier batch, which is in the log already.
+            waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
+
+    def committed(self, high_watermark: int) -> None:
+        """The high watermark is here now."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            self._call_soon(waiting.popleft()[1], None)
+
+    def fail(self, error: ApiError) -> None:
+        """None of what waits will be committed under this leadership."""
+        while self._waiting:
+            self._call_soon(self._waiting.popleft()[1], error)
+
+    def _call_soon(self, done: Done, error: ApiError | None) -> None:
+        if not self._due:
+            self._timers.call_soon(self._call_due)
+        self._due.append((done, error))
+
+    def _call_due(self) -> None:
+        due, self._due = self._due, []
+        for done, error in due:
+            done(error)

@@ -1,0 +1,42 @@
+"""What a partition is given of its broker, and the small types it speaks in."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from barnabas_broker.replication.leader_state import IsEligible
+from barnabas_core.clock import Clock
+
+if TYPE_CHECKING:
+    from barnabas_broker.replication.partition import Partition
+
+
+class FetchPosition(NamedTuple):
+    """Where a follower goes on: what its next Fetch says of this partition."""
+
+    offset: int
+    last_fetched_epoch: int
+    leader_epoch: int
+    log_start_offset: int
+
+
+class AppendWatcher(Protocol):
+    """Somebody with a cheap look at a partition after each change: a follower's fetch session."""
+
+    def changed(self, partition: "Partition") -> None:
+        """Records were appended, or leadership has changed."""
+        ...
+
+    def high_watermark_advanced(self, partition: "Partition") -> None:
+        """Worth telling when there is an answer anyway."""
+        ...
+
+
+class PartitionContext(NamedTuple):
+    """What all partitions of a broker share. `lag_ms_max` is `replica.lag.time.max.ms` as it is now."""
+
+    broker_id: int
+    clock: Clock
+    is_eligible: IsEligible
+    lag_ms_max: Callable[[], int]
+    propose_isr: Callable[["Partition"], object]
+    own_broker_epoch: Callable[[], int]

@@ -1,0 +1,349 @@
+"""F30-F35: a leader and its followers over real logs; the test carries the fetches between them."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition_context import PartitionContext
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_loader import LogPlace, open_log
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.clock import Cancellable
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+FLIGHTS = TopicPartition("flights", 0)
+TOPIC_ID = UUID(int=7)
+LAG_MS_MAX = 30_000
+
+
+class Time:
+    """A clock that the test moves; what is to be called soon is called when it says so."""
+
+    def __init__(self) -> None:
+        self.ms = NOW_MS
+        self.soon: list[Callable[[], object]] = []
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+        self.soon.append(callback)
+        return self
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
+        raise AssertionError("a partition does not wait for time")
+
+    def cancel(self) -> None:
+        """Nothing here is taken back."""
+
+    def turn(self) -> None:
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+class Replicas:
+    """The replicas 1, 2 and 3 of one partition."""
+
+    def __init__(self, folder: Path, isr_size_min: int = 2) -> None:
+        self.time = Time()
+        self.fenced: set[int] = set()
+        self.proposals: list[IsrChange] = []
+        self.state = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 2, 3))
+        config = LogConfig(min_insync_replicas=isr_size_min)
+        self.partitions = {each: self._make(each, folder / str(each), config) for each in (1, 2, 3)}
+        self.show()
+
+    def _make(self, broker_id: int, folder: Path, config: LogConfig) -> Partition:
+        directory = folder / str(FLIGHTS)
+        directory.mkdir(parents=True)
+        environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+        place = LogPlace(log_dir=str(folder), directory=str(directory), topic_partition=FLIGHTS, config=config)
+        log = open_log(environment, place, NOW_MS)
+        context = PartitionContext(
+            broker_id, self.time, lambda each, _: each not in self.fenced, lambda: LAG_MS_MAX, self._propose, lambda: 1
+        )
+        waiters = Purgatory(self.time).wait_list()
+        return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.time))
+
+    def _propose(self, partition: Partition) -> None:
+        change = partition.isr_change(settles=False)
+        assert change is not None
+        self.proposals.append(change)
+
+    @property
+    def leader(self) -> Partition:
+        return self.partitions[self.state.leader]
+
+    def show(
+        self, *, leader: int | None = None, isr: tuple[int, ...] | None = None, to: tuple[int, ...] = (1, 2, 3)
+    ) -> None:
+        """The metadata changes, and `to` see it."""
+        elected = leader is not None
+        self.state = PartitionState(
+            replicas=self.state.replicas,
+            leader=leader if leader is not None else self.state.leader,
+            leader_epoch=self.state.leader_epoch + elected,
+            isr=self.state.isr if isr is None else isr,
+            partition_epoch=self.state.partition_epoch + 1,
+        )
+        for each in to:
+            self.partitions[each].apply(self.state)
+
+    def append(self, value: bytes, to: Partition | None = None) -> int:
+        """Its offset."""
+        batch = encode_batch([Record(0, self.time.ms, None, value)])
+        leader = to or self.leader
+        return leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.time.ms).base_offset
+
+    def fetch(self, follower_id: int) -> None:
+        """One round: Fetch as a follower sends it, and what it does with the answer."""
+        follower, leader = self.partitions[follower_id], self.leader
+        at = follower.fetch_position()
+        leader.check_readable(at.leader_epoch)
+        if at.last_fetched_epoch >= 0:
+            epoch, end_offset = leader.end_offset_for_epoch(at.last_fetched_epoch)
+            if epoch != at.last_fetched_epoch or end_offset < at.offset:
+                follower.diverged(epoch, end_offset)
+                return
+        found = leader.read_for_follower(at.offset, 1 << 20, at_least_one_batch=True)
+        leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, self.time.ms)
+        records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
+        follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.time.ms)
+
+    def catch_up(self, *followers: int) -> None:
+        """Until nothing changes any more."""
+        for _ in range(4):
+            for each in followers:
+                self.fetch(each)
+
+    def values(self, broker_id: int) -> bytes:
+        """All bytes of a replica's log."""
+        log = self.partitions[broker_id].log
+        found = log.read(log.log_start_offset, 1 << 20, log.log_end_offset, at_least_one_batch=True)
+        return found.file.read_at(found.position, found.length) if found else b""
+
+
+def test_followers_become_byte_identical_and_the_high_watermark_follows_them(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    for number in range(5):
+        replicas.append(b"%d" % number)
+    assert replicas.leader.high_watermark == 0
+    replicas.catch_up(2)
+    assert replicas.leader.high_watermark == 0, "3 is in sync and has nothing"
+    replicas.catch_up(3, 2)
+    assert [each.high_watermark for each in replicas.partitions.values()] == [5, 5, 5]
+    assert replicas.values(1) == replicas.values(2) == replicas.values(3)
+
+
+def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    answers: list[ApiError | None] = []
+    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.catch_up(2)
+    replicas.time.turn()
+    assert answers == []
+    replicas.catch_up(3)
+    replicas.time.turn()
+    assert answers == [None]
+
+
+def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    answers: list[ApiError | None] = []
+    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.show(leader=2, isr=(2, 3))
+    replicas.time.turn()
+    (answer,) = answers
+    assert answer is not None
+    assert answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_election_of_the_same_leader_ends_its_earlier_leadership(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    answers: list[ApiError | None] = []
+    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.show(leader=1)
+    replicas.catch_up(2, 3)
+    replicas.time.turn()
+    assert [each.code if each else each for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert replicas.leader.high_watermark == 1
+
+
+def test_what_was_not_committed_is_cut_off_by_epoch_and_what_was_stays(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.append(b"committed")
+    replicas.catch_up(2, 3)
+    replicas.append(b"only on 1")
+    replicas.show(leader=2, isr=(2, 3))
+    replicas.append(b"of 2")
+    replicas.catch_up(3, 1)
+    assert replicas.leader.high_watermark == 2
+    assert replicas.values(1) == replicas.values(2) == replicas.values(3)
+    assert b"only on 1" not in replicas.values(1)
+
+
+def test_a_follower_below_its_high_watermark_is_not_truncated_when_it_restarts_as_leader_of_nothing(
+    tmp_path: Path,
+) -> None:
+    """KIP-101's first scenario: truncation to the high watermark would lose what is committed."""
+    replicas = Replicas(tmp_path, isr_size_min=1)
+    replicas.fenced.add(3)
+    replicas.show(isr=(1, 2))
+    replicas.append(b"committed")
+    replicas.fetch(2)
+    replicas.fetch(2)
+    assert replicas.leader.high_watermark == 1
+    follower = replicas.partitions[2]
+    follower.high_watermark = 0
+    replicas.show(leader=2, isr=(2,))
+    assert follower.log.log_end_offset == 1
+    assert follower.high_watermark == 1
+
+
+def test_logs_that_parted_twice_meet_in_two_steps(tmp_path: Path) -> None:
+    """KIP-279: the follower has epochs that the leader never had."""
+    replicas = Replicas(tmp_path, isr_size_min=1)
+    replicas.append(b"all")
+    replicas.catch_up(2, 3)
+    replicas.append(b"1 alone")
+    replicas.show(leader=2, isr=(2,), to=(2, 3))
+    replicas.append(b"2 alone")
+    replicas.append(b"2 alone")
+    replicas.show(leader=1, isr=(1,), to=(1,))
+    replicas.append(b"1 again")
+    replicas.show(leader=3, isr=(3,))
+    replicas.append(b"3")
+    replicas.catch_up(1, 2)
+    assert replicas.values(1) == replicas.values(2) == replicas.values(3)
+    assert replicas.leader.log.log_end_offset == 2
+
+
+def test_a_leader_without_records_of_its_own_tells_where_its_epoch_begins(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.append(b"x")
+    replicas.append(b"y")
+    replicas.fetch(2)
+    replicas.append(b"z")
+    replicas.show(leader=2, isr=(2, 3))
+    replicas.show(leader=2)
+    replicas.catch_up(1, 3)
+    assert replicas.values(1) == replicas.values(2) == replicas.values(3)
+    assert replicas.leader.log.log_end_offset == 2
+
+
+def test_a_stale_leader_cannot_commit_what_its_followers_do_not_fetch(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    old_leader = replicas.leader
+    replicas.show(leader=2, isr=(2, 3), to=(2, 3))
+    answers: list[ApiError | None] = []
+    old_leader.when_committed(replicas.append(b"stale", to=old_leader) + 1, answers.append)
+    with pytest.raises(ApiError) as refusal:
+        old_leader.check_readable(replicas.state.leader_epoch)
+    assert refusal.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+    replicas.time.turn()
+    assert old_leader.high_watermark == 0
+    assert answers == []
+
+
+def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.catch_up(2, 3)
+    replicas.append(b"x")
+    replicas.time.ms += LAG_MS_MAX + 1
+    replicas.catch_up(2)
+    replicas.leader.check_isr(replicas.time.ms)
+    (shrink,) = replicas.proposals
+    assert shrink.isr.keys() == {1, 2}
+    assert replicas.leader.high_watermark == 0, "not before the metadata says so"
+    replicas.show(isr=(1, 2))
+    assert replicas.leader.high_watermark == 1
+    replicas.catch_up(3)
+    assert replicas.proposals[-1].isr.keys() == {1, 2, 3}
+    replicas.show(isr=(1, 2, 3))
+    assert (replicas.leader.isr_shrinks, replicas.leader.isr_expands) == (1, 1)
+
+
+def test_a_refused_proposal_leaves_the_isr_as_it_was(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.show(isr=(1, 2))
+    replicas.catch_up(2, 3)
+    (change,) = replicas.proposals
+    replicas.leader.isr_change_refused(change)
+    replicas.fenced.add(3)
+    replicas.append(b"x")
+    replicas.catch_up(2)
+    assert replicas.leader.high_watermark == 1
+    assert len(replicas.proposals) == 1, "a fenced broker is not proposed again"
+
+
+def test_with_too_few_in_sync_nothing_is_taken_or_committed(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.append(b"x")
+    replicas.fenced |= {2, 3}
+    replicas.show(isr=(1,))
+    with pytest.raises(ApiError) as refusal:
+        replicas.leader.check_writable(all_replicas=True)
+    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert -1 not in replicas.leader.accepted_acks
+    assert replicas.leader.high_watermark == 0
+    replicas.show(isr=(1, 2))
+    replicas.catch_up(2)
+    assert replicas.leader.high_watermark == 1
+
+
+def test_a_new_leader_says_that_it_does_not_know_the_end_yet(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.append(b"x")
+    replicas.fetch(2)
+    replicas.fetch(3)
+    replicas.show(leader=2)
+    with pytest.raises(ApiError) as refusal:
+        replicas.leader.check_caught_up()
+    assert refusal.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    replicas.catch_up(1, 3)
+    replicas.leader.check_caught_up()
+
+
+def test_a_follower_takes_over_the_leaders_log_start(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    for _ in range(4):
+        replicas.append(b"x")
+    replicas.catch_up(2)
+    replicas.catch_up(3, 2)
+    replicas.leader.log.increment_log_start_offset(3)
+    replicas.catch_up(2, 3)
+    assert [each.log_start_offset for each in replicas.partitions.values()] == [3, 3, 3]
+
+
+def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, isr_size_min=1)
+    replicas.show(isr=(1,))
+    for _ in range(4):
+        replicas.append(b"x")
+    replicas.leader.log.increment_log_start_offset(2)
+    follower = replicas.partitions[2]
+    with pytest.raises(ApiError) as refusal:
+        replicas.fetch(2)
+    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    follower.out_of_range(2, 4, NOW_MS)
+    replicas.catch_up(2)
+    assert (follower.log_start_offset, follower.log.log_end_offset) == (2, 4)
