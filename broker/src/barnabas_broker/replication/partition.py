@@ -265,8 +265,10 @@ class Partition:
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
-        lag_ms_max = self._context.lag_ms_max()
-        offset = leadership.high_watermark(self.log.log_end_offset, self.isr_size_min, now_ms, lag_ms_max)
+        offset = self.log.log_end_offset
+        if leadership.followers:
+            lag_ms_max = self._context.lag_ms_max()
+            offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
