@@ -35,6 +35,12 @@ spec:
 """
 
 
+def cluster_manifest(brokers: int, **config: object) -> str:
+    """The Cluster with so many brokers and these settings more, `_` for `.` in their names."""
+    lines = "".join(f"    {name.replace('_', '.')}: {value}\n" for name, value in config.items())
+    return CLUSTER.replace("spec:\n", f"spec:\n  brokers: {{replicas: {brokers}}}\n", 1) + lines
+
+
 def topic_manifest(name: str, *lines: str) -> str:
     """A Topic whose spec has these lines."""
     spec = textwrap.indent("\n".join(lines), "  ")
@@ -99,8 +105,8 @@ class RunningUp:
     def log(self) -> str:
         return self.log_path.read_text(encoding="utf-8") if self.log_path.exists() else ""
 
-    def broker_pid(self) -> int:
-        return int((self.data / "broker-0" / "pid").read_text(encoding="utf-8"))
+    def broker_pid(self, number: int = 0) -> int:
+        return int((self.data / f"broker-{number}" / "pid").read_text(encoding="utf-8"))
 
     def cluster(self) -> Cluster | None:
         known = read_status(self.data) if self.data.exists() else None

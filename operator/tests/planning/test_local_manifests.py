@@ -1,6 +1,7 @@
 """What must hold between the manifests of a directory, and how a Cluster becomes brokers' settings."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -46,9 +47,27 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
         CLUSTER + "spec: {storage: {volumes: [{id: 1}, {id: 1}]}}\n",
         ["a.yaml:4:42: spec.storage.volumes[1].id is 1 a second time; allowed: each id once"],
     ),
-    "more brokers than this version runs": (
-        CLUSTER + "spec: {brokers: {replicas: 3}}\n",
-        ["a.yaml:4:28: spec.brokers.replicas is 3; allowed: 1, because brokers do not replicate to each other yet"],
+    "brokers without a port": (
+        CLUSTER + "spec: {brokers: {replicas: 9}, listeners: [{name: plain, port: 65528}]}\n",
+        [
+            (
+                "a.yaml:4:64: spec.listeners[0].port is 65528; allowed: 0 to 65527, "
+                "as each of 9 brokers has a port of its own"
+            )
+        ],
+    ),
+    "more copies of internal topics than brokers": (
+        CLUSTER + "spec:\n  brokers: {replicas: 2}\n  config:\n    offsets.topic.replication.factor: 3\n",
+        ["a.yaml:7:39: spec.config offsets.topic.replication.factor=3: allowed: 1 to 2, the number of brokers"],
+    ),
+    "more replicas in sync than there are": (
+        CLUSTER + "spec:\n  brokers: {replicas: 3}\n  config:\n    min.insync.replicas: 2\n",
+        ["a.yaml:7:26: spec.config min.insync.replicas=2: allowed: 1 to 1, the default.replication.factor"],
+    ),
+    "three brokers as they should be": (
+        CLUSTER
+        + "spec:\n  brokers: {replicas: 3}\n  config: {default.replication.factor: 3, min.insync.replicas: 2}\n",
+        [],
     ),
     "a manifest that is broken by itself": (TOPIC, ["a.yaml:1:1: spec is missing; allowed: a mapping"]),
 }
@@ -82,6 +101,17 @@ def test_a_broker_understands_the_settings_made_for_it() -> None:
     assert config.offsets_topic_replication_factor == 1
 
 
+def test_each_broker_of_three_has_its_own_place_and_keeps_three_copies_of_the_offsets() -> None:
+    places = [replace(PLACE, broker_id=number, port=19092 + number, folder=f"/data/{number}") for number in range(3)]
+    settings = [server_properties(cluster(brokers=Brokers(replicas=3)), place) for place in places]
+    configs = [parse_broker_config(parse_properties(properties_text(each))) for each in settings]
+    assert [config.broker_id for config in configs] == [0, 1, 2]
+    assert [config.listeners.bound[0].port for config in configs] == [19092, 19093, 19094]
+    assert [config.log_dirs for config in configs] == [(f"/data/{number}/volume-0",) for number in range(3)]
+    assert {config.metadata_store for config in configs} == {"sqlite:////data/metadata.sqlite"}
+    assert {config.offsets_topic_replication_factor for config in configs} == {3}
+
+
 def test_what_the_manifest_says_goes_before_what_is_derived() -> None:
     settings = server_properties(cluster(config={"offsets.topic.replication.factor": 2}), PLACE)
     assert settings["offsets.topic.replication.factor"] == "2"
@@ -95,11 +125,8 @@ CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
         cluster(storage=Storage(volumes=(Volume(id=1),))),
         "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2",
     ),
-    "a broker less": (
-        cluster(brokers=Brokers(replicas=3)),
-        cluster(brokers=Brokers(replicas=2)),
-        "Removing brokers is not supported: spec.brokers.replicas is 2; allowed: 3 or more",
-    ),
+    "a broker more": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=4)), None),
+    "a broker less": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=2)), None),
     "another cluster": (
         cluster("a"),
         cluster("b"),

@@ -98,6 +98,15 @@ def test_a_plan_has_these_steps(declared: Topic, cluster: ClusterState, steps: t
 
 
 REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
+    "fewer replicas than the Cluster needs in sync": (
+        topic(replicas=1),
+        replace(THREE_BROKERS, default_min_insync_replicas=2),
+        Refusal(
+            "InvalidConfig",
+            "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas, "
+            "or a smaller one in spec.config",
+        ),
+    ),
     "fewer partitions": (
         topic(partitions=3),
         having(6),

@@ -35,13 +35,15 @@ def broker_command(properties_file: Path) -> list[str]:
 class BrokerProcess:
     """A supervised broker. `say` gets a line for everything that a person should know."""
 
-    def __init__(self, place: BrokerPlace, command: Sequence[str], say: Say) -> None:
+    def __init__(self, place: BrokerPlace, command: Sequence[str], say: Say, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when it has died, and when it is back."""
         self.place = place
         self.folder = Path(place.folder)
         self.restarts = 0
         self.ready = asyncio.Event()
         self._command = list(command)
         self._say = say
+        self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -69,7 +71,7 @@ class BrokerProcess:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         self.ready.clear()
-        process, self._process = self._process, None
+        process = self._process
         if process is None or process.returncode is not None:
             return
         process.terminate()
@@ -112,6 +114,7 @@ class BrokerProcess:
             began = time.monotonic()
             status = await self._process.wait()
             self.ready.clear()
+            self._on_change()
             failures = 0 if time.monotonic() - began > STEADY_S else failures
             while not self.ready.is_set():
                 pause = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
@@ -128,6 +131,7 @@ class BrokerProcess:
             return self._process.returncode or status
         self.restarts += 1
         self._say(f"{self.name} is ready again after {seconds:.2f} s")
+        self._on_change()
         return status
 
     async def _answers(self) -> bool:

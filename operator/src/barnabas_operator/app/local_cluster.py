@@ -3,11 +3,14 @@
 import asyncio
 import random
 import socket
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from barnabas_operator.app.broker_process import BrokerProcess, Say, broker_command
 from barnabas_operator.app.data_dir import DataDir, replace_file
+from barnabas_operator.planning.broker_steps import BrokerView
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
@@ -23,41 +26,73 @@ class PortTaken(Exception):
 
 
 class LocalCluster:
-    """The brokers of one Cluster. Ports that the manifest leaves open are chosen once and kept."""
+    """The brokers of one Cluster, by their ids. Ports that the manifest leaves open are chosen once and kept."""
 
-    def __init__(self, data_dir: DataDir, say: Say) -> None:
-        self.brokers: list[BrokerProcess] = []
+    def __init__(self, data_dir: DataDir, say: Say, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when a broker has died or is back."""
+        self.brokers: dict[int, BrokerProcess] = {}
+        self._places: dict[int, BrokerPlace] = {}
         self._data_dir = data_dir
         self._say = say
+        self._on_change = on_change
 
     @property
     def bootstrap(self) -> str:
         """Where clients connect."""
-        return ",".join(broker.place.address for broker in self.brokers)
+        return ",".join(place.address for place in self._places.values())
 
-    async def change(self, cluster: Cluster) -> None:
-        """Brings the brokers to a manifest, one after another: those whose settings change start anew.
+    def give_places(self, cluster: Cluster) -> None:
+        """Gives each broker its ports, also one that is to go: those that it had, where the manifest lets it.
 
-        Raises PortTaken before anything is touched, BrokerFailed at the first broker that does not start.
+        Raises PortTaken, and changes nothing then.
         """
-        for place in self._places(cluster):
-            text = properties_text(server_properties(cluster, place))
-            running = self._running(place.broker_id)
-            if running is not None:
-                if self._file(place).read_text(encoding="utf-8") == text:
-                    continue
-                self._say(f"{running.name} restarts: its settings have changed")
-                await running.stop()
-                self.brokers.remove(running)
-            await self._start_broker(place, text)
+        (listener,) = cluster.spec.listeners
+        running = {number: broker.place for number, broker in self.brokers.items()}
+        kept = {**remembered_places(cluster), **running}
+        chosen: set[int] = set()
+        places: dict[int, BrokerPlace] = {}
+        for number in sorted({*range(cluster.spec.brokers.replicas), *kept}):
+            old, in_use = kept.get(number), number in running
+            declared = listener.port and listener.port + number
+            port = _port(declared, old.port if old else 0, chosen, in_use=in_use)
+            http_port = _port(0, old.http_port if old else 0, chosen, in_use=in_use)
+            folder = str(self._data_dir.broker_folder(number))
+            places[number] = BrokerPlace(number, port, http_port, folder, str(self._data_dir.metadata_file))
+        self._places = places
+
+    def views(self, cluster: Cluster) -> list[BrokerView]:
+        """Each broker that has a place: whether it runs, and with the settings that the manifest gives it."""
+        return [self._view(cluster, number) for number in self._places]
+
+    async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
+        """Starts these brokers (or all) at once. Raises BrokerFailed when each of them is ready or has ended."""
+        numbers = self._places if numbers is None else numbers
+        starts = [self._start_broker(cluster, number) for number in numbers]
+        failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
+        for failure in failures:
+            raise failure
+
+    async def restart(self, cluster: Cluster, number: int) -> None:
+        """A controlled restart with the manifest's settings. Raises BrokerFailed."""
+        broker = self.brokers[number]
+        self._say(f"{broker.name} restarts: its settings have changed")
+        await self._stop_broker(number)
+        await self._start_broker(cluster, number)
+
+    async def remove(self, number: int) -> None:
+        """Ends a broker that is wanted no more."""
+        broker = self.brokers[number]
+        await self._stop_broker(number)
+        del self._places[number]
+        self._say(f"{broker.name} is removed; its files stay in {broker.folder}")
 
     async def stop(self) -> None:
         """Stops every broker."""
-        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+        await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
 
-    def status(self, cluster: Cluster, now: str, problem: Refusal | None = None) -> ClusterStatus:
+    def status(self, cluster: Cluster, now: str, problem: Refusal | None, state: ClusterState | None) -> ClusterStatus:
         """The Cluster's status: ready when each broker is, unless something else is in the way."""
-        ready = sum(broker.ready.is_set() for broker in self.brokers)
+        ready = sum(broker.ready.is_set() for broker in self.brokers.values())
         condition = _condition(cluster, ready, now, problem)
         (listener,) = cluster.spec.listeners
         before = cluster.status.conditions if cluster.status else ()
@@ -65,42 +100,44 @@ class LocalCluster:
             conditions=merge_conditions(before, (condition,)),
             observed_generation=cluster.metadata.generation,
             listeners=(ListenerStatus(name=listener.name, bootstrap_servers=self.bootstrap),),
-            metrics=tuple(broker.place.metrics_url for broker in self.brokers),
+            metrics=tuple(place.metrics_url for place in self._places.values()),
             ready_brokers=ready,
+            controller=state.controller_id if state else None,
+            under_replicated_partitions=len(state.troubles) if state else None,
+            offline_partitions=sum(trouble.offline for trouble in state.troubles) if state else None,
         )
 
-    async def _start_broker(self, place: BrokerPlace, settings: str) -> None:
-        file = self._file(place)
+    def _view(self, cluster: Cluster, number: int) -> BrokerView:
+        broker = self.brokers.get(number)
+        if broker is None:
+            return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
+        is_changed = self._file(number).read_text(encoding="utf-8") != self._settings(cluster, number)
+        return BrokerView(number, is_running=True, is_ready=broker.ready.is_set(), is_changed=is_changed)
+
+    async def _stop_broker(self, number: int) -> None:
+        """It counts as running until it has ended, so that nothing is forgotten when this is cancelled."""
+        await self.brokers[number].stop()
+        del self.brokers[number]
+
+    async def _start_broker(self, cluster: Cluster, number: int) -> None:
+        place = self._places[number]
+        file = self._file(number)
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, settings)
-        broker = BrokerProcess(place, broker_command(file), self._say)
+        replace_file(file, self._settings(cluster, number))
+        broker = BrokerProcess(place, broker_command(file), self._say, self._on_change)
         try:
             seconds = await broker.start()
         except BaseException:
             await broker.stop()
             raise
-        self.brokers.insert(place.broker_id, broker)
+        self.brokers = dict(sorted({**self.brokers, number: broker}.items()))
         self._say(f"{broker.name} is ready after {seconds:.2f} s: {place.address}, metrics {place.metrics_url}")
 
-    def _running(self, broker_id: int) -> BrokerProcess | None:
-        return next((broker for broker in self.brokers if broker.place.broker_id == broker_id), None)
+    def _settings(self, cluster: Cluster, number: int) -> str:
+        return properties_text(server_properties(cluster, self._places[number]))
 
-    def _file(self, place: BrokerPlace) -> Path:
-        return self._data_dir.broker_folder(place.broker_id) / "server.properties"
-
-    def _places(self, cluster: Cluster) -> list[BrokerPlace]:
-        """One place for each broker; one that had ports keeps them where the manifest lets it."""
-        (listener,) = cluster.spec.listeners
-        running = {broker.place.broker_id: broker.place for broker in self.brokers}
-        kept = {**remembered_places(cluster), **running}
-        places: list[BrokerPlace] = []
-        for broker_id in range(cluster.spec.brokers.replicas):
-            old, in_use = kept.get(broker_id), broker_id in running
-            port = _port(listener.port and listener.port + broker_id, old.port if old else 0, in_use=in_use)
-            http_port = _port(0, old.http_port if old else 0, in_use=in_use)
-            folder = str(self._data_dir.broker_folder(broker_id))
-            places.append(BrokerPlace(broker_id, port, http_port, folder, str(self._data_dir.metadata_file)))
-        return places
+    def _file(self, number: int) -> Path:
+        return self._data_dir.broker_folder(number) / "server.properties"
 
 
 def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
@@ -114,13 +151,14 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
     return {number: BrokerPlace(number, port, http_port, "", "") for number, (port, http_port) in pairs}
 
 
-def _port(wanted: int, before: int, *, in_use: bool) -> int:
-    """The declared port; else the one it had, else any that is free. Raises PortTaken."""
-    if before and (in_use or _is_free(before)) and wanted in (0, before):
-        return before
-    if wanted and not _is_free(wanted):
+def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
+    """The declared port; else the one it had, else any that is free; added to those `chosen`. Raises PortTaken."""
+    keeps = before and (in_use or _is_free(before)) and wanted in (0, before)
+    if wanted and not keeps and not _is_free(wanted):
         raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")
-    return wanted or _any_free_port()
+    port = (before if keeps else wanted) or _any_free_port(chosen)
+    chosen.add(port)
+    return port
 
 
 def _is_free(port: int) -> bool:
@@ -133,9 +171,9 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _any_free_port() -> int:
+def _any_free_port(chosen: set[int]) -> int:
     for port in random.sample(OPEN_PORTS, PORTS_TRIED):
-        if _is_free(port):
+        if port not in chosen and _is_free(port):
             return port
     raise PortTaken(f"none of {PORTS_TRIED} ports tried between {OPEN_PORTS.start} and {OPEN_PORTS.stop} is free")
 

@@ -19,10 +19,11 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, DeleteTopic)
 
 
 class Outcome(NamedTuple):
-    """What is so after a reconciliation: the resources with their new status, and what was done, in words."""
+    """What is so after a reconciliation: the resources with their new status, what was done, in words, the cluster."""
 
     wanted: Wanted
     done: Sequence[str]
+    state: ClusterState
 
 
 def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
@@ -41,7 +42,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
     topics = _with_status(plans, problems[: len(plans)], state, now)
     kept = _with_status(deletions, problems[len(plans) :], state, now)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
-    return Outcome(Wanted(wanted.cluster, topics, removed), done)
+    return Outcome(Wanted(wanted.cluster, topics, removed), done, state)
 
 
 def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[str], dict[str, tuple[Step, StepRefused]]]:

@@ -15,8 +15,10 @@ from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.reconciler import Outcome, reconcile
+from barnabas_operator.app.rollout import Rollout
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.memory import Wanted, remember
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
@@ -41,7 +43,9 @@ class Supervisor:
         self._drift_check_s = drift_check_s
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
-        self._cluster = LocalCluster(data_dir, log.say)
+        self._nudged = asyncio.Event()
+        self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
+        self._rollout = Rollout(self._cluster, self._look, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
         self._pause_s = drift_check_s
@@ -80,8 +84,10 @@ class Supervisor:
             return None
 
     async def _start(self) -> None:
+        self._proven = self._wanted.cluster
         try:
-            await self._cluster.change(self._wanted.cluster)
+            self._cluster.give_places(self._proven)
+            await self._cluster.start(self._proven)
         except (BrokerFailed, PortTaken) as error:
             raise UpFailed(str(error)) from error
         self._log.say(f"the cluster {self._wanted.cluster.metadata.name} is up: {self._cluster.bootstrap}")
@@ -91,8 +97,10 @@ class Supervisor:
             self._changed.set()
 
     async def _wait_for_change(self) -> None:
-        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed)]
+        """Also ends when a broker died or is back, as the status tells, and after the pause."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed, self._nudged)]
         await asyncio.wait(waits, timeout=self._pause_s, return_when=asyncio.FIRST_COMPLETED)
+        self._nudged.clear()
         for wait in waits:
             wait.cancel()
 
@@ -108,8 +116,9 @@ class Supervisor:
             await task
 
     async def _round(self) -> None:
-        """Reconciles the topics once, and says how long until the next time."""
+        """Brings brokers and topics to the manifests once, and says how long until the next time."""
         self._pause_s = self._drift_check_s
+        waiting = await self._bring_brokers()
         try:
             outcome = await asyncio.to_thread(self._reconcile)
         except ClusterUnreachable as error:
@@ -118,16 +127,52 @@ class Supervisor:
             self._reachable = False
             self._drop_admin()
             self._pause_s = RETRY_S
+            self._write_status(self._cluster_problem or waiting, None)
             return
         self._reachable = True
         self._wanted = outcome.wanted
         self._show(outcome)
-        self._write_status(self._cluster_problem)
+        self._write_status(self._cluster_problem or waiting, outcome.state)
+
+    async def _bring_brokers(self) -> Refusal | None:
+        """Why the brokers are not yet as wanted. What a broker does not start with is taken back."""
+        wanted = self._wanted.cluster
+        try:
+            waiting = await self._rollout.advance(wanted, self._changed.is_set)
+        except BrokerFailed as error:
+            self._pause_s = RETRY_S
+            failure = Refusal("BrokerFailed", str(error))
+            if wanted.spec == self._proven.spec:
+                self._log.say(failure.message)
+                return failure
+            return self._take_back(failure)
+        if waiting is None:
+            self._proven = wanted
+        else:
+            self._pause_s = RETRY_S
+        return waiting
+
+    def _take_back(self, why: Refusal) -> Refusal:
+        self._log.say(f"the Cluster stays as it was: {why.message}")
+        self._cluster_problem = why
+        self._wanted = self._wanted._replace(cluster=self._proven)
+        self._cluster.give_places(self._proven)
+        return why
+
+    async def _look(self) -> ClusterState | None:
+        try:
+            return await asyncio.to_thread(lambda: self._connected().cluster_state(()))
+        except ClusterUnreachable:
+            self._drop_admin()
+            return None
 
     def _reconcile(self) -> Outcome:
+        return reconcile(self._connected(), self._wanted, _now())
+
+    def _connected(self) -> ClusterAdmin:
         if self._admin is None:
             self._admin = ClusterAdmin(self._cluster.bootstrap)
-        return reconcile(self._admin, self._wanted, _now())
+        return self._admin
 
     def _drop_admin(self) -> None:
         if self._admin is not None:
@@ -142,11 +187,10 @@ class Supervisor:
             self._log.out.print(topics_table(rows))
         self._rows_shown = rows
 
-    def _write_status(self, problem: Refusal | None) -> None:
+    def _write_status(self, problem: Refusal | None, state: ClusterState | None) -> None:
         cluster = self._wanted.cluster
-        self._wanted = self._wanted._replace(
-            cluster=replace(cluster, status=self._cluster.status(cluster, _now(), problem))
-        )
+        status = self._cluster.status(cluster, _now(), problem, state)
+        self._wanted = self._wanted._replace(cluster=replace(cluster, status=status))
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
@@ -158,25 +202,21 @@ class Supervisor:
             return
         before = self._wanted.cluster
         wanted = remember(manifests, self._wanted, _now(), _new_uid)
-        self._cluster_problem = await self._change_cluster(before, wanted.cluster)
+        self._cluster_problem = self._objection(before, wanted.cluster)
         if self._cluster_problem is not None:
             self._log.say(f"the Cluster stays as it was: {self._cluster_problem.message}")
             wanted = wanted._replace(cluster=before)
         self._wanted = wanted
 
-    async def _change_cluster(self, before: Cluster, after: Cluster) -> Refusal | None:
-        if before.spec == after.spec and before.metadata.name == after.metadata.name:
-            return None
+    def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
+        """Why the Cluster cannot become another. If it can, each broker has its place."""
         refusal = refuse_change(before, after)
         if refusal is not None:
             return refusal
         try:
-            await self._cluster.change(after)
+            self._cluster.give_places(after)
         except PortTaken as error:
             return Refusal("PortTaken", str(error))
-        except BrokerFailed as error:
-            await self._cluster.change(before)
-            return Refusal("BrokerFailed", str(error))
         return None
 
     async def _end(self) -> None:
@@ -184,7 +224,7 @@ class Supervisor:
         await self._cluster.stop()
         self._drop_admin()
         if self._wanted.cluster.status is not None:
-            self._write_status(STOPPED)
+            self._write_status(STOPPED, None)
         self._log.say("stopped; nothing is left running")
 
 

@@ -4,7 +4,7 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from barnabas_core import kafka_uuid
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, requests_of, send
-from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, Step
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -68,7 +68,8 @@ class ClusterAdmin:
     def cluster_state(self, with_configs: Collection[str]) -> ClusterState:
         """Brokers, every topic's replicas, and the configs that are set on these topics."""
         with reachable():
-            brokers = [broker for broker in self.client.describe_cluster()["brokers"] if not broker.get("is_fenced")]
+            cluster = self.client.describe_cluster()
+            brokers = [broker for broker in cluster["brokers"] if not broker.get("is_fenced")]
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
             names = [topic["name"] for topic in described if topic["name"] in with_configs]
             overrides = self._overrides(names)
@@ -78,6 +79,9 @@ class ClusterAdmin:
             topics={topic["name"]: _topic_state(topic, overrides.get(topic["name"], {})) for topic in described},
             num_partitions=defaults["num.partitions"],
             default_replication_factor=defaults["default.replication.factor"],
+            default_min_insync_replicas=defaults["min.insync.replicas"],
+            controller_id=cluster["controller_id"],
+            troubles=tuple(_troubles(described)),
         )
 
     def _overrides(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -91,7 +95,7 @@ class ClusterAdmin:
         return overrides
 
     def _broker_defaults(self, broker_id: int) -> dict[str, int]:
-        wanted = dict.fromkeys(("num.partitions", "default.replication.factor"))
+        wanted = dict.fromkeys(("num.partitions", "default.replication.factor", "min.insync.replicas"))
         resource = ConfigResource("BROKER", str(broker_id), wanted)
         found = self.client.describe_configs([resource], config_filter="all")["broker"][str(broker_id)]
         return {name: int(found[name]["value"]) for name in wanted}
@@ -142,3 +146,13 @@ def _topic_state(described: Mapping[str, Any], overrides: Mapping[str, str]) -> 
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides)
+
+
+def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:
+    for topic in described:
+        for part in topic["partitions"]:
+            in_sync = tuple(part["isr_nodes"])
+            missing = tuple(replica for replica in part["replica_nodes"] if replica not in in_sync)
+            offline = part["leader_id"] < 0
+            if missing or offline:
+                yield Trouble(topic["name"], part["partition_index"], missing, () if offline else in_sync, offline)

@@ -23,15 +23,6 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
     return Refusal(NOT_SUPPORTED, f"{message}; allowed: another data directory")
 
 
-def no_fewer_brokers(before: Cluster, after: Cluster) -> Refusal | None:
-    """A broker that goes takes its replicas with it."""
-    has, wanted = before.spec.brokers.replicas, after.spec.brokers.replicas
-    if wanted >= has:
-        return None
-    message = f"Removing brokers is not supported: spec.brokers.replicas is {wanted}; allowed: {has} or more"
-    return Refusal(NOT_SUPPORTED, message)
-
-
 def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
     """A disk that goes takes its partitions with it."""
     kept = {volume.id for volume in after.spec.storage.volumes}
@@ -42,4 +33,4 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
     return Refusal(NOT_SUPPORTED, f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}")
 
 
-CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_fewer_brokers, no_volume_removed)
+CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed)

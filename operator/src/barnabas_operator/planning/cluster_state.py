@@ -27,10 +27,32 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """A partition whose replicas are not all in sync; nobody leads where it is `offline`."""
+
+    topic: str
+    partition: int
+    missing: ReplicaIds
+    in_sync: ReplicaIds
+    offline: bool
+
+    def __str__(self) -> str:
+        """For people."""
+        why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
+        return f"{self.topic}-{self.partition} ({why})"
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Brokers (id to rack), topics by name, and what the brokers give a topic that says no number."""
+    """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
+
+    `troubles` are the partitions that are not fully replicated now.
+    """
 
     racks: Mapping[int, str | None]
     topics: Mapping[str, TopicState]
     num_partitions: int = 1
     default_replication_factor: int = 1
+    default_min_insync_replicas: int = 1
+    controller_id: int | None = None
+    troubles: tuple[Trouble, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster
@@ -26,7 +26,7 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "http.listener": "barnabas up",
 }
 
-BROKERS_MAX: Final = 1
+PORT_MAX: Final = 65_535
 REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
 
 
@@ -81,10 +81,7 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     owned = {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
-    replicas = cluster.spec.brokers.replicas
-    if replicas > BROKERS_MAX:
-        why = "because brokers do not replicate to each other yet"
-        yield ("spec", "brokers", "replicas"), f"spec.brokers.replicas is {replicas}; allowed: {BROKERS_MAX}, {why}"
+    yield from _ports_too_high(cluster)
     ids = [volume.id for volume in cluster.spec.storage.volumes]
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:
@@ -92,7 +89,39 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
     place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
     try:
-        parse_broker_config({n: text for n, text in server_properties(cluster, place).items() if n not in owned})
+        config = parse_broker_config(
+            {n: text for n, text in server_properties(cluster, place).items() if n not in owned}
+        )
     except InvalidConfig as error:
         for problem in error.problems:
             yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
+    else:
+        yield from _impossible_replicas(cluster, config)
+
+
+def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Broker n listens at the declared port + n."""
+    brokers = cluster.spec.brokers.replicas
+    port_max = PORT_MAX - brokers + 1
+    for index, listener in enumerate(cluster.spec.listeners):
+        if listener.port > port_max:
+            why = f"as each of {brokers} brokers has a port of its own"
+            message = f"spec.listeners[{index}].port is {listener.port}; allowed: 0 to {port_max}, {why}"
+            yield ("spec", "listeners", index, "port"), message
+
+
+def _impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
+    """Topics that the brokers make by themselves must fit on them, and every write with acks=all must be possible."""
+    brokers = cluster.spec.brokers.replicas
+    factors = {
+        "default.replication.factor": config.default_replication_factor,
+        "offsets.topic.replication.factor": config.offsets_topic_replication_factor,
+    }
+    for name, factor in factors.items():
+        if factor > brokers:
+            message = f"{name}={factor}: allowed: 1 to {brokers}, the number of brokers"
+            yield ("spec", "config", name), f"spec.config {message}"
+    name, fewest = min(factors.items(), key=lambda item: item[1])
+    if config.min_insync_replicas > fewest:
+        message = f"min.insync.replicas={config.min_insync_replicas}: allowed: 1 to {fewest}, the {name}"
+        yield ("spec", "config", "min.insync.replicas"), f"spec.config {message}"

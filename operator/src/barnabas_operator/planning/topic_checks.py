@@ -107,11 +107,14 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
     """With fewer replicas than min.insync.replicas every write with acks=all would fail."""
     text = declared_texts(topic.spec.config).get("min.insync.replicas")
     replicas = replicas_of(topic, cluster)
-    if text is None or int(text) <= replicas:
-        return None
-    return Refusal(
-        INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: 1 to {replicas}, the number of replicas"
-    )
+    if text is not None and int(text) > replicas:
+        allowed = f"1 to {replicas}, the number of replicas"
+        return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
+    fewest = cluster.default_min_insync_replicas
+    if text is None and fewest > replicas:
+        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, or a smaller one in spec.config"
+        return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
+    return None
 
 
 def replicas_of(topic: Topic, cluster: ClusterState) -> int:

@@ -67,6 +67,9 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     listeners: tuple[ListenerStatus, ...] = ()
     metrics: Annotated[tuple[str, ...], Meta(description="each broker's metrics address")] = ()
     ready_brokers: int | None = None
+    controller: int | None = None
+    under_replicated_partitions: int | None = None
+    offline_partitions: int | None = None
 
 
 class Cluster(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -1,0 +1,67 @@
+"""Brings the brokers of a Cluster to its manifest: step after step, waiting for replicas in between."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from barnabas_operator.app.broker_process import Say
+from barnabas_operator.app.local_cluster import LocalCluster
+from barnabas_operator.planning.broker_steps import BrokerStep, RemoveBroker, RestartBroker, StartBrokers, next_step
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+POLL_S: Final = 0.1
+# So long a step is waited for; then topics have their turn, and it is tried again.
+PATIENCE_S: Final = 5.0
+
+
+class Rollout:
+    """`look` gathers what the brokers say; None where none of them answers."""
+
+    def __init__(self, brokers: LocalCluster, look: Callable[[], Awaitable[ClusterState | None]], say: Say) -> None:
+        self._brokers = brokers
+        self._look = look
+        self._say = say
+        self._waits_for: str | None = None
+
+    async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
+        """Goes on until the brokers are as wanted (None), or for too long has to wait (why). Raises BrokerFailed."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            step = await self._next_step(cluster)
+            if step is None:
+                return None
+            if isinstance(step, Refusal):
+                self._tell(step)
+                if interrupted() or time.monotonic() > deadline:
+                    return step
+                await asyncio.sleep(POLL_S)
+                continue
+            self._waits_for = None
+            await self._carry_out(cluster, step)
+            deadline = time.monotonic() + PATIENCE_S
+
+    async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
+        """The brokers themselves are only asked where it matters."""
+        wanted = cluster.spec.brokers.replicas
+        step = next_step(wanted, self._brokers.views(cluster), None)
+        if not isinstance(step, Refusal):
+            return step
+        return next_step(wanted, self._brokers.views(cluster), await self._look())
+
+    def _tell(self, why: Refusal) -> None:
+        """Once for each step, though the replicas that are waited for become fewer."""
+        if why.reason != self._waits_for:
+            self._say(why.message)
+        self._waits_for = why.reason
+
+    async def _carry_out(self, cluster: Cluster, step: BrokerStep) -> None:
+        match step:
+            case StartBrokers(numbers):
+                await self._brokers.start(cluster, numbers)
+            case RestartBroker(number):
+                await self._brokers.restart(cluster, number)
+            case RemoveBroker(number):
+                await self._brokers.remove(number)

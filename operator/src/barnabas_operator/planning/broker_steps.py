@@ -1,0 +1,132 @@
+"""What to do next with a Cluster's brokers: one step at a time, each decided on what is so by then. Pure.
+
+Brokers are numbered from 0, so those to go are the ones with the highest numbers.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.topic_checks import Refusal
+
+NOT_READY: Final = "BrokersNotReady"
+UNDER_REPLICATED: Final = "UnderReplicated"
+HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
+NAMED_MAX: Final = 3
+
+
+class BrokerView(NamedTuple):
+    """One broker that has a place; `is_changed`: it runs with other settings than it should have."""
+
+    broker_id: int
+    is_running: bool
+    is_ready: bool
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartBrokers:
+    """All at once."""
+
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartBroker:
+    """With new settings."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBroker:
+    """For good; its files stay."""
+
+    broker_id: int
+
+
+BrokerStep = StartBrokers | RestartBroker | RemoveBroker
+
+
+def next_step(wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> BrokerStep | Refusal | None:
+    """The next step, or why it has to wait; None when the brokers are as wanted.
+
+    `wanted` is how many there shall be, `state` what they say themselves: None where none of them answers.
+    """
+    missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
+    if missing:
+        return StartBrokers(missing)
+    changed = [broker for broker in brokers if broker.is_changed]
+    down = next((broker.broker_id for broker in changed if not broker.is_ready), None)
+    if down is not None:
+        return RestartBroker(down)  # It serves nothing that could be lost, and better settings may be its cure.
+    if changed:
+        return _one_of(changed, brokers, state)
+    leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
+    return _removal(max(leaving), state) if leaving else None
+
+
+def _one_of(
+    changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
+) -> RestartBroker | Refusal:
+    """The controller goes last: each of its restarts before the last would move its work once more."""
+    controller = state.controller_id if state else None
+    ids = sorted((broker.broker_id for broker in changed), key=lambda number: (number == controller, number))
+    objections = [objection for check in SAFE_TO_RESTART if (objection := check(ids[0], brokers, state)) is not None]
+    return objections[0] if objections else RestartBroker(ids[0])
+
+
+def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """Nobody knows which replicas are in sync."""
+    return None if state else Refusal(NOT_READY, "waiting for a broker to tell which replicas are in sync")
+
+
+def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """A second broker down could leave partitions without a leader."""
+    alive = state.racks if state else {}
+    down = [each.broker_id for each in brokers if not each.is_ready or each.broker_id not in alive]
+    if not down:
+        return None
+    listed = ", ".join(map(str, down))
+    return Refusal(NOT_READY, f"waiting for broker {listed} to be ready, before broker {broker_id} restarts")
+
+
+def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """This broker may hold the last replica that is in sync."""
+    troubles = [each for each in state.troubles if broker_id in each.in_sync] if state else []
+    if not troubles:
+        return None
+    message = f"waiting for {_some(map(str, troubles), len(troubles))}, before broker {broker_id} restarts"
+    return Refusal(UNDER_REPLICATED, message)
+
+
+Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
+SAFE_TO_RESTART: Final[tuple[Check, ...]] = (brokers_answer, others_ready, fully_replicated)
+
+
+def _removal(broker_id: int, state: ClusterState | None) -> RemoveBroker | Refusal:
+    if state is None:
+        return Refusal(NOT_READY, "waiting for a broker to tell which replicas it has, before one is removed")
+    held = replicas_on(broker_id, state)
+    if not held:
+        return RemoveBroker(broker_id)
+    message = f"broker {broker_id} stays, as it has replicas of {_some(held, len(held))}"
+    return Refusal(HOLDS_REPLICAS, f"{message}; move them to others, as with kafka-reassign-partitions.sh")
+
+
+def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
+    """The partitions that a broker has a replica of, as `topic-partition`."""
+    return [
+        f"{name}-{number}"
+        for name, topic in sorted(state.topics.items())
+        for number, replicas in enumerate(topic.partitions)
+        if broker_id in replicas
+    ]
+
+
+def _some(items: Iterable[str], count: int) -> str:
+    """The first few, and how many others there are."""
+    listed = ", ".join(islice(items, NAMED_MAX))
+    return listed if count <= NAMED_MAX else f"{listed} and {count - NAMED_MAX} more"

@@ -1,0 +1,141 @@
+"""The next step with a Cluster's brokers: starts at once, restarts one by one and only when safe, removals last."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_operator.planning.broker_steps import (
+    BrokerStep,
+    BrokerView,
+    RemoveBroker,
+    RestartBroker,
+    StartBrokers,
+    next_step,
+)
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
+from barnabas_operator.planning.topic_checks import Refusal
+
+
+def broker(number: int, *, running: bool = True, ready: bool = True, changed: bool = False) -> BrokerView:
+    return BrokerView(number, is_running=running, is_ready=ready and running, is_changed=changed)
+
+
+def brokers(*changed: int, of: int = 3) -> list[BrokerView]:
+    return [broker(number, changed=number in changed) for number in range(of)]
+
+
+def state(
+    *troubles: Trouble, alive: int = 3, controller: int = 0, **topics: tuple[tuple[int, ...], ...]
+) -> ClusterState:
+    found = {name: TopicState("id", partitions, {}) for name, partitions in topics.items()}
+    return ClusterState(dict.fromkeys(range(alive)), found, controller_id=controller, troubles=troubles)
+
+
+def behind(partition: int, missing: int, *in_sync: int) -> Trouble:
+    return Trouble("flights", partition, (missing,), in_sync, offline=False)
+
+
+Case = tuple[int, Sequence[BrokerView], ClusterState | None, BrokerStep | Refusal | None]
+
+CASES: Mapping[str, Case] = {
+    "all as wanted": (3, brokers(), None, None),
+    "all that are not there start at once": (
+        3,
+        [broker(0), broker(1, running=False), broker(2, running=False)],
+        None,
+        StartBrokers((1, 2)),
+    ),
+    "a changed one restarts": (3, brokers(1), state(), RestartBroker(1)),
+    "the controller goes last": (3, brokers(0, 1, 2), state(controller=0), RestartBroker(1)),
+    "the controller goes when all others have": (3, brokers(0), state(controller=0), RestartBroker(0)),
+    "one that is down needs no care": (
+        3,
+        [broker(0, changed=True), broker(1, ready=False, changed=True), broker(2)],
+        None,
+        RestartBroker(1),
+    ),
+    "nobody answers": (
+        3,
+        brokers(0),
+        None,
+        Refusal("BrokersNotReady", "waiting for a broker to tell which replicas are in sync"),
+    ),
+    "another is down": (
+        3,
+        [broker(0, changed=True), broker(1), broker(2, ready=False)],
+        state(),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+    ),
+    "another is ready and not yet counted as alive": (
+        3,
+        brokers(0),
+        state(alive=2),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+    ),
+    "the last one's replicas are not back in sync": (
+        3,
+        brokers(2),
+        state(*(behind(number, 1, 2, 0) for number in range(5))),
+        Refusal(
+            "UnderReplicated",
+            "waiting for flights-0 (without broker 1), flights-1 (without broker 1), flights-2 (without broker 1) "
+            "and 2 more, before broker 2 restarts",
+        ),
+    ),
+    "a partition that the broker has no part in does not hold it up": (
+        3,
+        brokers(2),
+        state(behind(0, 1, 0)),
+        RestartBroker(2),
+    ),
+    "a partition without a leader cannot lose one": (
+        1,
+        brokers(0, of=1),
+        state(Trouble("flights", 0, (), (), offline=True), alive=1),
+        RestartBroker(0),
+    ),
+    "an empty broker is removed, the highest first": (
+        1,
+        brokers(),
+        state(flights=((0,), (0,))),
+        RemoveBroker(2),
+    ),
+    "one that has replicas stays": (
+        2,
+        brokers(),
+        state(flights=((0, 1), (1, 2), (2, 0), (0, 1))),
+        Refusal(
+            "BrokerHoldsReplicas",
+            "broker 2 stays, as it has replicas of flights-1, flights-2; "
+            "move them to others, as with kafka-reassign-partitions.sh",
+        ),
+    ),
+    "nobody tells what it has": (
+        2,
+        brokers(),
+        None,
+        Refusal("BrokersNotReady", "waiting for a broker to tell which replicas it has, before one is removed"),
+    ),
+    "restarts go before removals": (2, brokers(1), state(), RestartBroker(1)),
+}
+
+
+@pytest.mark.parametrize(("wanted", "views", "found", "step"), CASES.values(), ids=CASES.keys())
+def test_the_next_step_is(
+    wanted: int, views: Sequence[BrokerView], found: ClusterState | None, step: BrokerStep | Refusal | None
+) -> None:
+    assert next_step(wanted, views, found) == step
+
+
+@given(st.integers(1, 7), st.data())
+def test_a_rollout_restarts_every_broker_once_and_the_controller_last(count: int, data: st.DataObject) -> None:
+    controller = data.draw(st.integers(0, count - 1))
+    changed = data.draw(st.sets(st.integers(0, count - 1)))
+    found = state(alive=count, controller=controller)
+    restarted: list[int] = []
+    while (step := next_step(count, brokers(*changed.difference(restarted), of=count), found)) is not None:
+        assert isinstance(step, RestartBroker)
+        restarted.append(step.broker_id)
+    assert restarted == sorted(changed - {controller}) + sorted(changed & {controller})
