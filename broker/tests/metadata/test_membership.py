@@ -47,7 +47,7 @@ class Machine:
                 raise Stopped
 
         registration = BrokerRegistration(broker_id, UUID(int=self.random.getrandbits(128)), ())
-        return Membership(store, registration, HEARTBEAT_MS, SESSION_MS, sleep)
+        return Membership(store, registration, HEARTBEAT_MS, SESSION_MS, self.clock, sleep)
 
     async def image(self) -> MetadataImage:
         image = MetadataImage()
@@ -67,7 +67,10 @@ async def test_the_first_broker_is_registered_and_becomes_the_controller(machine
     for broker_id in (3, 4):
         await (await machine.broker(broker_id)).join()
     image = await machine.image()
-    assert image.live_brokers() == [3, 4]
+    assert [(each.broker_id, each.fenced, each.broker_epoch) for each in image.brokers.values()] == [
+        (3, True, 1),
+        (4, True, 1),
+    ]
     assert image.controller_id == 3
 
 
@@ -94,7 +97,7 @@ async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
     registration = BrokerRegistration(0, UUID(int=9), ())
     other = await SqliteStore.open(machine.path, machine.clock)
     machine.stores.append(other)
-    second = Membership(other, registration, HEARTBEAT_MS, SESSION_MS, sleep_while_the_first_renews)
+    second = Membership(other, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep_while_the_first_renews)
     with pytest.raises(
         ApiError, match=r"another process is broker 0; each broker's node\.id must be its own"
     ) as refused:
@@ -109,7 +112,7 @@ async def test_a_broker_that_starts_again_waits_for_its_old_lease_to_run_out(mac
     await again.join()
     assert machine.clock.time_ms == began_ms + SESSION_MS
     image = await machine.image()
-    assert (image.live_brokers(), image.controller_id) == ([0], 0)
+    assert (image.brokers[0].broker_epoch, image.controller_id) == (2, 0)
 
 
 async def test_the_next_broker_becomes_the_controller_when_the_first_is_silent(machine: Machine) -> None:
@@ -130,7 +133,7 @@ async def test_a_broker_that_leaves_is_fenced_and_frees_its_leases(machine: Mach
     assert image.live_brokers() == []
     assert await machine.stores[0].leases("") == []
     await (await machine.broker(0)).join()
-    assert (await machine.image()).live_brokers() == [0]
+    assert (await machine.image()).brokers[0].broker_epoch == 2
 
 
 async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine) -> None:

@@ -94,7 +94,7 @@ def test_listeners_hear_of_brokers_and_configs() -> None:
             ("controller", ControllerDocument(1, 5)),
         )
     )
-    assert heard == [ImageChange(brokers=frozenset({1, 2}), configs=frozenset({"", "2"}))]
+    assert heard == [ImageChange(brokers=frozenset({1, 2}), configs=frozenset({"", "2"}), controller=True)]
     assert (image.cluster_id, image.controller_id, image.live_brokers()) == ("the-id", 1, [1])
     assert image.configs_of_broker("") == {"a": "1"}
     assert image.configs_of_broker("2") == {"a": "2"}

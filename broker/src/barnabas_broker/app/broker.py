@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from random import SystemRandom
 from typing import Final
 from uuid import uuid4
@@ -29,6 +30,7 @@ from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, messa
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -66,6 +68,7 @@ QUEUED_BYTES: Final = 128 * 1024 * 1024
 """queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
 PROGRESS_S: Final = 5.0
 HANDLER_IMPORT_S: Final = 0.1
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CannotStart(Exception):
@@ -100,8 +103,8 @@ class Broker:
         services = self._wire(store, logs)
         dispatcher = Dispatcher(services, RAW_HANDLERS, message_handler)
         listener, endpoints = self._bind(dispatcher)
-        await self._join_cluster(store, endpoints)
-        cleaner = self._host(services, store)
+        await self._join_cluster(store, services, endpoints)
+        cleaner = self._host(services)
         await self._start_http(services, dispatcher, listener, cleaner)
         listener.start()
         self._is_ready = True
@@ -206,25 +209,45 @@ class Broker:
             endpoints.append(reachable(advertised, socket.getfqdn(), port))
         return listener, endpoints
 
-    async def _join_cluster(self, store: SqliteStore, endpoints: Sequence[Endpoint]) -> None:
-        config = self._config
+    async def _join_cluster(self, store: SqliteStore, services: Services, endpoints: Sequence[Endpoint]) -> None:
+        config, logs = self._config, services.logs
         registration = BrokerRegistration(
             broker_id=config.broker_id,
             incarnation_id=uuid4(),
             listeners=tuple(endpoints),
             rack=config.broker_rack,
             log_dirs=config.log_dirs,
+            directory_ids=tuple(each.directory_id for each in logs.log_dirs if each.directory_id is not None),
+            boot_id=_boot_id(),
         )
         membership = Membership(
-            store, registration, config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms, asyncio.sleep
+            store,
+            registration,
+            config.broker_heartbeat_interval_ms,
+            config.broker_session_timeout_ms,
+            self._clock,
+            asyncio.sleep,
+            was_clean=logs.was_clean,
+        )
+        duties = ControllerDuties(
+            config.broker_id,
+            store,
+            self._image,
+            membership,
+            services.controller.partitions,
+            lambda: self._config,
+            self._clock,
+            self._timers,
         )
         try:
             await membership.join()
-            await image_feed.load(self._image, store)
         except (ApiError, StoreUnavailable) as error:
             raise CannotStart(str(error)) from error
         self._takedown.append(membership.leave)
         self._spawn(self._keep(membership))
+        self._spawn(image_feed.follow(self._image, store, asyncio.sleep))
+        self._spawn(duties.run())
+        await membership.admitted(self._image)
 
     async def _keep(self, membership: Membership) -> None:
         try:
@@ -233,7 +256,7 @@ class Broker:
             self._failure = str(error)
             self._stopping.set()
 
-    def _host(self, services: Services, store: SqliteStore) -> LogCleaner:
+    def _host(self, services: Services) -> LogCleaner:
         """Take over the partitions of the image, and follow it from now on."""
         services.replicas.start()
         follow_offsets_topic(services.groups, services.broker_id, self._image)
@@ -241,7 +264,6 @@ class Broker:
         self._takedown.append(services.groups.stop)
         self._image.subscribe(lambda change: self._configs_changed(services, change))
         self._reconfigure(services)
-        self._spawn(image_feed.follow(self._image, store, asyncio.sleep))
         chores = LogChores(services.logs, services.replicas, self._clock)
         self._chores.start(chores.table(self._config))
         self._takedown.append(lambda: services.logs.shutdown(chores.high_watermarks()))
@@ -314,6 +336,14 @@ async def _import_handlers() -> None:
     for api_key in MESSAGE_HANDLERS:
         await asyncio.sleep(HANDLER_IMPORT_S)
         message_handler(api_key)
+
+
+def _boot_id() -> str:
+    """It is another one whenever the system has started anew; "" where it does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _raise_open_files_limit() -> None:

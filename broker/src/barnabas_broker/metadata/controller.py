@@ -24,14 +24,18 @@ from barnabas_broker.metadata.decisions.create_partitions import NewPartitions, 
 from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
 from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
+from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
+from barnabas_broker.metadata.model import ConfigDocument, PartitionState, TopicDocument
+from barnabas_broker.metadata.partition_changes import PartitionChanges
 from barnabas_broker.metadata.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Decide, Item, Planned, Transitions, each
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,7 @@ class Controller:
         self._config = config
         self._random = random
         self._transitions = Transitions(store, image)
+        self.partitions = PartitionChanges(self._transitions, image, config)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -127,6 +132,19 @@ class Controller:
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
+
+    async def change_isr(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, PartitionState | ApiError]:
+        """The partitions with the ISR that their leaders propose, or why not.
+
+        REQUEST_TIMED_OUT leaves open whether the change is written; all other errors mean that it is not.
+        """
+        proposed = {change.topic_partition: change for change in changes}
+
+        def decide(each: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            check_topic(topic, proposed[each])
+            return decide_isr_change(topic.partitions[each.partition], proposed[each], terms)
+
+        return await self.partitions.change(proposed, decide)
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""

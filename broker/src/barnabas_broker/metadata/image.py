@@ -43,6 +43,8 @@ class ImageChange:
     brokers: frozenset[int] = frozenset()
     configs: frozenset[str] = frozenset()
     """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
+    controller: bool = False
+    """Another broker is the controller, or the same one anew."""
 
 
 Listener = Callable[[ImageChange], object]
@@ -63,6 +65,7 @@ class _Pending:
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     brokers: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
+    controller: bool = False
 
 
 class MetadataImage:
@@ -80,6 +83,7 @@ class MetadataImage:
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiter_count = 0
+        self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of the topic with this id."""
@@ -109,6 +113,14 @@ class MetadataImage:
         waiter = asyncio.get_running_loop().create_future()
         self._waiter_count += 1
         heapq.heappush(self._waiters, (revision, self._waiter_count, waiter))
+        await waiter
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when the image is such that `condition` holds; it is asked after each change."""
+        if condition():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._conditions.append((condition, waiter))
         await waiter
 
     def apply_listing(self, listing: Listing) -> None:
@@ -161,6 +173,7 @@ class MetadataImage:
                 self.cluster_id = document.cluster_id
             case ControllerDocument():
                 self.controller_id = document.broker_id
+                pending.controller = True
 
     def _remove(self, key: str, pending: _Pending) -> None:
         stored = self._stored.pop(key, None)
@@ -176,6 +189,7 @@ class MetadataImage:
                 pending.configs.add(_config_owner(key))
             case ControllerDocument():
                 self.controller_id = NO_CONTROLLER
+                pending.controller = True
 
     def _finish(self, revision: int, pending: _Pending) -> None:
         self.revision = revision
@@ -187,6 +201,9 @@ class MetadataImage:
             waiter = heapq.heappop(self._waiters)[2]
             if not waiter.done():
                 waiter.set_result(None)
+        for _, waiter in [each for each in self._conditions if not each[1].done() and each[0]()]:
+            waiter.set_result(None)
+        self._conditions = [each for each in self._conditions if not each[1].done()]
 
     def _difference(self, pending: _Pending) -> ImageChange:
         pairs = [(before, self.topics.get(name)) for name, before in pending.topics.items()]
@@ -196,6 +213,7 @@ class MetadataImage:
             deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
             brokers=frozenset(pending.brokers),
             configs=frozenset(pending.configs),
+            controller=pending.controller,
         )
 
 

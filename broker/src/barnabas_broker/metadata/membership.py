@@ -1,7 +1,7 @@
 """This broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
 
-A broker is alive while it renews its lease; its incarnation id tells this life of it from the one before (KIP-903).
-One broker at a time holds the controller's lease.
+A broker is alive while it renews its lease, whose token is its broker epoch: it tells this life of it from the one
+before (KIP-903). One broker at a time holds the controller's lease.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from barnabas_broker.metadata.decisions.lives import may_lack_records
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
@@ -20,6 +21,7 @@ from barnabas_broker.metadata.documents import (
     decode,
     encode,
 )
+from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ControllerDocument
 from barnabas_broker.metadata.store import (
     ABSENT,
@@ -30,9 +32,11 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
 )
 from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError, ErrorCode
 
 CONTROLLER_LEASE: Final = "controller"
+BROKER_LEASES: Final = "broker-"
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,11 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
 
 
 class Membership:
-    """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last."""
+    """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
+
+    `registration` is this life of the broker; join makes the rest of it: the epoch, and whether it may lack records,
+    for which `was_clean` tells that the life before ended with a clean shutdown. `clock` is the one of the store.
+    """
 
     def __init__(
         self,
@@ -62,40 +70,72 @@ class Membership:
         registration: BrokerRegistration,
         heartbeat_ms: int,
         session_ms: int,
+        clock: Clock,
         sleep: Callable[[float], Awaitable[None]],
+        *,
+        was_clean: bool = False,
     ) -> None:
         self._store = store
         self._registration = registration
-        self._heartbeat_s = heartbeat_ms / 1000
+        self._was_clean = was_clean
+        self._heartbeat_ms = heartbeat_ms
         self._session_ms = session_ms
         self._attempts = session_ms // heartbeat_ms + 2
+        self._clock = clock
         self._sleep = sleep
         self._holder = f"broker {registration.broker_id}, incarnation {registration.incarnation_id}"
         self._lease: Lease | None = None
         self._controller_lease: Lease | None = None
+        self._controller_expires_at_ms: int | None = None
+        self._punctual_from_ms = 0
         self._turns = asyncio.Lock()
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker holds the controller's lease, as far as it knows."""
+        return self._controller_lease is not None
+
+    @property
+    def trusts_expiry_from_ms(self) -> int:
+        """From when on this broker may take others' leases that expired for a sign that they are dead.
+
+        Where it came too late itself to renew its lease, it was the store or the machine that stood still, and the
+        others need a heartbeat, too.
+        """
+        return self._punctual_from_ms
+
     async def join(self) -> None:
-        """Registers this broker, and makes it the controller if there is none.
+        """Registers this broker, fenced, and makes it the controller if there is none.
 
         Waits as long as a life of it that was cut short may still hold the lease. Raises
         ApiError(DUPLICATE_BROKER_REGISTRATION) where another process goes on being this broker.
         """
-        name = f"broker-{self._registration.broker_id}"
+        name = f"{BROKER_LEASES}{self._registration.broker_id}"
         for _ in range(self._attempts):
             self._lease = await self._store.acquire_lease(name, self._holder, self._session_ms)
             if self._lease is not None:
-                await self._register(self._registration)
+                await self._register(self._lease.token)
                 await self._try_for_controller()
                 return
-            await self._sleep(self._heartbeat_s)
+            await self._sleep(self._heartbeat_ms / 1000)
         message = f"another process is broker {self._registration.broker_id}; each broker's node.id must be its own"
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
+
+    async def admitted(self, image: MetadataImage) -> None:
+        """Returns when the controller has let this life of the broker in. `keep` has to run meanwhile."""
+        lease = self._lease
+        assert lease is not None, "a broker joins first"
+
+        def is_admitted() -> bool:
+            found = image.brokers.get(self._registration.broker_id)
+            return found is not None and found.broker_epoch >= lease.token and not found.fenced
+
+        await image.until(is_admitted)
 
     async def keep(self) -> None:
         """Renews until `leave`. While the store is away everything stays as it is. Raises as `join` does."""
         while True:
-            await self._sleep(self._heartbeat_s)
+            await self._sleep(self._pause_s())
             async with self._turns:
                 if self._lease is None:
                     return
@@ -105,27 +145,68 @@ class Membership:
                 except StoreUnavailable as error:
                     log.warning("the metadata store does not answer, leases are not renewed: %s", error)
 
+    async def try_for_controller(self) -> None:
+        """Takes the controller's lease now where its holder is gone. Raises StoreUnavailable."""
+        async with self._turns:
+            if self._lease is not None:
+                await self._try_for_controller()
+
     async def leave(self) -> None:
         """Gives everything back, so that others need not wait for leases to expire."""
         async with self._turns:
-            held = [lease for lease in (self._controller_lease, self._lease) if lease is not None]
+            lease, controller_lease = self._lease, self._controller_lease
             self._lease = self._controller_lease = None
             try:
-                if held:
-                    await self._register(msgspec.structs.replace(self._registration, fenced=True))
-                for lease in held:
+                if controller_lease is not None:
+                    await self._store.release_lease(controller_lease)
+                if lease is not None:
+                    await self._fence(lease.token)
                     await self._store.release_lease(lease)
             except StoreUnavailable as error:
                 log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
 
-    async def _register(self, registration: BrokerRegistration) -> None:
-        await self._store.put(broker_key(registration.broker_id), encode(registration))
+    def _pause_s(self) -> float:
+        """Until the next heartbeat, or until the controller's lease expires if nobody renews it."""
+        if self._controller_expires_at_ms is None:
+            return self._heartbeat_ms / 1000
+        until_s = (self._controller_expires_at_ms - self._clock.now_ms()) / 1000
+        return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
+
+    async def _register(self, broker_epoch: int) -> None:
+        """Writes over what is there: nobody but the holder of the lease begins a life of this broker."""
+        key = broker_key(self._registration.broker_id)
+        found = await self._store.get(key)
+        previous = decode(key, found.value) if found is not None else None
+        lacks = isinstance(previous, BrokerRegistration) and may_lack_records(
+            previous, self._registration, self._was_clean
+        )
+        registration = msgspec.structs.replace(
+            self._registration, fenced=True, broker_epoch=broker_epoch, may_lack_records=lacks
+        )
+        await self._store.put(key, encode(registration))
+
+    async def _fence(self, broker_epoch: int) -> None:
+        """Fences this life of the broker, unless it is another's turn already."""
+        key = broker_key(self._registration.broker_id)
+        while True:
+            found = await self._store.get(key)
+            known = decode(key, found.value) if found is not None else None
+            if found is None or not isinstance(known, BrokerRegistration) or known.broker_epoch != broker_epoch:
+                return
+            try:
+                await self._store.put(key, encode(msgspec.structs.replace(known, fenced=True)), found.version)
+                return
+            except VersionConflict:
+                continue
 
     async def _renew(self, lease: Lease) -> None:
+        if lease.expires_at_ms <= self._clock.now_ms():
+            self._punctual_from_ms = self._clock.now_ms() + 2 * self._heartbeat_ms
         try:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
             log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
+            self._was_clean = True  # This process has lost nothing.
             await self.join()
 
     async def _try_for_controller(self) -> None:
@@ -138,9 +219,18 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is the controller no longer", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        if lease is not None:
-            await self._announce(lease)
-        self._controller_lease = lease
+        self._controller_lease = lease  # Whoever hears of the announcement finds it so.
+        try:
+            if lease is not None:
+                await self._announce(lease)
+        except StoreUnavailable:
+            self._controller_lease = None
+            raise
+        self._controller_expires_at_ms = None if lease is not None else await self._controller_expiry()
+
+    async def _controller_expiry(self) -> int | None:
+        leases = await self._store.leases(CONTROLLER_LEASE)
+        return min((lease.expires_at_ms for lease in leases), default=None)
 
     async def _announce(self, lease: Lease) -> None:
         """Tells all who is the controller; a later one, whose token is higher, is not overwritten."""

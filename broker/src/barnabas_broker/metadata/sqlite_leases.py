@@ -62,12 +62,12 @@ def release_all(connection: sqlite3.Connection, address: str) -> None:
 
 
 def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
-    """All leases that begin with `prefix`, those that have ended, too."""
+    """All leases that begin with `prefix`, expired ones, too, unless their process is gone."""
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
+        f"SELECT {_COLUMNS}, address FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
         (prefix,),
-    )
-    return [Lease(*row) for row in rows]
+    ).fetchall()
+    return [Lease(*row[:-1]) for row in rows if ring(row[-1]) is not Answer.GONE]
 
 
 def add_watcher(connection: sqlite3.Connection, address: str) -> None:

@@ -135,8 +135,10 @@ class SqliteStore:
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Not by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together with the event."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
 
 
 def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:

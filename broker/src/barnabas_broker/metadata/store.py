@@ -121,7 +121,8 @@ class MetadataStore(Protocol):
         ...
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """All leases whose name begins with `prefix`, expired ones too."""
+        """All leases whose name begins with `prefix`, expired ones too, for only their holders know of the renewal that
+        is under way; but none whose holder is gone for certain."""
         ...
 
     async def close(self) -> None:

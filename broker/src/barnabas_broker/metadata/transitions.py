@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
 
 Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
-"""Decides on items as the image is now. It must not wait for anything."""
+"""Decides on items as the image is now; for those that it leaves out nothing is to be done. It must not wait."""
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
@@ -49,7 +49,9 @@ class Transitions:
         self._image = image
 
     async def carry_out(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-        """What became of each item, once the image holds it. One item's failure is no other's.
+        """What became of each item that something was decided on, once the image holds it.
+
+        One item's failure is no other's.
 
         While the store does not answer, neither is it known what it has written: REQUEST_TIMED_OUT.
         """

@@ -48,6 +48,8 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
         self.directory_id: UUID | None = None
+        self.was_clean = False
+        """Whether the broker before shut down cleanly; known once the logs are loaded."""
         self._files = files
         self._lock: LogFile | None = None
 
@@ -166,4 +168,5 @@ class LogDir:
         entries = {entry.name: entry for entry in self._files.scan(self.path)}
         found = entries.get(file_names.CLEAN_SHUTDOWN)
         self._files.remove(f"{self.path}/{file_names.CLEAN_SHUTDOWN}")
+        self.was_clean = found is not None
         return found.modified_ns if found else None

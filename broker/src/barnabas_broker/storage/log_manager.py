@@ -82,6 +82,11 @@ class LogManager:
         """All that are online."""
         return {key: log for log_dir in self.log_dirs for key, log in log_dir.logs.items()}
 
+    @property
+    def was_clean(self) -> bool:
+        """Whether all log dirs were shut down cleanly before this start, so that nothing written is lost."""
+        return all(log_dir.was_clean for log_dir in self.log_dirs)
+
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log, if it is here and online."""
         for log_dir in self.log_dirs:

@@ -1,0 +1,104 @@
+"""Who leads a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
+
+Those have everything that is committed, or nobody has more. Any other replica leads only where
+`unclean.leader.election.enable` allows it, or an administrator asks for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+import msgspec
+
+from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders asks for, by the protocol's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def choose_leader(state: PartitionState, terms: Terms) -> int:
+    """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
+    if state.leader in state.isr and terms.may_lead(state.leader):
+        return state.leader
+    for candidates in _candidates(state, terms.unclean):
+        leader = _first(candidates, state.leader, terms)
+        if leader != NO_LEADER:
+            return leader
+    return NO_LEADER
+
+
+def _candidates(state: PartitionState, unclean: bool) -> Iterator[Sequence[int]]:
+    yield [replica for replica in state.replicas if replica in state.isr]
+    yield [replica for replica in state.replicas if replica in state.elr]
+    if not state.isr and not state.elr and state.last_known_leader in state.replicas:
+        yield (state.last_known_leader,)
+    if unclean:
+        yield state.replicas
+
+
+def _first(candidates: Sequence[int], leader: int, terms: Terms) -> int:
+    """A broker that is shutting down leads only where no other can; the leader of now, if that is one, stays."""
+    staying = [broker for broker in candidates if terms.may_lead(broker)]
+    if staying:
+        return staying[0]
+    living = [broker for broker in candidates if terms.lives(broker)]
+    if leader in living:
+        return leader
+    return living[0] if living else NO_LEADER
+
+
+def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
+    """`state` in the next leader epoch; whoever was not in the ISR leads alone.
+
+    Other eligible leader replicas stay so while nothing can have been committed without them.
+    """
+    if leader == NO_LEADER:
+        last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader
+        return msgspec.structs.replace(
+            state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1, last_known_leader=last_known
+        )
+    isr = state.isr if leader in state.isr else (leader,)
+    has_all = leader in state.isr or leader in state.elr
+    stays = has_all and not terms.suffices(isr, state.replicas)
+    return msgspec.structs.replace(
+        state,
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        isr=isr,
+        elr=tuple(broker for broker in state.elr if broker not in isr) if stays else (),
+        last_known_leader=NO_LEADER,
+    )
+
+
+def decide_election(state: PartitionState, election: ElectionType, terms: Terms) -> PartitionState:
+    """What an administrator asks for (KIP-460). Raises ApiError where it is not needed, or nobody can lead."""
+    decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
+    elected = led_by(state, decide(state, terms), terms)
+    return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)
+
+
+def _preferred(state: PartitionState, terms: Terms) -> int:
+    preferred = state.replicas[0]
+    if state.leader == preferred:
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
+    if preferred not in state.isr or not terms.may_lead(preferred):
+        why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
+        message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
+        raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
+    return preferred
+
+
+def _unclean(state: PartitionState, terms: Terms) -> int:
+    if state.leader != NO_LEADER:
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader.")
+    leader = choose_leader(state, replace(terms, unclean=True))
+    if leader == NO_LEADER:
+        message = f"None of the replicas {list(state.replicas)} is alive."
+        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
+    return leader

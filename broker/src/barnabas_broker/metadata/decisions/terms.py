@@ -1,0 +1,54 @@
+"""What a decision on a partition goes by: which brokers live, and what the topic asks of its replicas."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic."""
+
+    brokers: Mapping[int, BrokerRegistration]
+    min_isr: int = 1
+    unclean: bool = False
+
+    def lives(self, broker: int) -> bool:
+        """Whether a broker may be in an ISR."""
+        registration = self.brokers.get(broker)
+        return registration is not None and not registration.fenced
+
+    def may_lead(self, broker: int) -> bool:
+        """Whether a broker lives and is about to stay."""
+        registration = self.brokers.get(broker)
+        return registration is not None and not registration.fenced and not registration.is_shutting_down
+
+    def suffices(self, isr: Sequence[int], replicas: Sequence[int]) -> bool:
+        """Whether the high watermark may advance with this ISR (KIP-966): the leader goes by the same rule."""
+        return len(isr) >= min(self.min_isr, len(replicas))
+
+
+def terms_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Terms:
+    """The terms for a topic's partitions; `configs` are the topic's own, `config` gives their defaults."""
+    min_isr = _value(configs, MIN_ISR, config.min_insync_replicas)
+    unclean = _value(configs, UNCLEAN, config.unclean_leader_election_enable)
+    assert isinstance(min_isr, int), "min.insync.replicas is an integer"
+    return Terms(brokers, min_isr, unclean is True)
+
+
+def _value(configs: Mapping[str, str], name: str, default: Value) -> Value:
+    text = configs.get(name)
+    if text is None:
+        return default
+    try:
+        return parse_value(TOPIC_CONFIGS[name], text)
+    except InvalidConfig:
+        return default  # It was checked on its way in. If it cannot be read now, leaders are elected all the same.

@@ -1,0 +1,228 @@
+"""What the holder of the controller's lease does besides answering requests.
+
+It fences brokers whose lease has ended, lets those in that are alive, elects leaders for partitions without one, and
+gives leadership back to preferred replicas. All of it is found by comparing what is with what should be, so that a
+successor goes on where another stopped, and two that do the same at once do no harm: each write is by compare-and-set.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.decisions.fencing import begin_life, settle
+from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.documents import broker_key
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
+from barnabas_broker.metadata.partition_changes import PartitionChanges
+from barnabas_broker.metadata.store import Lease, MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.transitions import Planned, Transitions
+from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError
+
+SOON_S: Final = 0.01
+"""A lease that is about to expire is looked at no sooner than after this."""
+
+log = logging.getLogger(__name__)
+
+
+class Life(NamedTuple):
+    """One life of a broker."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class ControllerDuties:
+    """`run` is a task of its own on every broker; on all but the controller it only follows up suspicions."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        image: MetadataImage,
+        membership: Membership,
+        partitions: PartitionChanges,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._image = image
+        self._membership = membership
+        self._partitions = partitions
+        self._config = config
+        self._clock = clock
+        self._timers = timers
+        self._transitions = Transitions(store, image)
+        self._woken = asyncio.Event()
+        self._timer: Cancellable | None = None
+        self._controls = False
+        self._suspicious = False
+        self._brokers_changed = True
+        self._changed_topics: set[str] = set()
+        self._next_expiry_ms: int | None = None
+
+    def suspect(self, broker_id: int) -> None:
+        """Looks at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
+        registration = self._image.brokers.get(broker_id)
+        if registration is not None and not registration.fenced:
+            self._suspicious = True
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        self._image.subscribe(self._image_changed)
+        while True:
+            try:
+                await self._look()
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
+            self._wake_later()
+            await self._woken.wait()
+            self._woken.clear()
+
+    def _image_changed(self, change: ImageChange) -> None:
+        self._changed_topics.update(topic.name for topics in (change.created, change.changed) for topic in topics)
+        if change.brokers or change.controller:
+            self._brokers_changed = True
+        self._woken.set()
+
+    def _wake_later(self) -> None:
+        """At the next heartbeat, or when the first of the leases expires if it is not renewed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = self._config().broker_heartbeat_interval_ms / 1000
+        if self._controls and self._next_expiry_ms is not None:
+            delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - self._clock.now_ms()) / 1000))
+        self._timer = self._timers.call_later(delay_s, self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        self._brokers_changed = True
+        self._woken.set()
+
+    async def _look(self) -> None:
+        if self._suspicious:
+            await self._fence(await self._leases())
+            self._suspicious = False
+        if not self._membership.is_controller and self._controller_is_gone():
+            await self._membership.try_for_controller()
+        if not self._check_control():
+            return
+        if self._brokers_changed:
+            self._brokers_changed = False
+            self._changed_topics.update(self._image.topics)
+            await self._care_for_brokers()
+        await self._settle()
+
+    def _controller_is_gone(self) -> bool:
+        registration = self._image.brokers.get(self._image.controller_id)
+        return registration is None or registration.fenced
+
+    def _check_control(self) -> bool:
+        """Whether this broker is the controller. One that becomes it looks at everything."""
+        began = self._membership.is_controller and not self._controls
+        self._controls = self._membership.is_controller
+        if began:
+            log.info("broker %d is the controller", self._broker_id)
+            self._brokers_changed = True
+        if not self._controls:
+            self._changed_topics.clear()
+        return self._controls
+
+    async def _care_for_brokers(self) -> None:
+        try:
+            leases = await self._leases()
+        except StoreUnavailable:
+            self._brokers_changed = True
+            raise
+        await self._fence(leases)
+        await self._admit(leases)
+
+    async def _leases(self) -> Mapping[str, Lease]:
+        leases = {lease.name: lease for lease in await self._store.leases(BROKER_LEASES)}
+        now_ms = self._clock.now_ms()
+        ahead = [lease.expires_at_ms for lease in leases.values() if lease.expires_at_ms > now_ms]
+        self._next_expiry_ms = min(ahead, default=None)
+        return leases
+
+    async def _fence(self, leases: Mapping[str, Lease]) -> None:
+        """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""
+        now_ms = self._clock.now_ms()
+        trusted = now_ms >= self._membership.trusts_expiry_from_ms
+        ended = [
+            Life(broker_id, registration.broker_epoch)
+            for broker_id, registration in self._image.brokers.items()
+            if broker_id != self._broker_id
+            and not registration.fenced
+            and not _holds(leases, registration, now_ms if trusted else 0)
+        ]
+        for life in await self._change_registrations(ended, _fenced):
+            log.warning("broker %d is fenced: its lease has ended", life.broker_id)
+
+    async def _admit(self, leases: Mapping[str, Lease]) -> None:
+        """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
+        now_ms = self._clock.now_ms()
+        returning = {
+            broker_id: registration
+            for broker_id, registration in self._image.brokers.items()
+            if registration.fenced and not registration.is_shutting_down and _holds(leases, registration, now_ms)
+        }
+
+        def begin_lives(state: PartitionState, terms: Terms) -> PartitionState:
+            for broker_id, registration in returning.items():
+                if broker_id in state.replicas:
+                    state = begin_life(state, broker_id, registration.may_lack_records, terms)
+            return state
+
+        names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
+        if returning and not await self._partitions.change_topics(names, begin_lives):
+            lives = [Life(broker_id, registration.broker_epoch) for broker_id, registration in returning.items()]
+            for life in await self._change_registrations(lives, _admitted):
+                log.info("broker %d is let in, in broker epoch %d", *life)
+
+    async def _change_registrations(
+        self, lives: Sequence[Life], change: Callable[[BrokerRegistration], BrokerRegistration]
+    ) -> list[Life]:
+        """Those of `lives` that were changed: if a broker began another life in between, that is not touched."""
+
+        def decide(wanted: Sequence[Life]) -> dict[Life, Planned | ApiError]:
+            planned: dict[Life, Planned | ApiError] = {}
+            for life in wanted:
+                found = self._image.brokers.get(life.broker_id)
+                if found is not None and found.broker_epoch == life.broker_epoch and change(found) != found:
+                    planned[life] = Planned(broker_key(life.broker_id), change(found))
+            return planned
+
+        outcomes = await self._transitions.carry_out(lives, decide)
+        return [life for life, outcome in outcomes.items() if isinstance(outcome, Planned)]
+
+    async def _settle(self) -> None:
+        changed, self._changed_topics = self._changed_topics, set()
+        if changed:
+            self._changed_topics |= (await self._partitions.change_topics(sorted(changed), settle)).keys()
+
+
+def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
+    """Whether this life of the broker has its lease still."""
+    lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
+    return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
+
+
+def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
+    return msgspec.structs.replace(registration, fenced=True)
+
+
+def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
+    """What it lacked its partitions know by now."""
+    return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
+
+
+def _is_on(partitions: Sequence[PartitionState], brokers: Mapping[int, BrokerRegistration]) -> bool:
+    return any(not brokers.keys().isdisjoint(state.replicas) for state in partitions)

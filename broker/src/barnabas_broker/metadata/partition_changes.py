@@ -1,0 +1,106 @@
+"""Changes of single partitions: decided one by one, written a topic at a time, by compare-and-set."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from barnabas_broker.metadata.decisions.terms import Terms, terms_of
+from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.transitions import Planned, Transitions
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+Outcome = PartitionState | ApiError
+
+DecidePartition = Callable[[TopicPartition, TopicDocument, Terms], PartitionState]
+"""The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
+
+DecideState = Callable[[PartitionState, Terms], PartitionState]
+
+NO_TOPIC: Final = "The topic '%s' does not exist."
+
+
+class PartitionChanges:
+    """What the controller's duties and everybody's requests change partitions with."""
+
+    def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
+        self._transitions = transitions
+        self._image = image
+        self._config = config
+
+    def terms(self, topic: TopicDocument) -> Terms:
+        """What decisions on the partitions of `topic` go by at this moment."""
+        return terms_of(topic.configs, self._image.brokers, self._config())
+
+    async def change(
+        self, partitions: Iterable[TopicPartition], decide: DecidePartition
+    ) -> dict[TopicPartition, Outcome]:
+        """What each of the partitions has become, or why not, once the image holds it."""
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for topic_partition in dict.fromkeys(partitions):
+            by_topic.setdefault(topic_partition.topic, []).append(topic_partition)
+        answers: dict[TopicPartition, Outcome] = {}
+
+        def decide_topic(name: str) -> Planned | None:
+            decided = self._decide(by_topic[name], decide)
+            answers.update(decided)
+            states = {number: state for (_, number), state in decided.items() if isinstance(state, PartitionState)}
+            return self._planned(name, states)
+
+        failures = await self._carry_out(list(by_topic), decide_topic)
+        for name, failure in failures.items():
+            answers |= {each: failure for each in by_topic[name] if not isinstance(answers.get(each), ApiError)}
+        return answers
+
+    async def change_topics(self, names: Sequence[str], decide: DecideState) -> dict[str, ApiError]:
+        """Decides on every partition of each topic that is there; the topics for which that could not be written."""
+
+        def decide_topic(name: str) -> Planned | None:
+            topic = self._image.topics.get(name)
+            if topic is None:
+                return None
+            terms = self.terms(topic)
+            return self._planned(name, {n: decide(state, terms) for n, state in enumerate(topic.partitions)})
+
+        return await self._carry_out(names, decide_topic)
+
+    def _decide(self, partitions: Sequence[TopicPartition], decide: DecidePartition) -> dict[TopicPartition, Outcome]:
+        """On partitions of one topic."""
+        name = partitions[0].topic
+        topic = self._image.topics.get(name)
+        if topic is None:
+            return dict.fromkeys(partitions, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC % name))
+        terms = self.terms(topic)
+        return {each: _decide_one(each, topic, terms, decide) for each in partitions}
+
+    def _planned(self, name: str, states: Mapping[int, PartitionState]) -> Planned | None:
+        """The topic with these states, where one of them is new."""
+        topic = self._image.topics.get(name)
+        if topic is None or all(topic.partitions[number] is state for number, state in states.items()):
+            return None
+        partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
+        return Planned(topic_key(name), msgspec.structs.replace(topic, partitions=partitions))
+
+    async def _carry_out(self, names: Sequence[str], decide: Callable[[str], Planned | None]) -> dict[str, ApiError]:
+        def decide_all(wanted: Sequence[str]) -> dict[str, Planned | ApiError]:
+            decided = {name: decide(name) for name in wanted}
+            return {name: planned for name, planned in decided.items() if planned is not None}
+
+        outcomes = await self._transitions.carry_out(names, decide_all)
+        return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+
+
+def _decide_one(
+    topic_partition: TopicPartition, topic: TopicDocument, terms: Terms, decide: DecidePartition
+) -> Outcome:
+    if not 0 <= topic_partition.partition < len(topic.partitions):
+        message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    try:
+        return decide(topic_partition, topic, terms)
+    except ApiError as error:
+        return error

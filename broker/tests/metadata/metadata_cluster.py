@@ -1,0 +1,194 @@
+"""Several brokers' metadata floors on one SQLite store, with a clock and heartbeats that a test moves."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+from store_conformance import WAIT_S, ManualClock
+
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.duties import ControllerDuties
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.membership import Membership
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import Write
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+
+HEARTBEAT_MS, SESSION_MS = 1000, 3000
+
+
+class ManualTimer:
+    """One call to come."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualTimers:
+    """Timers that run out when a test says so."""
+
+    def __init__(self) -> None:
+        self.timers: list[ManualTimer] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
+        self.timers.append(ManualTimer(callback))
+        return self.timers[-1]
+
+    def call_soon(self, callback: Callable[[], object]) -> ManualTimer:
+        return self.call_later(0, callback)
+
+    def run_out(self) -> None:
+        due, self.timers = self.timers, []
+        for timer in due:
+            if timer.callback is not None:
+                timer.callback()
+
+
+class Node:
+    """One life of a broker: its store, image, membership, controller and duties."""
+
+    def __init__(
+        self, store: SqliteStore, registration: BrokerRegistration, clock: ManualClock, config: BrokerConfig
+    ) -> None:
+        self.broker_id = registration.broker_id
+        self.store = store
+        self.clock = clock
+        self.timers = ManualTimers()
+        self.image = MetadataImage()
+        self.beats: asyncio.Queue[None] = asyncio.Queue()
+        self.membership = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, clock, self._sleep)
+        self.controller = Controller(self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id))
+        self.duties = ControllerDuties(
+            self.broker_id,
+            store,
+            self.image,
+            self.membership,
+            self.controller.partitions,
+            lambda: config,
+            clock,
+            self.timers,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def _sleep(self, seconds: float) -> None:
+        await self.beats.get()
+
+    async def join(self) -> None:
+        """As a broker starts; it is not admitted yet."""
+        await image_feed.load(self.image, self.store)
+        await self.membership.join()
+        follow = image_feed.follow(self.image, self.store, asyncio.sleep)
+        self._tasks = [asyncio.create_task(work) for work in (follow, self.membership.keep(), self.duties.run())]
+
+    async def start(self) -> None:
+        """As a broker starts, until it is let in."""
+        await self.join()
+        async with asyncio.timeout(WAIT_S):
+            await self.membership.admitted(self.image)
+
+    def beat(self) -> None:
+        """Its heartbeat is due."""
+        self.beats.put_nowait(None)
+        self.timers.run_out()
+
+    async def end(self) -> None:
+        """As a process that is killed: nothing is said, and its leases end with it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.store.close()
+
+    @property
+    def epoch(self) -> int:
+        """The broker epoch of this life."""
+        return self.image.brokers[self.broker_id].broker_epoch
+
+    def state(self, topic: str, number: int = 0) -> PartitionState:
+        """One partition, as this broker knows it."""
+        return self.image.topics[topic].partitions[number]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Until its image is so."""
+        async with asyncio.timeout(WAIT_S):
+            await self.image.until(condition)
+
+
+class ClusterOfNodes:
+    """Brokers come and go; `nodes` are those that run."""
+
+    def __init__(self, path: Path, **settings: str) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.config = parse_broker_config({name.replace("_", "."): value for name, value in settings.items()})
+        self.nodes: dict[int, Node] = {}
+        self._random = random.Random(7)
+
+    async def node(self, broker_id: int, *, boot_id: str = "one boot", dirs: Iterable[int] = (1,)) -> Node:
+        """The next life of a broker, not started."""
+        store = await SqliteStore.open(self.path, self.clock)
+        registration = BrokerRegistration(
+            broker_id,
+            UUID(int=self._random.getrandbits(128)),
+            (),
+            directory_ids=tuple(UUID(int=100 * broker_id + number) for number in dirs),
+            boot_id=boot_id,
+        )
+        self.nodes[broker_id] = Node(store, registration, self.clock, self.config)
+        return self.nodes[broker_id]
+
+    async def start(self, *broker_ids: int) -> list[Node]:
+        """Brokers one after the other: the first is the controller."""
+        nodes = [await self.node(broker_id) for broker_id in broker_ids]
+        for node in nodes:
+            await node.start()
+        return nodes
+
+    async def kill(self, broker_id: int) -> None:
+        """The end of a process."""
+        await self.nodes.pop(broker_id).end()
+
+    async def topics(self, *topics: TopicDocument) -> None:
+        """Writes topics as they are, and waits until everybody knows them."""
+        (some, *_) = self.nodes.values()
+        results = await some.store.write([Write(topic_key(topic.name), encode(topic)) for topic in topics])
+        for node in self.nodes.values():
+            async with asyncio.timeout(WAIT_S):
+                await node.image.reached(max(result for result in results if isinstance(result, int)))
+
+    async def close(self) -> None:
+        """Ends all."""
+        for broker_id in list(self.nodes):
+            await self.kill(broker_id)
+
+
+@asynccontextmanager
+async def cluster_at(path: Path, **settings: str) -> AsyncIterator[ClusterOfNodes]:
+    """A cluster without brokers."""
+    cluster = ClusterOfNodes(path, **settings)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def a_topic(name: str, *partitions: PartitionState, **configs: str) -> TopicDocument:
+    """A topic of these partitions; configs with `_` for `.`."""
+    topic = TopicDocument(name, UUID(int=1 + sum(map(ord, name))), partitions)
+    return msgspec.structs.replace(topic, configs={key.replace("_", "."): value for key, value in configs.items()})
+
+
+def led(*replicas: int, isr: Iterable[int] | None = None, leader: int | None = None, epoch: int = 5) -> PartitionState:
+    """A partition whose first replica leads, with all replicas in sync."""
+    return PartitionState(
+        replicas, replicas[0] if leader is None else leader, epoch, replicas if isr is None else tuple(isr)
+    )

@@ -1,0 +1,189 @@
+"""Brokers die, come back and follow each other as controller; the partitions go with those that live."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
+
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
+    async with cluster_at(tmp_path / "metadata.sqlite") as cluster:
+        yield cluster
+
+
+async def test_brokers_join_fenced_and_are_let_in_by_the_controller(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    assert first.membership.is_controller
+    assert not second.membership.is_controller
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    assert second.image.controller_id == 1
+
+
+async def test_a_suspected_broker_that_is_dead_loses_its_partitions(cluster: ClusterOfNodes) -> None:
+    _, second, _ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(3, 1, 2), led(1, 2, 3)))
+    await cluster.kill(3)
+    second.duties.suspect(3)
+    await second.until(lambda: second.image.live_brokers() == [1, 2])
+    await second.until(lambda: 3 not in second.state("t", 1).isr)
+    assert second.state("t", 0) == PartitionState((3, 1, 2), leader=1, leader_epoch=6, isr=(1, 2), partition_epoch=1)
+    assert second.state("t", 1) == PartitionState((1, 2, 3), leader=1, leader_epoch=5, isr=(1, 2), partition_epoch=1)
+
+
+async def test_a_suspected_broker_that_lives_keeps_its_partitions(cluster: ClusterOfNodes) -> None:
+    first, second, _ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(3, 1, 2)))
+    first.duties.suspect(3)
+    second.duties.suspect(3)
+    await cluster.topics(a_topic("later", led(1)))  # What came of the suspicion would have come before.
+    await cluster.kill(2)
+    first.duties.suspect(2)
+    await first.until(lambda: first.image.live_brokers() == [1, 3])
+    await first.until(lambda: first.state("t").isr == (3, 1))
+    assert first.state("t").leader == 3
+
+
+async def test_when_the_controller_dies_another_one_takes_over_at_once(cluster: ClusterOfNodes) -> None:
+    _, second, third = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(1, 2, 3)))
+    await cluster.kill(1)
+    second.duties.suspect(1)
+    third.duties.suspect(1)
+    await second.until(lambda: second.state("t").leader == 2)
+    assert second.image.controller_id in (2, 3)
+    assert [second.membership.is_controller, third.membership.is_controller].count(True) == 1
+    assert second.image.live_brokers() == [2, 3]
+
+
+async def test_without_a_suspicion_the_controller_sees_the_death_at_its_next_heartbeat(cluster: ClusterOfNodes) -> None:
+    first, *_ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(2, 3, 1)))
+    await cluster.kill(2)
+    first.beat()
+    await first.until(lambda: first.state("t").leader == 3)
+
+
+async def test_a_broker_that_is_silent_for_a_session_is_fenced_and_let_in_again(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.topics(a_topic("t", led(2, 1)))
+    for _ in range(SESSION_MS // HEARTBEAT_MS):
+        cluster.clock.time_ms += HEARTBEAT_MS
+        revision = first.image.revision
+        await first.membership.try_for_controller()
+        first.beat()
+        await cluster.topics(a_topic(f"beat {revision}", led(1)))
+    await first.until(lambda: first.image.live_brokers() == [1])
+    await first.until(lambda: first.state("t").leader == 1)
+    epoch = second.epoch
+    second.beat()
+    await second.until(lambda: second.state("t").leader == 1)
+    first.beat()
+    first.duties.suspect(1)
+    while first.image.live_brokers() == [1]:
+        first.beat()
+        await cluster.topics(a_topic("another beat", led(1)))
+    assert second.epoch == epoch
+    assert first.state("t").isr == (1,)
+
+
+async def test_the_last_in_sync_replica_leads_again_when_it_is_back(cluster: ClusterOfNodes) -> None:
+    first, _ = await cluster.start(1, 2)
+    await cluster.topics(a_topic("t", led(2, 1, isr=[2])))
+    await cluster.kill(2)
+    first.duties.suspect(2)
+    await first.until(lambda: first.state("t").leader == NO_LEADER)
+    assert first.state("t") == PartitionState((2, 1), NO_LEADER, 6, (), (2,), 1, last_known_leader=2)
+    await cluster.start(2)
+    await first.until(lambda: first.state("t").leader == 2)
+    assert first.state("t").isr == (2,)
+    assert first.state("t").leader_epoch == 7
+
+
+async def test_a_broker_that_starts_anew_before_anybody_noticed_is_a_follower_first(cluster: ClusterOfNodes) -> None:
+    _, second, _ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(3, 1, 2)))
+    await cluster.kill(3)
+    (third,) = await cluster.start(3)
+    assert third.state("t").leader == 1
+    assert third.state("t").isr == (1, 2)
+    assert third.epoch == 2
+    await second.until(lambda: second.image.live_brokers() == [1, 2, 3])
+
+
+async def test_a_machine_that_lost_power_may_lack_records(cluster: ClusterOfNodes) -> None:
+    first, _, _ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(3, 2, 1, isr=[3, 2]), min_insync_replicas="2"))
+    await cluster.kill(3)
+    await cluster.kill(2)
+    first.duties.suspect(2)
+    await first.until(lambda: first.state("t").elr == (3, 2))
+    third = await cluster.node(3, boot_id="another boot")
+    await third.start()
+    await first.until(lambda: first.state("t").elr == (2,))
+    assert first.state("t").leader == NO_LEADER
+    await cluster.start(2)
+    await first.until(lambda: first.state("t").leader == 2)
+    assert first.state("t").isr == (2,)
+
+
+async def test_a_single_broker_goes_on_where_it_stopped(cluster: ClusterOfNodes) -> None:
+    await cluster.start(1)
+    await cluster.topics(a_topic("t", led(1), led(1, epoch=3)))
+    await cluster.kill(1)
+    (again,) = await cluster.start(1)
+    assert (again.state("t"), again.state("t", 1)) == (led(1), led(1, epoch=3))
+    assert again.membership.is_controller
+
+
+async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch(cluster: ClusterOfNodes) -> None:
+    await cluster.start(1)
+    await cluster.topics(a_topic("t", led(1)))
+    await cluster.kill(1)
+    again = await cluster.node(1, boot_id="another boot")
+    await again.start()
+    await again.until(lambda: again.state("t").leader == 1)
+    assert again.state("t") == PartitionState((1,), 1, 7, (1,), partition_epoch=2)
+
+
+async def test_leaders_change_their_isr_on_what_they_know(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    topic = a_topic("t", led(1, 2, isr=[1]), led(1, 2))
+    await cluster.topics(topic)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    grow = IsrChange(TopicPartition("t", 0), topic.topic_id, 5, 0, {1: first.epoch, 2: second.epoch})
+    shrink = IsrChange(TopicPartition("t", 1), topic.topic_id, 5, 0, {1: first.epoch})
+    outcomes = await first.controller.change_isr([grow, shrink])
+    assert outcomes == {
+        grow.topic_partition: PartitionState((1, 2), 1, 5, (1, 2), partition_epoch=1),
+        shrink.topic_partition: PartitionState((1, 2), 1, 5, (1,), partition_epoch=1),
+    }
+    assert [first.state("t", 0), first.state("t", 1)] == list(outcomes.values())
+    again = (await first.controller.change_isr([grow]))[grow.topic_partition]
+    assert isinstance(again, ApiError)
+    assert again.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+async def test_a_stale_leader_cannot_bring_a_former_life_into_the_isr(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    topic = a_topic("t", led(1, 2, isr=[1]))
+    await cluster.topics(topic)
+    stale = IsrChange(TopicPartition("t", 0), topic.topic_id, 5, 0, {1: first.epoch, 2: second.epoch})
+    await cluster.kill(2)
+    (again,) = await cluster.start(2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    outcome = (await first.controller.change_isr([stale]))[stale.topic_partition]
+    assert isinstance(outcome, ApiError)
+    assert outcome.code is ErrorCode.INVALID_UPDATE_VERSION
+    current = IsrChange(stale.topic_partition, topic.topic_id, 5, first.state("t").partition_epoch, stale.isr)
+    outcome = (await first.controller.change_isr([current]))[stale.topic_partition]
+    assert isinstance(outcome, ApiError)
+    assert (outcome.code, again.epoch) == (ErrorCode.INELIGIBLE_REPLICA, 2)
