@@ -15,7 +15,7 @@ from random import SystemRandom
 from typing import Final
 from uuid import uuid4
 
-from barnabas_broker.app.chores import Chores
+from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
@@ -36,6 +36,7 @@ from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
 from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -68,6 +69,10 @@ QUEUED_BYTES: Final = 128 * 1024 * 1024
 """queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
 PROGRESS_S: Final = 5.0
 HANDLER_IMPORT_S: Final = 0.1
+HAND_OVER_S: Final = 10.0
+"""For a controlled shutdown. If the metadata store does not answer for so long, leadership moves after the end."""
+ISR_CHECKS_IN_LAG: Final = 2
+"""A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -89,6 +94,8 @@ class Broker:
         self._tasks: set[asyncio.Task[object]] = set()
         self._stopping = asyncio.Event()
         self._failure: str | None = None
+        self._controller: Controller | None = None
+        """Set while this broker is one of the cluster."""
         self._is_ready = False
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
@@ -122,6 +129,7 @@ class Broker:
     async def stop(self) -> None:
         """Take down what was started, last things first."""
         self._is_ready = False
+        await self._hand_over()
         await self._chores.stop()
         while self._takedown:
             pending = self._takedown.pop()()
@@ -130,6 +138,20 @@ class Broker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _hand_over(self) -> None:
+        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+        others = [broker for broker in self._image.live_brokers() if broker != self._config.broker_id]
+        if self._controller is None or not others or not self._config.controlled_shutdown_enable:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                left = await self._controller.hand_over(self._config.broker_id)
+        except (ApiError, TimeoutError) as error:
+            log.warning("others will lead this broker's partitions once it is gone: %s", error)
+            return
+        if left:
+            log.warning("nobody else can lead %d partitions while this broker is away", len(left))
 
     async def _open_store(self) -> SqliteStore:
         path = database_path(self._config.metadata_store)
@@ -164,10 +186,17 @@ class Broker:
     def _wire(self, store: SqliteStore, logs: LogManager) -> Services:
         config = self._config
         purgatory = Purgatory(self._timers)
-        alone = _Alone()
-        surroundings = Surroundings(self._clock, self._timers, purgatory, alone, alone.nothing, alone.nothing)
-        replicas = ReplicaManager(config.broker_id, config, logs, self._image, surroundings)
         controller = Controller(config.broker_id, store, self._image, lambda: self._config, self._random)
+        isr_changes = IsrChanges(controller.change_isr, self._timers, asyncio.sleep, self._spawn)
+        surroundings = Surroundings(
+            self._clock,
+            self._timers,
+            purgatory,
+            _Alone(),
+            isr_changes.propose,
+            lambda partitions: self._spawn(controller.resign(partitions)),
+        )
+        replicas = ReplicaManager(config.broker_id, config, logs, self._image, surroundings)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, self._clock)
         environment = Environment(group_config(config), offsets_log, self._clock, self._timers)
         inspector = make_inspector(self._timers, self._clock)
@@ -248,6 +277,7 @@ class Broker:
         self._spawn(image_feed.follow(self._image, store, asyncio.sleep))
         self._spawn(duties.run())
         await membership.admitted(self._image)
+        self._controller = services.controller
 
     async def _keep(self, membership: Membership) -> None:
         try:
@@ -265,12 +295,16 @@ class Broker:
         self._image.subscribe(lambda change: self._configs_changed(services, change))
         self._reconfigure(services)
         chores = LogChores(services.logs, services.replicas, self._clock)
-        self._chores.start(chores.table(self._config))
+        self._chores.start([*chores.table(self._config), self._isr_chore(services)])
         self._takedown.append(lambda: services.logs.shutdown(chores.high_watermarks()))
         cleaner = make_cleaner(services.logs, services.replicas, self._timers, self._clock, lambda: self._config)
         cleaner.start()
         self._takedown.append(cleaner.stop)
         return cleaner
+
+    def _isr_chore(self, services: Services) -> Chore:
+        lag_ms_max = self._config.replica_lag_time_max_ms
+        return Chore("isr", lag_ms_max / 1000 / ISR_CHECKS_IN_LAG, services.replicas.check_isr)
 
     def _configs_changed(self, services: Services, change: ImageChange) -> None:
         if change.configs & {str(services.broker_id), ALL_BROKERS}:
@@ -319,16 +353,13 @@ class Broker:
 
 
 class _Alone:
-    """Until followers fetch: nobody is followed, and no ISR changes."""
+    """Until followers fetch: nobody is followed."""
 
     def follow(self, partition: Partition) -> None:
         """Its leader is another broker."""
 
     def unfollow(self, partition: Partition) -> None:
         """It was not followed."""
-
-    def nothing(self, _: object) -> None:
-        """Nobody to tell."""
 
 
 async def _import_handlers() -> None:

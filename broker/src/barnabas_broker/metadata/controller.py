@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.metadata.decisions.alter_configs import (
     BrokerOverrides,
     ConfigChange,
@@ -23,26 +25,24 @@ from barnabas_broker.metadata.decisions.cluster_view import ClusterView, view_cl
 from barnabas_broker.metadata.decisions.create_partitions import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
+from barnabas_broker.metadata.decisions.fencing import settle
 from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
-from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import ConfigDocument, PartitionState, TopicDocument
-from barnabas_broker.metadata.partition_changes import PartitionChanges
+from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
+from barnabas_broker.metadata.partition_controller import PartitionController, failures_of
 from barnabas_broker.metadata.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Decide, Item, Planned, Transitions, each
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
 
 
-class Controller:
+class Controller(PartitionController):
     """`config` gives this broker's settings of now; `random` places replicas and makes topic ids."""
 
     def __init__(
@@ -53,13 +53,10 @@ class Controller:
         config: Callable[[], BrokerConfig],
         random: Random,
     ) -> None:
-        self._broker_id = broker_id
+        super().__init__(broker_id, image, Transitions(store, image), config)
         self._store = store
-        self._image = image
         self._config = config
         self._random = random
-        self._transitions = Transitions(store, image)
-        self.partitions = PartitionChanges(self._transitions, image, config)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -117,7 +114,7 @@ class Controller:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {name}")
             return Planned(topic_key(name), decide_create_partitions(self._view(), by_name[name]))
 
-        return _failures(await self._carry_out(list(by_name), each(decide), validate_only))
+        return failures_of(await self._carry_out(list(by_name), each(decide), validate_only))
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
@@ -132,19 +129,6 @@ class Controller:
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
-
-    async def change_isr(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, PartitionState | ApiError]:
-        """The partitions with the ISR that their leaders propose, or why not.
-
-        REQUEST_TIMED_OUT leaves open whether the change is written; all other errors mean that it is not.
-        """
-        proposed = {change.topic_partition: change for change in changes}
-
-        def decide(each: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
-            check_topic(topic, proposed[each])
-            return decide_isr_change(topic.partitions[each.partition], proposed[each], terms)
-
-        return await self.partitions.change(proposed, decide)
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
@@ -169,12 +153,15 @@ class Controller:
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return decider(resource, changes_of)
 
-        return _failures(await self._carry_out(resources, each(decide), validate_only))
+        return failures_of(await self._carry_out(resources, each(decide), validate_only))
 
     def _decide_topic_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
         topic = self._image.topics.get(resource.name)
         changes = changes_of(resource, topic.configs if topic is not None else {})
-        return Planned(topic_key(resource.name), decide_alter_topic(self._view(), resource.name, changes))
+        altered = decide_alter_topic(self._view(), resource.name, changes)
+        terms = self.partitions.terms(altered)
+        partitions = tuple(settle(state, terms) for state in altered.partitions)  # By min.insync.replicas as it is now.
+        return Planned(topic_key(resource.name), msgspec.structs.replace(altered, partitions=partitions))
 
     def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
         owner = str(self._broker_id) if resource.name == ALL_BROKERS else resource.name
@@ -197,7 +184,3 @@ def _answer(outcome: Planned | ApiError, document: TopicDocument | None) -> Topi
         return outcome
     assert document is not None, "what was carried out was decided on"
     return document
-
-
-def _failures(outcomes: Mapping[Item, Planned | ApiError]) -> dict[Item, ApiError | None]:
-    return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

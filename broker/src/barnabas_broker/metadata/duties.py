@@ -12,18 +12,21 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from barnabas_broker.metadata.decisions.balance import unbalanced
+from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
 from barnabas_broker.metadata.decisions.fencing import begin_life, settle
 from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.documents import broker_key
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.partition_changes import PartitionChanges
 from barnabas_broker.metadata.store import Lease, MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
 
 SOON_S: Final = 0.01
 """A lease that is about to expire is looked at no sooner than after this."""
@@ -68,6 +71,7 @@ class ControllerDuties:
         self._brokers_changed = True
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
+        self._balance_at_s = 0.0
 
     def suspect(self, broker_id: int) -> None:
         """Looks at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
@@ -90,8 +94,9 @@ class ControllerDuties:
 
     def _image_changed(self, change: ImageChange) -> None:
         self._changed_topics.update(topic.name for topics in (change.created, change.changed) for topic in topics)
-        if change.brokers or change.controller:
+        if change.brokers or change.controller or change.configs:
             self._brokers_changed = True
+            self._changed_topics.update(self._image.topics)
         self._woken.set()
 
     def _wake_later(self) -> None:
@@ -117,9 +122,9 @@ class ControllerDuties:
             return
         if self._brokers_changed:
             self._brokers_changed = False
-            self._changed_topics.update(self._image.topics)
             await self._care_for_brokers()
         await self._settle()
+        await self._balance()
 
     def _controller_is_gone(self) -> bool:
         registration = self._image.brokers.get(self._image.controller_id)
@@ -132,6 +137,8 @@ class ControllerDuties:
         if began:
             log.info("broker %d is the controller", self._broker_id)
             self._brokers_changed = True
+            self._changed_topics.update(self._image.topics)
+            self._balance_at_s = self._clock.monotonic_s() + self._config().leader_imbalance_check_interval_seconds
         if not self._controls:
             self._changed_topics.clear()
         return self._controls
@@ -207,6 +214,21 @@ class ControllerDuties:
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
             self._changed_topics |= (await self._partitions.change_topics(sorted(changed), settle)).keys()
+
+    async def _balance(self) -> None:
+        """Now and then, for a broker that comes back leads nothing at first."""
+        config, now_s = self._config(), self._clock.monotonic_s()
+        if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
+            return
+        self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
+        wanted = list(unbalanced(self._image.topics.values(), Terms(self._image.brokers)))
+        if wanted:
+            log.info("%d partitions go back to their preferred leaders", len(wanted))
+            await self._partitions.change(wanted, _prefer)
+
+
+def _prefer(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+    return decide_election(topic.partitions[which.partition], ElectionType.PREFERRED, terms)
 
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:

@@ -1,10 +1,12 @@
 """What becomes of a partition when its brokers die, begin a new life or shut down."""
 
+from dataclasses import replace
+
 import msgspec
 
 from barnabas_broker.metadata.decisions.revisions import revised
 from barnabas_broker.metadata.decisions.terms import Terms
-from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def settle(state: PartitionState, terms: Terms) -> PartitionState:
@@ -32,3 +34,13 @@ def begin_life(state: PartitionState, broker: int, may_lack_records: bool, terms
     isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
     after = revised(state, msgspec.structs.replace(state, isr=isr), terms, (broker,) if may_lack_records else ())
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def resign(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
+    """The partition without a broker that lives and cannot use its log: in no ISR, and no leader for the time being.
+
+    `state` itself where no other one can lead.
+    """
+    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
+    after = revised(state, msgspec.structs.replace(state, isr=isr), replace(terms, unclean=False), (broker,))
+    return state if after.leader in (NO_LEADER, broker) else after

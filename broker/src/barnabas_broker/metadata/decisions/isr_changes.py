@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -12,12 +13,15 @@ from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, T
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
+UNKNOWN_BROKER_EPOCH: Final = -1
+
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
     """`isr` gives for each member the broker epoch of the life that was seen to be in sync (KIP-903).
 
-    The epochs are those of the partition's state that the proposal was made on.
+    A member that the leader has not heard of yet since it leads may have UNKNOWN_BROKER_EPOCH. The other epochs are
+    those of the partition's state that the proposal was made on.
     """
 
     topic_partition: TopicPartition
@@ -67,9 +71,15 @@ def _check_epochs(state: PartitionState, change: IsrChange) -> None:
 
 
 def _complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
-    """Why a broker cannot be in an ISR. One that is shutting down may stay there: it can be the leader itself."""
+    """Why a broker cannot be in an ISR.
+
+    A member of it that is shutting down may stay: it can be the leader itself. One of an unknown life, too: if another
+    one had begun, the partition epoch would have risen.
+    """
     if registration is None or registration.fenced:
         return "is not alive"
+    if is_member and broker_epoch == UNKNOWN_BROKER_EPOCH:
+        return None
     if registration.broker_epoch != broker_epoch:
         return f"lives in broker epoch {registration.broker_epoch}; in sync was that of epoch {broker_epoch}"
     if registration.is_shutting_down and not is_member:
