@@ -36,6 +36,7 @@ from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
 from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
@@ -210,6 +211,16 @@ class Broker:
             controller=controller,
             logs=logs,
             replicas=replicas,
+            followers=FollowerSessions(
+                LeaderEnvironment(
+                    replicas.find,
+                    replicas.storage_failed,
+                    self._clock,
+                    self._timers,
+                    lambda: self._config.fetch_max_bytes,
+                    self._image.brokers.__contains__,
+                )
+            ),
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),

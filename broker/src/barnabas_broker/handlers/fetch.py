@@ -2,14 +2,16 @@
 
 v12 is flexible and brings the last fetched epoch, v13 names topics by id. Fetch sessions (KIP-227) are declined by
 always answering session id 0. A request without enough bytes waits in the purgatory until there are, or until its time
-is up.
+is up. What followers ask is answered in `replica_fetch`.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.exchange import Channel
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import (
@@ -37,6 +39,9 @@ def handle(
 ) -> None:
     """Answer at once when there is enough, an error or no time to wait; else when there is."""
     request = parse_fetch(buffer, body_start, end, version)
+    if request.replica_id >= 0:
+        replica_fetch.handle(services, channel, version, correlation_id, request)
+        return
     attempt = _Fetch(services, request, version, correlation_id)
     if attempt.read_all() or request.max_wait_ms <= 0:
         channel.respond(attempt.encode())
@@ -120,25 +125,16 @@ class _Reader:
             return self._refused(wanted.partition, self._services.replicas.storage_failed(partition, error))
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
-        diverging = self._diverging(partition, wanted)
+        diverging = diverging_epoch(partition, wanted)
         if diverging is not None:
             self.is_urgent = True
-            return diverging
+            return _result(partition, wanted.partition, ErrorCode.NONE, None, diverging)
         length_max = min(wanted.max_bytes, self._bytes_left)
         records = partition.read(wanted.fetch_offset, length_max, at_least_one_batch=self.bytes_read == 0)
         if records is not None:
             self.bytes_read += records.length
             self._bytes_left -= records.length
         return _result(partition, wanted.partition, ErrorCode.NONE, records)
-
-    def _diverging(self, partition: Partition, wanted: FetchPartition) -> FetchResult | None:
-        """KIP-595: tell who has fetched beyond what the leader knows of that epoch where the logs part."""
-        if wanted.last_fetched_epoch < 0:
-            return None
-        epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)
-        if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
-            return None
-        return _result(partition, wanted.partition, ErrorCode.NONE, None, (epoch, end_offset))
 
     def _refused(self, index: int, error: ApiError) -> FetchResult:
         self.is_urgent = True

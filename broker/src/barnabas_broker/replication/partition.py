@@ -252,7 +252,7 @@ class Partition:
                 leadership.appended(previous_end_offset, now_ms)
             self._advance_high_watermark(now_ms)
             for watcher in self._watchers.values():
-                watcher.changed(self)
+                watcher.changed()
         return appended
 
     def when_committed(self, end_offset: int, done: Done) -> None:
@@ -277,12 +277,12 @@ class Partition:
         if self.waiters:
             self.waiters.mark()
         for watcher in self._watchers.values():
-            watcher.high_watermark_advanced(self)
+            watcher.high_watermark_advanced()
 
     def _wake_all(self) -> None:
         self.waiters.mark()
         for watcher in self._watchers.values():
-            watcher.changed(self)
+            watcher.changed()
 
     def read(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Committed batches from `offset` on; None when there are none. ApiError OFFSET_OUT_OF_RANGE."""
@@ -323,10 +323,7 @@ class Partition:
     def read_for_follower(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Batches up to the log's end. ApiError OFFSET_OUT_OF_RANGE."""
         log = self.log
-        records = log.read(offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
-        if records is not None:
-            self.replication_bytes_out += records.length
-        return records
+        return log.read(offset, length_max, log.log_end_offset, at_least_one_batch=at_least_one_batch)
 
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int

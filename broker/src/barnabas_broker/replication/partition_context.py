@@ -20,13 +20,13 @@ class FetchPosition(NamedTuple):
 
 
 class AppendWatcher(Protocol):
-    """Somebody with a cheap look at a partition after each change: a follower's fetch session."""
+    """Somebody with a cheap look at one partition after each change: a follower's fetch session."""
 
-    def changed(self, partition: "Partition") -> None:
+    def changed(self) -> None:
         """Records were appended, or leadership has changed."""
         ...
 
-    def high_watermark_advanced(self, partition: "Partition") -> None:
+    def high_watermark_advanced(self) -> None:
         """Worth telling when there is an answer anyway."""
         ...
 

@@ -81,7 +81,9 @@ class Connection:
         return self._outbox.bytes_sent
 
     def respond(self, parts: list[Part]) -> None:
-        """Send an answer; reading pauses while it is not sent whole."""
+        """Send an answer; reading pauses while it is not sent whole. Nothing happens when the connection is closed."""
+        if self._socket is None:
+            return
         try:
             if not self._outbox.put(parts):
                 self._pause_reading()

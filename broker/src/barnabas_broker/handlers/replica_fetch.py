@@ -1,0 +1,20 @@
+"""Fetch (1) of a follower, a broker that replicates: `replica_id` is its broker id (v15: with its broker epoch).
+
+Records up to the log's end, in an incremental session (KIP-227) that only the followers get. The answer may come
+later, yet the channel reads on: a second request ends the wait of the first, whose answer goes before it.
+"""
+
+from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.replication.follower_sessions import FollowerAnswer
+from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response
+
+
+def handle(services: Services, channel: Channel, version: int, correlation_id: int, request: FetchRequest) -> None:
+    """Answer with what is new to the follower, at once or when there is something."""
+
+    def respond(answer: FollowerAnswer) -> None:
+        error, session_id, topics = answer
+        channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
+
+    services.followers.fetch(request, respond)

@@ -1,0 +1,254 @@
+"""What one leader's broker is asked for, and what comes of its answers: the follower's end of a session (KIP-227).
+
+A request names only what changed since the one before. A partition whose records the leader has sent, or that it has
+refused, gets nothing more until it is named again: so two requests may be under way, and a partition that fails waits
+by itself. Called by `fetcher.Fetcher`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition_context import FetchPosition
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.wire.fetch import FetchPartition
+from barnabas_broker.wire.replica_fetch import FetchedPartition, ReplicaFetchResponse
+from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+log = logging.getLogger(__name__)
+
+NO_SESSION: Final = 0
+SESSION_EPOCH_MAX: Final = 2**31 - 1
+FIRST_PAUSE_S: Final = 0.02
+"""After a first failure, as most end soon: a leader that does not know yet that it leads. Doubles from there."""
+DOUBLINGS_MAX: Final = 20
+FAILURES_TOLD: Final = 7
+"""In a row, more than a second in all, before a line goes to the log: a new leader is refused shorter than that."""
+NOT_ASKED: Final = -1
+
+Key = tuple[UUID, int]
+
+
+class FetchEnvironment(NamedTuple):
+    """What all fetchers of a broker share."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    links: Links
+    clock: Clock
+    timers: Timers
+    config: Callable[[], BrokerConfig]
+    storage_failed: Callable[[Partition, StorageError], object]
+    """Takes the partition, or all of its log dir, offline."""
+    on_suspect: Callable[[int], object]
+    """The link to that broker broke, or could not be had again: it may be dying still when it is looked at first."""
+
+
+class Followed:
+    """One partition that is fetched."""
+
+    __slots__ = ("asked_in", "failures", "lag", "partition", "pause", "position")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.asked_in = NOT_ASKED
+        """The number of the request that named it last; answers to earlier ones are not for it."""
+        self.position: FetchPosition | None = None
+        """What that request said."""
+        self.failures = 0
+        """In a row."""
+        self.pause: Cancellable | None = None
+        self.lag = 0
+        """Committed offsets that are not here, as of the last answer."""
+
+    def end_pause(self) -> None:
+        """Ask again at once, if it is waiting."""
+        if self.pause is not None:
+            self.pause.cancel()
+            self.pause = None
+
+
+def pause_s(failures: int, longest_ms: int) -> float:
+    """How long to wait after so many failures in a row: twice as long each time, up to `replica.fetch.backoff.ms`."""
+    return min(longest_ms / 1000, FIRST_PAUSE_S * (1 << min(failures - 1, DOUBLINGS_MAX)))
+
+
+class FetchSession:
+    """`wake` is called when there is something to ask that was not asked before."""
+
+    def __init__(self, leader_id: int, environment: FetchEnvironment, wake: Callable[[], None]) -> None:
+        self._leader_id = leader_id
+        self._environment = environment
+        self._wake = wake
+        self._followed: dict[Key, Followed] = {}
+        self._changed: dict[Key, Followed] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._first_number = 0
+        """Answers to requests before this one are of an earlier session."""
+        self.session_id = NO_SESSION
+        self.session_epoch = 0
+
+    @property
+    def followed(self) -> Iterable[Followed]:
+        """All partitions, waiting ones too."""
+        return self._followed.values()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to fetch."""
+        return not self._followed
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the leader has not been told everything."""
+        return bool(self._changed or self._forgotten)
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch it from its log's end on, by its leader epoch of now."""
+        key = _key(partition)
+        followed = self._followed.setdefault(key, Followed(partition))
+        followed.partition = partition
+        followed.end_pause()
+        followed.failures = 0
+        self._forgotten.pop(key, None)
+        self._changed[key] = followed
+
+    def unfollow(self, partition: Partition) -> None:
+        """Fetch it no more."""
+        key = _key(partition)
+        followed = self._followed.pop(key, None)
+        if followed is None:
+            return
+        followed.end_pause()
+        self._changed.pop(key, None)
+        if followed.asked_in != NOT_ASKED:
+            self._forgotten[key] = None
+
+    def clear(self) -> None:
+        """Follow nothing."""
+        for followed in list(self._followed.values()):
+            self.unfollow(followed.partition)
+
+    def restart(self, next_number: int) -> None:
+        """The leader's end is gone: request `next_number` begins a new session and names everything."""
+        self.session_id, self.session_epoch = NO_SESSION, 0
+        self._first_number = next_number
+        self._forgotten.clear()
+        for followed in self._followed.values():
+            followed.asked_in = NOT_ASKED
+        self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
+
+    def news(self, number: int) -> tuple[dict[UUID, list[FetchPartition]], dict[UUID, list[int]]]:
+        """What request `number` says: the partitions to name and those to forget, by topic."""
+        changed, self._changed = self._changed, {}
+        forgotten, self._forgotten = self._forgotten, {}
+        max_bytes = self._environment.config().replica_fetch_max_bytes
+        named: dict[UUID, list[FetchPartition]] = {}
+        for key, followed in changed.items():
+            position = self._position(key, followed)
+            if position is None:
+                continue
+            followed.position, followed.asked_in = position, number
+            offset, fetched_epoch, leader_epoch, log_start_offset = position
+            asked = FetchPartition(key[1], leader_epoch, offset, fetched_epoch, log_start_offset, max_bytes)
+            named.setdefault(key[0], []).append(asked)
+        indexes: dict[UUID, list[int]] = {}
+        for topic_id, index in forgotten:
+            indexes.setdefault(topic_id, []).append(index)
+        return named, indexes
+
+    def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
+        """None when it is not followed any more: the disk of another one may have failed just now."""
+        if self._followed.get(key) is not followed:
+            return None
+        try:
+            return followed.partition.fetch_position()
+        except StorageError as error:
+            self._storage_failed(key, followed, error)
+            return None
+
+    def sent(self) -> None:
+        """The request is on its way."""
+        self.session_epoch = self.session_epoch % SESSION_EPOCH_MAX + 1
+
+    def apply(self, number: int, response: ReplicaFetchResponse) -> bool:
+        """Take over the answer to request `number`; False when the leader has refused it as a whole."""
+        if number < self._first_number:
+            return True
+        if response.error or response.session_id == NO_SESSION:
+            return False
+        self.session_id = response.session_id
+        now_ms = self._environment.clock.now_ms()
+        for topic_id, results in response.topics:
+            for result in results:
+                key = topic_id, result.partition
+                followed = self._followed.get(key)
+                if followed is not None and followed.asked_in <= number and key not in self._changed:
+                    self._apply_partition(key, followed, result, now_ms)
+        return True
+
+    def _apply_partition(self, key: Key, followed: Followed, result: FetchedPartition, now_ms: int) -> None:
+        """Nothing that goes wrong here concerns another partition."""
+        try:
+            moved = self._take_over(followed, result, now_ms)
+        except ApiError as error:
+            self._pause(key, followed, str(error))
+        except StorageError as error:
+            self._storage_failed(key, followed, error)
+        else:
+            followed.failures = 0
+            if moved:
+                self._changed[key] = followed
+
+    def _take_over(self, followed: Followed, result: FetchedPartition, now_ms: int) -> bool:
+        """Whether the leader has to be told of it. ApiError where the next try has to wait."""
+        partition = followed.partition
+        if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            partition.out_of_range(result.log_start_offset, result.last_stable_offset, now_ms)
+        elif result.error:
+            raise ApiError(_known(result.error), f"error {result.error}")
+        elif result.diverging_epoch is not None:
+            partition.diverged(*result.diverging_epoch)
+        else:
+            partition.append_as_follower(result.records, result.high_watermark, result.log_start_offset, now_ms)
+        position = partition.fetch_position()
+        followed.lag = max(result.high_watermark - position.offset, 0)
+        if position != followed.position:
+            return True
+        if result.error or result.diverging_epoch is not None or result.records:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the answer did not bring it forward")
+        return False
+
+    def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:
+        """Offline and followed no more, unless it can be tried again: a full disk."""
+        self._environment.storage_failed(followed.partition, error)
+        if self._followed.get(key) is followed:
+            self._pause(key, followed, str(error))
+
+    def _pause(self, key: Key, followed: Followed, why: str) -> None:
+        followed.failures += 1
+        if followed.failures == FAILURES_TOLD:
+            log.warning(
+                "fetching %s from broker %d fails: %s", followed.partition.topic_partition, self._leader_id, why
+            )
+        followed.end_pause()
+        delay_s = pause_s(followed.failures, self._environment.config().replica_fetch_backoff_ms)
+        followed.pause = self._environment.timers.call_later(delay_s, lambda: self._resume(key, followed))
+
+    def _resume(self, key: Key, followed: Followed) -> None:
+        followed.pause = None
+        self._changed[key] = followed
+        self._wake()
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic_id, partition.topic_partition.partition
+
+
+def _known(code: int) -> ErrorCode:
+    return ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,177 @@
+"""Fetches from one broker: one request is always under way, over one link that is made anew when it breaks.
+
+The leader holds a request back until there is something to send. What has to be asked meanwhile goes in a second one,
+for which the leader ends the first: so a partition that begins to follow does not wait.
+"""
+
+import logging
+from collections import deque
+from functools import partial
+from typing import Final
+
+from barnabas_broker.replication.fetch_session import NO_SESSION, FetchEnvironment, FetchSession, pause_s
+from barnabas_broker.replication.links import Link
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.wire.replica_fetch import (
+    MalformedResponse,
+    ReplicaFetch,
+    encode_replica_fetch,
+    parse_replica_fetch_response,
+)
+from barnabas_core.clock import Cancellable
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX: Final = 2
+"""Under way at once."""
+TIMER_S_MIN: Final = 0.001
+
+
+class Fetcher:
+    """`session` has the partitions; made and told of them by `Fetchers`."""
+
+    def __init__(self, leader_id: int, environment: FetchEnvironment) -> None:
+        self.leader_id = leader_id
+        self._environment = environment
+        self._client_id = f"broker-{environment.broker_id}-fetcher"
+        self.session = FetchSession(leader_id, environment, self._wake)
+        self._link: Link | None = None
+        self._next_number = 1
+        self._sent_s: deque[float] = deque()
+        """When the requests went that are not answered, the oldest first."""
+        self._is_woken = False
+        self._failures = 0
+        self._retry: Cancellable | None = None
+        self._watchdog: Cancellable | None = None
+        self.requests = 0
+        self.bytes_in = 0
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch this partition too, or by another leader epoch than before."""
+        self.session.follow(partition)
+        self._wake()
+
+    def unfollow(self, partition: Partition) -> None:
+        """Fetch it no more; without any the link is closed."""
+        self.session.unfollow(partition)
+        self._wake()
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        self.session.clear()
+        self._rest()
+
+    def _rest(self) -> None:
+        """There is nothing to fetch."""
+        self._drop_link()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _wake(self) -> None:
+        """Ask at the end of this turn, as one change of the metadata often concerns many partitions."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._environment.timers.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        self._ask()
+
+    def _ask(self) -> None:
+        """Send what is to be sent now."""
+        if self.session.is_empty:
+            self._rest()
+            return
+        if self._retry is not None:
+            return
+        if self._link is None:
+            self._link = self._environment.links.open(self.leader_id, self._broke)
+        under_way = len(self._sent_s)
+        is_second = under_way < REQUESTS_MAX and self.session.has_news and self.session.session_id != NO_SESSION
+        if under_way == 0 or is_second:
+            self._send(self._link)
+
+    def _send(self, link: Link) -> None:
+        number = self._next_number
+        named, forgotten = self.session.news(number)
+        config = self._environment.config()
+        fetch = ReplicaFetch(
+            self._client_id,
+            self._environment.broker_id,
+            self._environment.broker_epoch(),
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            self.session.session_id,
+            self.session.session_epoch,
+        )
+        self._next_number += 1
+        self.session.sent()
+        self.requests += 1
+        self._sent_s.append(self._environment.clock.monotonic_s())
+        if self._watchdog is None:
+            self._watch(config.replica_socket_timeout_ms / 1000)
+        link.send(encode_replica_fetch(number & 0x7FFFFFFF, fetch, named, forgotten), partial(self._answered, number))
+
+    def _answered(self, number: int, frame: memoryview) -> None:
+        self._sent_s.popleft()
+        self.bytes_in += len(frame)
+        try:
+            response = parse_replica_fetch_response(frame)
+        except MalformedResponse as error:
+            self._broke(str(error))
+            return
+        if response.correlation_id != number & 0x7FFFFFFF:
+            self._broke(f"answer {response.correlation_id} to request {number}")
+            return
+        if self.session.apply(number, response):
+            self._failures = 0
+            self._ask()
+        else:
+            log.info("broker %d refuses the fetch session: error %d", self.leader_id, response.error)
+            self.session.restart(self._next_number)
+            self._ask_later()
+
+    def _broke(self, reason: str) -> None:
+        """The link, whichever side ended it: the leader's broker may be dead."""
+        level = logging.DEBUG if self._failures else logging.INFO
+        log.log(level, "the link to broker %d broke: %s", self.leader_id, reason)
+        self._drop_link()
+        self._environment.on_suspect(self.leader_id)
+        self._ask_later()
+
+    def _drop_link(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+        self._sent_s.clear()
+        self.session.restart(self._next_number)
+
+    def _ask_later(self) -> None:
+        if self._retry is None:
+            self._failures += 1
+            delay_s = pause_s(self._failures, self._environment.config().replica_fetch_backoff_ms)
+            self._retry = self._environment.timers.call_later(delay_s, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._retry = None
+        self._ask()
+
+    def _watch(self, delay_s: float) -> None:
+        self._watchdog = self._environment.timers.call_later(max(delay_s, TIMER_S_MIN), self._look_for_answer)
+
+    def _look_for_answer(self) -> None:
+        """The oldest request must be answered within `replica.socket.timeout.ms`."""
+        self._watchdog = None
+        if not self._sent_s:
+            return
+        timeout_ms = self._environment.config().replica_socket_timeout_ms
+        left_s = self._sent_s[0] + timeout_ms / 1000 - self._environment.clock.monotonic_s()
+        if left_s > 0:
+            self._watch(left_s)
+        else:
+            self._broke(f"no answer within replica.socket.timeout.ms={timeout_ms}")

@@ -1,0 +1,70 @@
+"""The followers of this broker: a `Fetcher` for each broker that leads some of them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from barnabas_broker.replication.fetch_session import FetchEnvironment
+from barnabas_broker.replication.fetcher import Fetcher
+from barnabas_broker.replication.partition import Partition
+from barnabas_core.topic_partition import TopicPartition
+
+
+class FetchStatus(NamedTuple):
+    """Of one partition. `lag`: committed offsets that are not here; `is_failing`: the last try went wrong."""
+
+    topic_partition: TopicPartition
+    leader_id: int
+    lag: int
+    is_failing: bool
+
+
+class Fetchers:
+    """Told by the replica manager which partitions follow whom."""
+
+    def __init__(self, environment: FetchEnvironment) -> None:
+        self._environment = environment
+        self._fetchers: dict[int, Fetcher] = {}
+        self._fetched_from: dict[tuple[UUID, int], Fetcher] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch it from the leader and by the leader epoch that it has now."""
+        key = partition.topic_id, partition.topic_partition.partition
+        leader_id = partition.leader_id
+        previous = self._fetched_from.get(key)
+        if previous is not None and previous.leader_id != leader_id:
+            previous.unfollow(partition)
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = Fetcher(leader_id, self._environment)
+        self._fetched_from[key] = fetcher
+        fetcher.follow(partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        """Fetch it no more. Harmless when it was not fetched."""
+        fetcher = self._fetched_from.pop((partition.topic_id, partition.topic_partition.partition), None)
+        if fetcher is not None:
+            fetcher.unfollow(partition)
+
+    def close(self) -> None:
+        """Fetch nothing more; the links are closed."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._fetched_from.clear()
+
+    def status(self) -> Iterator[FetchStatus]:
+        """Of every partition that is fetched."""
+        for fetcher in self._fetchers.values():
+            for each in fetcher.session.followed:
+                yield FetchStatus(each.partition.topic_partition, fetcher.leader_id, each.lag, each.failures > 0)
+
+    @property
+    def requests(self) -> int:
+        """Fetch requests sent so far."""
+        return sum(fetcher.requests for fetcher in self._fetchers.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of answers so far."""
+        return sum(fetcher.bytes_in for fetcher in self._fetchers.values())

@@ -1,0 +1,288 @@
+"""The leader's end of the followers' fetch sessions (KIP-227): one for each broker that follows partitions here.
+
+A partition is looked at only when a request names it, or after it has changed; what was sent to a follower, records or
+an error, is not sent again before the follower names the partition anew. A request for which there is nothing waits,
+and is answered at the end of the turn in which something was appended, or when its time is up.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.replication.follower_partition import FollowerPartition, refusal
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, ForgottenTopic
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.errors import ApiError, ErrorCode
+
+NO_SESSION: Final = 0
+SESSION_EPOCH_MAX: Final = 2**31 - 1
+
+TopicKey = UUID | str
+"""A topic by its id, or by its name where the request has none."""
+Results = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
+
+
+class FollowerAnswer(NamedTuple):
+    """What the response says: an error for the whole request, or the results that are news to the follower."""
+
+    error: int
+    session_id: int
+    topics: list[tuple[FetchTopic, list[FetchResult]]]
+
+
+SESSION_GONE: Final = FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, NO_SESSION, [])
+Respond = Callable[[FollowerAnswer], None]
+
+
+class LeaderEnvironment(NamedTuple):
+    """What all sessions share."""
+
+    find: Callable[[str | None, UUID | None, int], Partition]
+    """ApiError when the partition is not here."""
+    storage_failed: Callable[[Partition, StorageError], ApiError]
+    clock: Clock
+    timers: Timers
+    response_bytes_max: Callable[[], int]
+    is_broker: Callable[[int], bool]
+    """Whether a broker of this id is registered: so there are no more sessions than brokers."""
+
+
+class FollowerSessions:
+    """By the follower's broker id; a new session takes the place of the follower's earlier one."""
+
+    def __init__(self, environment: LeaderEnvironment) -> None:
+        self._environment = environment
+        self._sessions: dict[int, FollowerSession] = {}
+        self._last_id = NO_SESSION
+
+    def fetch(self, request: FetchRequest, respond: Respond) -> None:
+        """Answer a follower's request, now or later; an earlier one of its session that waits is answered before."""
+        follower_id = request.replica_id
+        if request.session_id == NO_SESSION or request.session_epoch <= 0:
+            if not self._environment.is_broker(follower_id):
+                respond(FollowerAnswer(ErrorCode.BROKER_ID_NOT_REGISTERED, NO_SESSION, []))
+                return
+            self._begin(follower_id).fetch(request, respond)
+            return
+        session = self._sessions.get(follower_id)
+        if session is None or session.session_id != request.session_id:
+            respond(SESSION_GONE)
+        elif session.next_epoch != request.session_epoch:
+            respond(FollowerAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, NO_SESSION, []))
+        else:
+            session.fetch(request, respond)
+
+    def _begin(self, follower_id: int) -> "FollowerSession":
+        previous = self._sessions.get(follower_id)
+        if previous is not None:
+            previous.close()
+        self._last_id = self._last_id % SESSION_EPOCH_MAX + 1
+        session = self._sessions[follower_id] = FollowerSession(self._environment, follower_id, self._last_id)
+        return session
+
+    def close(self) -> None:
+        """Forget all sessions."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    @property
+    def partition_counts(self) -> dict[int, int]:
+        """How many partitions each follower follows here, by its broker id."""
+        return {follower_id: session.partition_count for follower_id, session in self._sessions.items()}
+
+
+class _Attempt:
+    """What one look brings; nothing of it has happened to the follower's records until it is answered."""
+
+    __slots__ = ("bytes_read", "is_urgent", "results", "served")
+
+    def __init__(self, *, is_urgent: bool = False) -> None:
+        self.is_urgent = is_urgent
+        self.bytes_read = 0
+        self.results: Results = {}
+        self.served: list[tuple[FollowerPartition, FileSlice]] = []
+
+    def add(self, topic: FetchTopic, result: FetchResult) -> None:
+        self.results.setdefault(_topic_key(topic), (topic, []))[1].append(result)
+
+    def refuse(self, topic: FetchTopic, result: FetchResult) -> None:
+        """An error or diverging epoch: the follower is to know at once."""
+        self.is_urgent = True
+        self.add(topic, result)
+
+    def serve(self, partition: FollowerPartition, records: FileSlice) -> None:
+        self.bytes_read += records.length
+        self.served.append((partition, records))
+
+
+class FollowerSession:
+    """One follower's session, and its request that waits, if one does."""
+
+    def __init__(self, environment: LeaderEnvironment, follower_id: int, session_id: int) -> None:
+        self._environment = environment
+        self.follower_id = follower_id
+        self.session_id = session_id
+        self.next_epoch = 0
+        self._partitions: dict[tuple[TopicKey, int], FollowerPartition] = {}
+        self._ready: dict[FollowerPartition, None] = {}
+        """May have records, or an error; in the order in which they are served."""
+        self._news: dict[FollowerPartition, None] = {}
+        """May have offsets that the follower does not know."""
+        self._respond: Respond | None = None
+        self._bytes_min = self._bytes_max = 0
+        self._deadline: Cancellable | None = None
+        self._is_woken = False
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has."""
+        return len(self._partitions)
+
+    def close(self) -> None:
+        """Hear of nothing any more; a request that waits is told so."""
+        respond = self._respond
+        self._stop_waiting()
+        for key in list(self._partitions):
+            self._drop(key)
+        if respond is not None:
+            respond(SESSION_GONE)
+
+    def has_records(self, partition: FollowerPartition) -> None:
+        """There may be records or an error for it: if a request waits it is looked at when this turn is over."""
+        self._ready[partition] = None
+        if self._respond is not None and not self._is_woken:
+            self._is_woken = True
+            self._environment.timers.call_soon(self._woken)
+
+    def has_news(self, partition: FollowerPartition) -> None:
+        """There is something to tell with the next answer."""
+        self._news[partition] = None
+
+    def fetch(self, request: FetchRequest, respond: Respond) -> None:
+        """Take note of what the follower has by now; answer at once if there is anything to say."""
+        if self._respond is not None:
+            self._expired()
+        attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
+        self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1
+        for forgotten in request.forgotten:
+            for index in forgotten.partitions:
+                self._drop((_topic_key(forgotten), index))
+        now_ms = self._environment.clock.now_ms()
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                self._name(attempt, topic, wanted, request.replica_epoch, now_ms)
+        self._respond = respond
+        self._bytes_min = max(request.min_bytes, 1)
+        self._bytes_max = min(request.max_bytes, self._environment.response_bytes_max())
+        if not self._answer_if_due(attempt):
+            self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
+
+    def _name(
+        self, attempt: _Attempt, topic: FetchTopic, wanted: FetchPartition, broker_epoch: int, now_ms: int
+    ) -> None:
+        try:
+            each = self._find(topic, wanted)
+        except ApiError as error:
+            self._drop((_topic_key(topic), wanted.partition))
+            attempt.refuse(topic, refusal(wanted.partition, error))
+            return
+        self._ready.pop(each, None)
+        try:
+            diverging = each.named(wanted, broker_epoch, now_ms)
+        except (ApiError, StorageError) as error:
+            attempt.refuse(each.topic, self._refused(each, error))
+            return
+        if diverging is not None:
+            attempt.refuse(each.topic, diverging)
+        else:
+            self._ready[each] = None
+
+    def _find(self, topic: FetchTopic, wanted: FetchPartition) -> FollowerPartition:
+        """The partition in this session, which may be new in it. ApiError."""
+        key = _topic_key(topic), wanted.partition
+        partition = self._environment.find(topic.name, topic.topic_id, wanted.partition)
+        each = self._partitions.get(key)
+        if each is None or each.partition is not partition:
+            self._drop(key)
+            named_topic = FetchTopic(topic.name, topic.topic_id, [])
+            each = self._partitions[key] = FollowerPartition(self, named_topic, partition, wanted)
+            partition.watch_appends(self.follower_id, each)
+        return each
+
+    def _drop(self, key: tuple[TopicKey, int]) -> None:
+        each = self._partitions.pop(key, None)
+        if each is not None:
+            each.partition.unwatch_appends(self.follower_id, each)
+            self._ready.pop(each, None)
+            self._news.pop(each, None)
+
+    def _refused(self, each: FollowerPartition, error: ApiError | StorageError) -> FetchResult:
+        if isinstance(error, StorageError):
+            error = self._environment.storage_failed(each.partition, error)
+        return each.refused(error)
+
+    def _woken(self) -> None:
+        """The turn is over in which something changed."""
+        self._is_woken = False
+        if self._respond is not None:
+            self._answer_if_due(_Attempt())
+
+    def _expired(self) -> None:
+        """The time is up, or the follower has more to ask: answer with what there is."""
+        self._answer_if_due(_Attempt(is_urgent=True))
+
+    def _answer_if_due(self, attempt: _Attempt) -> bool:
+        """Whether there was enough, or something urgent."""
+        for each in list(self._ready):
+            if not self._read(each, attempt):
+                break
+        is_due = attempt.is_urgent or attempt.bytes_read >= self._bytes_min
+        if is_due:
+            self._answer(attempt)
+        return is_due
+
+    def _read(self, each: FollowerPartition, attempt: _Attempt) -> bool:
+        """Whether there is room for more."""
+        bytes_left = self._bytes_max - attempt.bytes_read
+        try:
+            records = each.read(bytes_left, at_least_one_batch=not attempt.bytes_read)
+        except (ApiError, StorageError) as error:
+            del self._ready[each]
+            attempt.refuse(each.topic, self._refused(each, error))
+            return True
+        if records is not None:
+            attempt.serve(each, records)
+            return records.length < bytes_left
+        if each.has_more:
+            return False
+        del self._ready[each]
+        self._news[each] = None
+        return True
+
+    def _answer(self, attempt: _Attempt) -> None:
+        respond = self._respond
+        assert respond is not None
+        self._stop_waiting()
+        for each, records in attempt.served:
+            del self._ready[each]
+            attempt.add(each.topic, each.sent(records))
+        news, self._news = self._news, {}
+        for each in news:
+            result = each.news()
+            if result is not None:
+                attempt.add(each.topic, result)
+        respond(FollowerAnswer(ErrorCode.NONE, self.session_id, list(attempt.results.values())))
+
+    def _stop_waiting(self) -> None:
+        self._respond = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _topic_key(topic: FetchTopic | ForgottenTopic) -> TopicKey:
+    return topic.topic_id or topic.name or ""

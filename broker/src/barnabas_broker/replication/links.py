@@ -1,0 +1,33 @@
+"""What followers need of the network: requests to other brokers, and their answers in the same order.
+
+`server.peer_link` has sockets; a simulated network takes their place in tests.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Link(Protocol):
+    """A connection to one broker."""
+
+    def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
+        """Send a framed request; it waits while the link is on its way.
+
+        `on_response` gets the answer without its size, good only until it returns, and never from within `send`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close it; none of its callbacks is called any more. Harmless when it is closed."""
+        ...
+
+
+class Links(Protocol):
+    """Makes links."""
+
+    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
+        """A link to that broker, as its registration says where it is now.
+
+        `on_closed` gets the reason, once and never from within `open` or `send`, when the link cannot be had or breaks.
+        """
+        ...

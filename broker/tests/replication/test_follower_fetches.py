@@ -1,0 +1,370 @@
+"""F31: followers that fetch, and the leader's end of their sessions, over real logs and a network without sockets."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from fetch_world import LATENCY_S, TOPIC_ID, World
+
+from barnabas_broker.replication.follower_sessions import FollowerAnswer
+from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_core.errors import ErrorCode
+
+ROUND_S = 3 * LATENCY_S
+
+
+def test_a_follower_gets_what_is_appended_within_a_round_and_the_high_watermark_with_the_next(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.time.advance(1)
+    for _ in range(3):
+        world.append(0, records=2)
+        world.time.advance(ROUND_S)
+        assert world.is_equal(0)
+        assert world.brokers[1].partitions[0].high_watermark == world.ends(1)[0]
+    assert world.brokers[2].partitions[0].high_watermark == 4
+    world.time.advance(0.5 + LATENCY_S)
+    assert world.brokers[2].partitions[0].high_watermark == 6
+
+
+def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in range(50):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    assert world.named() == dict.fromkeys(range(50), 1)
+    world.append(7)
+    world.time.advance(ROUND_S)
+    assert world.named() == {7: 1}
+    world.response_sizes.clear()
+    world.time.advance(5)
+    assert world.named() == {}
+    assert len(world.response_sizes) <= 10
+    assert sum(world.response_sizes) < 400
+
+
+def test_a_partition_that_begins_to_follow_does_not_wait_for_the_request_under_way(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.time.advance(0.1)
+    world.lead(1, 1)
+    world.append(1)
+    world.time.advance(2 * ROUND_S)
+    assert world.is_equal(1)
+    assert len(world.links) == 1
+
+
+def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path: Path) -> None:
+    world = World(tmp_path, replica_fetch_max_bytes=4000, replica_fetch_response_max_bytes=10_000)
+    for index in range(20):
+        world.lead(index, 1, to=(1,))
+        for _ in range(10):
+            world.append(index, b"x" * 900)
+    for index in range(20):
+        world.show(index, (2,))
+    world.time.advance(0.4)
+    assert world.ends(2) == world.ends(1)
+    assert all(world.is_equal(index) for index in range(20))
+    assert max(world.response_sizes) < 12_000
+
+
+def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path, replica_fetch_max_bytes=3000, replica_fetch_response_max_bytes=3000)
+    for index in range(3):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    for _ in range(20):
+        world.append(0, b"x" * 2500)
+        world.append(0, b"x" * 2500)
+        world.append(1)
+        world.append(2)
+        world.time.advance(ROUND_S)
+    world.time.advance(ROUND_S)
+    assert {index: world.ends(2)[index] for index in (1, 2)} == {1: 20, 2: 20}
+
+
+def test_a_new_leader_that_does_not_know_it_yet_is_asked_again_soon(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in (0, 1):
+        world.lead(index, 1)
+    world.append(0)
+    world.time.advance(0.1)
+    world.lead(0, 2, to=(1,))
+    world.append(1)
+    world.time.advance(0.05)
+    assert world.is_equal(1)
+    world.show(0, (2,))
+    world.append(0)
+    world.time.advance(0.1)
+    assert world.is_equal(0)
+    assert world.brokers[1].suspects == world.brokers[2].suspects == []
+
+
+def test_logs_that_part_are_cut_back_by_epochs_until_they_are_equal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.append(0, b"both")
+    world.time.advance(0.1)
+    world.unreachable = {1, 2}
+    for link in list(world.links):
+        link.break_("cut")
+    world.append(0, b"only 1", broker=1)
+    world.lead(0, 2, to=(2,))
+    world.append(0, b"of 2")
+    world.append(0, b"of 2 again")
+    world.lead(0, 1, to=(1,))
+    world.append(0, b"of 1")
+    world.unreachable.clear()
+    world.show(0, (1, 2))
+    world.time.advance(2)
+    assert world.is_equal(0)
+    assert b"only 1" in world.bytes_of(2, 0)
+    assert b"of 2" not in world.bytes_of(2, 0)
+
+
+def test_a_follower_outside_the_leaders_log_begins_at_its_start(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    for _ in range(5):
+        world.append(0)
+    world.brokers[1].partitions[0].log.increment_log_start_offset(3)
+    world.show(0, (2,))
+    world.time.advance(0.6)
+    log = world.brokers[2].partitions[0].log
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+    assert world.brokers[2].partitions[0].high_watermark == 5
+
+
+def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.append(0, records=5)
+    world.time.advance(1)
+    world.brokers[1].partitions[0].log.increment_log_start_offset(3)
+    world.append(0)
+    world.time.advance(ROUND_S)
+    assert world.brokers[2].partitions[0].log.log_start_offset == 3
+    leadership = world.brokers[1].partitions[0].leadership
+    assert leadership is not None
+    assert leadership.followers[2].log_start_offset == 3
+
+
+def test_a_link_that_breaks_makes_a_suspect_at_each_try_and_is_made_anew(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.time.advance(0.1)
+    world.unreachable = {1}
+    (link,) = world.links
+    link.break_("reset")
+    world.time.advance(0.1)
+    assert world.brokers[2].suspects == [1, 1, 1]
+    world.time.advance(5)
+    assert 8 <= len(world.brokers[2].suspects) <= 13
+    world.append(0)
+    world.unreachable.clear()
+    world.time.advance(1.1)
+    assert world.is_equal(0)
+    world.brokers[2].suspects.clear()
+    (link,) = world.links
+    link.break_("reset")
+    world.time.advance(0.1)
+    assert world.brokers[2].suspects == [1]
+    world.append(0)
+    world.time.advance(ROUND_S)
+    assert world.is_equal(0)
+
+
+def test_a_leader_that_is_silent_for_the_socket_timeout_is_a_suspect(tmp_path: Path) -> None:
+    world = World(tmp_path, replica_socket_timeout_ms=3000)
+    world.lead(0, 1)
+    world.time.advance(2)
+    world.silent = {1}
+    world.time.advance(2.9)
+    assert world.brokers[2].suspects == []
+    world.time.advance(0.7)
+    assert set(world.brokers[2].suspects) == {1}
+    world.silent.clear()
+    world.append(0)
+    world.time.advance(4)
+    assert world.is_equal(0)
+
+
+def test_a_leader_that_forgot_the_session_gets_a_new_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in range(3):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    world.brokers[1].sessions.close()
+    world.lead(3, 1)
+    for index in range(4):
+        world.append(index)
+    world.time.advance(0.1)
+    assert all(world.is_equal(index) for index in range(4))
+    assert world.brokers[2].suspects == []
+
+
+def test_what_is_not_followed_any_more_leaves_the_session_and_the_last_one_the_link(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in range(3):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    follower = world.brokers[2]
+    follower.fetchers.unfollow(follower.partitions[1])
+    world.append(1)
+    world.time.advance(0.1)
+    assert world.ends(2) == {0: 0, 1: 0, 2: 0}
+    assert world.brokers[1].sessions.partition_counts == {2: 2}
+    for index in (0, 2):
+        follower.fetchers.unfollow(follower.partitions[index])
+    world.time.advance(0.1)
+    assert world.links == set()
+    follower.fetchers.follow(follower.partitions[1])
+    world.time.advance(0.1)
+    assert world.is_equal(1)
+    follower.fetchers.close()
+    world.time.advance(5)
+    assert world.links == set()
+
+
+class BadDisk(PosixFileSystem):
+    """Fails for the logs in directories of these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def open_file(self, path: str) -> LogFile:
+        if any(f"/{name}/" in path for name in self.names):
+            raise OSError(5, "Input/output error")
+        return super().open_file(path)
+
+
+def test_a_disk_that_fails_under_one_partition_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path, files={2: BadDisk("flights-1")})
+    for index in range(3):
+        world.lead(index, 1)
+        world.append(index)
+    world.time.advance(0.1)
+    assert world.ends(2) == {0: 1, 1: 0, 2: 1}
+    assert [index for index, _ in world.brokers[2].failures] == [1]
+    assert [each.topic_partition.partition for each in world.brokers[2].fetchers.status()] == [0, 2]
+
+
+def test_a_partition_whose_records_come_broken_is_tried_again_later_and_the_others_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in range(2):
+        world.lead(index, 1)
+        world.append(index, b"a value")
+    file = world.brokers[1].partitions[1].log.segments.active.file
+    good = file.read_at(0, 200)
+    file.append(good[:-1] + b"\xff", 0)
+    world.time.advance(3)
+    assert world.ends(2) == {0: 1, 1: 0}
+    failing = {each.topic_partition.partition: each.is_failing for each in world.brokers[2].fetchers.status()}
+    assert failing == {0: False, 1: True}
+    tries = world.named()[1]
+    assert 6 <= tries <= 9
+    file.append(good, 0)
+    world.time.advance(1.1)
+    assert world.is_equal(1)
+    assert not any(each.is_failing for each in world.brokers[2].fetchers.status())
+
+
+def test_a_follower_waits_for_the_bytes_that_it_wants_and_no_longer_than_its_time(tmp_path: Path) -> None:
+    world = World(tmp_path, replica_fetch_min_bytes=1000)
+    world.lead(0, 1)
+    world.time.advance(0.1)
+    world.append(0, b"x" * 400)
+    world.time.advance(ROUND_S)
+    assert world.ends(2) == {0: 0}
+    world.append(0, b"x" * 600)
+    world.time.advance(ROUND_S)
+    assert world.ends(2) == {0: 2}
+    world.append(0)
+    world.time.advance(0.5)
+    assert world.ends(2) == {0: 3}
+    assert world.brokers[1].partitions[0].replication_bytes_out == len(world.bytes_of(2, 0))
+
+
+def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
+    world = World(tmp_path, replica_fetch_max_bytes=1000)
+    world.lead(0, 1, replicas=(1, 2, 3), to=(1, 3))
+    world.time.advance(0.1)
+    for _ in range(10):
+        world.append(0, b"x" * 900)
+    world.time.advance(0.1)
+    world.show(0, (2,))
+    lags = []
+    for _ in range(60):
+        world.time.advance(LATENCY_S)
+        lags += [each.lag for each in world.brokers[2].fetchers.status()]
+    assert max(lags) == 0
+    assert world.is_equal(0, 1, 2, 3)
+
+
+def fetch(world: World, request: FetchRequest) -> list[FollowerAnswer]:
+    answers: list[FollowerAnswer] = []
+    world.brokers[1].sessions.fetch(request, answers.append)
+    return answers
+
+
+def request(follower_id: int, session_id: int = 0, session_epoch: int = 0, **position: int) -> FetchRequest:
+    asked = {"current_leader_epoch": 0, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": 0} | position
+    partition = FetchPartition(partition=0, max_bytes=1 << 20, **asked)
+    topic = FetchTopic(None, TOPIC_ID, [partition])
+    return FetchRequest(follower_id, 1, 500, 1, 1 << 20, 0, session_id, session_epoch, [topic], [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (request(4), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (request(2, session_id=99, session_epoch=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (request(3, session_id=1, session_epoch=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (request(2, session_id=1, session_epoch=2), ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ],
+)
+def test_a_request_of_no_session_is_refused_as_a_whole(tmp_path: Path, asked: FetchRequest, error: ErrorCode) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    assert fetch(world, request(2))[0].session_id == 1
+    assert fetch(world, asked) == [FollowerAnswer(error, 0, [])]
+
+
+@pytest.mark.parametrize(
+    ("position", "error"),
+    [
+        ({"current_leader_epoch": 3}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"fetch_offset": 1}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ({"fetch_offset": -1}, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_a_partition_that_cannot_be_fetched_gets_its_error(
+    tmp_path: Path, position: dict[str, int], error: ErrorCode
+) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    ((_, [result]),) = fetch(world, request(2, **position))[0].topics
+    assert result.error == error
+
+
+def test_who_is_no_replica_is_refused_and_does_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    ((_, [result]),) = fetch(world, request(3))[0].topics
+    assert result.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.proposals == []
+
+
+def test_an_unknown_topic_is_refused_and_a_new_session_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ((_, [result]),) = fetch(world, request(2))[0].topics
+    assert (result.error, TOPIC_ID) == (ErrorCode.UNKNOWN_TOPIC_ID, UUID(int=7))
+    world.lead(0, 1, to=(1,))
+    first = fetch(world, request(2))
+    waiting = fetch(world, request(2, session_id=first[0].session_id, session_epoch=1))
+    assert fetch(world, request(2))[0].session_id == first[0].session_id + 1
+    world.append(0)
+    world.time.advance(1)
+    assert waiting == [FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])]
+    assert world.brokers[1].sessions.partition_counts == {2: 1}
