@@ -58,10 +58,18 @@ class PeerLink:
     def send(self, frame: bytes | bytearray, on_response: OnResponse) -> None:
         """Send a request, once connected."""
         self._waiting.append(on_response)
-        is_first = not self._unsent
-        self._unsent += frame
-        if self._socket is not None and is_first:
-            self._loop.call_soon(self._writable)
+        sent = 0
+        if self._socket is not None and not self._unsent:
+            try:
+                sent = self._socket.send(frame)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._loop.call_soon(self._break, f"cannot send: {error}")
+                return
+            if sent < len(frame):
+                self._loop.add_writer(self._socket.fileno(), self._writable)
+        self._unsent += frame[sent:]
 
     def close(self) -> None:
         """No callback comes any more."""

@@ -1,0 +1,230 @@
+"""Links between brokers, over real sockets: a server that sends what the test says."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from barnabas_broker.server.peer_link import FIRST_BUFFER_BYTES, PeerLink, PeerLinks
+
+WAIT_S = 10
+
+
+class Peer:
+    """A broker that takes requests and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.connected = asyncio.Event()
+        self.writer: asyncio.StreamWriter | None = None
+        self.changed = asyncio.Condition()
+
+    async def __aenter__(self) -> "Peer":
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address: tuple[str, int] = self.server.sockets[0].getsockname()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        if self.writer is not None:
+            self.writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.connected.set()
+        while data := await reader.read(1 << 20):
+            async with self.changed:
+                self.received += data
+                self.changed.notify_all()
+
+    async def got(self, length: int) -> bytes:
+        async with self.changed:
+            await asyncio.wait_for(self.changed.wait_for(lambda: len(self.received) >= length), WAIT_S)
+        return bytes(self.received)
+
+    def answer(self, *bodies: bytes) -> None:
+        assert self.writer is not None
+        self.writer.write(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+
+
+class Calls:
+    """What a link has told; `wait_for` so many of it."""
+
+    def __init__(self) -> None:
+        self.responses: list[tuple[int, bytes]] = []
+        self.closed: list[str] = []
+        self.changed = asyncio.Event()
+
+    def on_response(self, number: int) -> Callable[[memoryview], None]:
+        def called(frame: memoryview) -> None:
+            self.responses.append((number, bytes(frame)))
+            self.changed.set()
+
+        return called
+
+    def on_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+        self.changed.set()
+
+    async def wait_for(self, *, responses: int = 0, closed: int = 0) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while len(self.responses) < responses or len(self.closed) < closed:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def linked(body: Callable[[Peer, PeerLink, Calls], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with Peer() as peer:
+            calls = Calls()
+            links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: peer.address if broker_id == 1 else None)
+            link = links.open(1, calls.on_closed)
+            try:
+                await body(peer, link, calls)
+            finally:
+                link.close()
+
+    asyncio.run(run())
+
+
+def test_requests_wait_for_the_connection_and_answers_come_in_their_order() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        link.send(b"first", calls.on_response(1))
+        link.send(b"second", calls.on_response(2))
+        assert await peer.got(11) == b"firstsecond"
+        peer.answer(b"one", b"two")
+        await calls.wait_for(responses=2)
+        link.send(b"third", calls.on_response(3))
+        await peer.got(16)
+        peer.answer(b"three")
+        await calls.wait_for(responses=3)
+        assert calls.responses == [(1, b"one"), (2, b"two"), (3, b"three")]
+
+    linked(body)
+
+
+def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() -> None:
+    large = bytes(range(256)) * (FIRST_BUFFER_BYTES // 256 * 5)
+
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        bodies = [b"small", large, b"x", large[: FIRST_BUFFER_BYTES - 4], b"last"]
+        for number in range(5):
+            link.send(b"r", calls.on_response(number))
+        await peer.got(5)
+        peer.answer(*bodies)
+        await calls.wait_for(responses=5)
+        assert [data for _, data in calls.responses] == bodies
+
+    linked(body)
+
+
+def test_an_answer_that_comes_byte_by_byte_comes_whole() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        link.send(b"r", calls.on_response(1))
+        link.send(b"r", calls.on_response(2))
+        await peer.got(2)
+        assert peer.writer is not None
+        for byte in struct.pack(">i", 5) + b"hello" + struct.pack(">i", 2) + b"me":
+            peer.writer.write(bytes([byte]))
+            await peer.writer.drain()
+            await asyncio.sleep(0)
+        await calls.wait_for(responses=2)
+        assert calls.responses == [(1, b"hello"), (2, b"me")]
+
+    linked(body)
+
+
+def test_a_request_larger_than_the_socket_takes_is_sent_whole() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        frame = bytes(range(256)) * 65536
+        link.send(frame, calls.on_response(1))
+        link.send(b"behind it", calls.on_response(2))
+        assert await peer.got(len(frame) + 9) == frame + b"behind it"
+
+    linked(body)
+
+
+def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        link.send(b"r", calls.on_response(1))
+        await peer.got(1)
+        assert peer.writer is not None
+        peer.writer.close()
+        await calls.wait_for(closed=1)
+        link.send(b"r", calls.on_response(2))
+        await asyncio.sleep(0)
+        assert (calls.closed, calls.responses) == (["closed by the other side"], [])
+
+    linked(body)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**30 + 1])
+def test_what_is_no_response_breaks_the_link(size: int) -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        link.send(b"r", calls.on_response(1))
+        await peer.got(1)
+        assert peer.writer is not None
+        peer.writer.write(struct.pack(">i", size))
+        await calls.wait_for(closed=1)
+        assert f"{size} bytes" in calls.closed[0]
+
+    linked(body)
+
+
+def test_an_answer_to_no_request_breaks_the_link() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        await asyncio.wait_for(peer.connected.wait(), WAIT_S)
+        peer.answer(b"who asked")
+        await calls.wait_for(closed=1)
+        assert "0 requests" in calls.closed[0]
+
+    linked(body)
+
+
+def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        link.send(b"r", lambda _: 1 // 0)
+        await peer.got(1)
+        peer.answer(b"answer")
+        await calls.wait_for(closed=1)
+        assert "bug" in calls.closed[0]
+
+    linked(body)
+
+
+def test_a_link_may_be_closed_by_what_an_answer_leads_to() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        def close(frame: memoryview) -> None:
+            calls.on_response(1)(frame)
+            link.close()
+
+        link.send(b"r", close)
+        link.send(b"r", calls.on_response(2))
+        await peer.got(2)
+        peer.answer(b"one", b"two")
+        await calls.wait_for(responses=1)
+        await asyncio.sleep(0.01)
+        assert (calls.responses, calls.closed) == ([(1, b"one")], [])
+
+    linked(body)
+
+
+def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed() -> None:
+    async def run() -> None:
+        calls = Calls()
+        async with Peer() as peer:
+            gone = peer.address
+        links = PeerLinks(asyncio.get_running_loop(), lambda broker_id: gone if broker_id == 1 else None)
+        links.open(1, calls.on_closed)
+        await calls.wait_for(closed=1)
+        links.open(2, calls.on_closed)
+        assert len(calls.closed) == 1
+        await calls.wait_for(closed=2)
+        assert "cannot connect" in calls.closed[0]
+        assert "broker 2 has no address" in calls.closed[1]
+        links.open(1, calls.on_closed).close()
+        await asyncio.sleep(0.01)
+        assert len(calls.closed) == 2
+
+    asyncio.run(run())
