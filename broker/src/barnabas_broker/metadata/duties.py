@@ -7,7 +7,7 @@ successor goes on where another stopped, and two that do the same at once do no 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -144,13 +144,15 @@ class ControllerDuties:
         return self._controls
 
     async def _care_for_brokers(self) -> None:
+        """Nobody is let in by a lease that was read before it was fenced: it may have died in between."""
         try:
-            leases = await self._leases()
+            await self._fence(await self._leases())
+            fenced = {broker_id for broker_id, registration in self._image.brokers.items() if registration.fenced}
+            if fenced:
+                await self._admit(await self._leases(), fenced)
         except StoreUnavailable:
             self._brokers_changed = True
             raise
-        await self._fence(leases)
-        await self._admit(leases)
 
     async def _leases(self) -> Mapping[str, Lease]:
         leases = {lease.name: lease for lease in await self._store.leases(BROKER_LEASES)}
@@ -173,13 +175,16 @@ class ControllerDuties:
         for life in await self._change_registrations(ended, _fenced):
             log.warning("broker %d is fenced: its lease has ended", life.broker_id)
 
-    async def _admit(self, leases: Mapping[str, Lease]) -> None:
+    async def _admit(self, leases: Mapping[str, Lease], candidates: Container[int]) -> None:
         """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
         now_ms = self._clock.now_ms()
         returning = {
             broker_id: registration
             for broker_id, registration in self._image.brokers.items()
-            if registration.fenced and not registration.is_shutting_down and _holds(leases, registration, now_ms)
+            if broker_id in candidates
+            and registration.fenced
+            and not registration.is_shutting_down
+            and _holds(leases, registration, now_ms)
         }
 
         def begin_lives(state: PartitionState, terms: Terms) -> PartitionState:

@@ -146,6 +146,7 @@ def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> 
     addresses = sqlite_leases.watchers(connection)
     gone = [address for address in addresses if ring(address) is Answer.GONE]
     for address in gone:
+        sqlite_leases.release_all(connection, address)  # For who rings a socket that is not there learns nothing.
         clear_away(address)
     if gone:
         sqlite_leases.forget_watchers(connection, gone)

@@ -1,0 +1,304 @@
+"""A broker without sockets, signals and environment: all that is below the server, wired over what it is given.
+
+`app.broker` puts one on a machine, the simulation several into one process. Everything is wired here and nowhere else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.app.chores import Chore, Chores
+from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.coordinators.groups.config import group_config
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.shard import Environment
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.duties import ControllerDuties
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.store import MetadataStore
+from barnabas_broker.replication.fetch_session import FetchEnvironment
+from barnabas_broker.replication.fetchers import Fetchers
+from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
+from barnabas_broker.replication.isr_changes import IsrChanges
+from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.storage.cleaner.inspector import BatchInspector
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LoadProgress, LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.topic_configs import resolve_log_config
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 10.0
+"""For a controlled shutdown. If the metadata store does not answer for so long, leadership moves after the end."""
+ISR_CHECKS_IN_LAG: Final = 2
+"""A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
+
+
+class Machine(NamedTuple):
+    """What a node is given of the world. `boot_id` is another one whenever the machine has started anew."""
+
+    clock: Clock
+    timers: Timers
+    random: Random
+    files: FileSystem
+    open_files_max: int
+    boot_id: str
+    inspector: BatchInspector
+    make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], Links]
+
+
+class Node:
+    """`load`, `join`, `host`, and `stop` at the end, whatever of these was done. It runs on the running event loop.
+
+    `on_failure` hears why the node cannot go on.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, store: MetadataStore, machine: Machine, on_failure: Callable[[str], object]
+    ) -> None:
+        self.config = config
+        self.image = MetadataImage()
+        self._store = store
+        self._machine = machine
+        self._on_failure = on_failure
+        self._chores = Chores()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._takedown: list[Callable[[], Awaitable[None] | None]] = []
+        """What undoes the start, to be called in the other order."""
+        self.services: Services
+        self.membership: Membership
+        self.duties: ControllerDuties
+        self.fetchers: Fetchers
+        self.isr_changes: IsrChanges
+
+    async def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
+        """The metadata and the logs of now. StoreUnavailable, LogDirRefused."""
+        await image_feed.load(self.image, self._store)
+        cluster_id = await ensure_cluster_id(self._store, self._machine.random)
+        self._wire(self._load_logs(cluster_id, on_progress))
+
+    def _load_logs(self, cluster_id: str, on_progress: Callable[[LoadProgress], None]) -> LogManager:
+        config, machine = self.config, self._machine
+        environment = LogEnvironment(
+            machine.files, OpenFiles(machine.open_files_max), Trash(), machine.random, config.producer_id_expiration_ms
+        )
+        settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
+        identity = BrokerIdentity(cluster_id, config.broker_id)
+        logs = LogManager(environment, machine.clock, settings, identity, self._log_config)
+        logs.load(on_progress)
+        return logs
+
+    def _log_config(self, topic: str) -> LogConfig:
+        document = self.image.topics.get(topic)
+        return resolve_log_config({} if document is None else document.configs, self.config)
+
+    def _wire(self, logs: LogManager) -> None:
+        config, clock, timers = self.config, self._machine.clock, self._machine.timers
+        controller = Controller(config.broker_id, self._store, self.image, self.current_config, self._machine.random)
+        purgatory = Purgatory(timers)
+        replicas = self._wire_replicas(logs, controller, purgatory)
+        offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock)
+        environment = Environment(group_config(config), offsets_log, clock, timers)
+        self.services = Services(
+            broker_id=config.broker_id,
+            config=config,
+            clock=clock,
+            timers=timers,
+            image=self.image,
+            controller=controller,
+            logs=logs,
+            replicas=replicas,
+            followers=self._wire_followers(replicas),
+            purgatory=purgatory,
+            mover=LogMover(logs, replicas, self.spawn),
+            groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
+            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            inspector=self._machine.inspector,
+            spawn=self.spawn,
+        )
+
+    def _wire_replicas(self, logs: LogManager, controller: Controller, purgatory: Purgatory) -> ReplicaManager:
+        machine, broker_id = self._machine, self.config.broker_id
+
+        def give_up(partitions: Collection[TopicPartition]) -> None:
+            self.spawn(controller.resign(partitions))
+
+        self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.spawn)
+        self.fetchers = Fetchers(
+            FetchEnvironment(
+                broker_id,
+                self._broker_epoch,
+                machine.make_links(self.image, self.current_config),
+                machine.clock,
+                machine.timers,
+                self.current_config,
+                self._storage_failed,
+                self._suspect,
+            )
+        )
+        surroundings = Surroundings(
+            machine.clock, machine.timers, purgatory, self.fetchers, self.isr_changes.propose, give_up
+        )
+        return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
+
+    def _wire_followers(self, replicas: ReplicaManager) -> FollowerSessions:
+        return FollowerSessions(
+            LeaderEnvironment(
+                replicas.find,
+                replicas.storage_failed,
+                self._machine.clock,
+                self._machine.timers,
+                lambda: self.config.replica_fetch_response_max_bytes,
+                lambda broker_id: broker_id in self.image.brokers,
+            )
+        )
+
+    def _storage_failed(self, partition: Partition, error: StorageError) -> None:
+        self.services.replicas.storage_failed(partition, error)
+
+    def _suspect(self, broker_id: int) -> None:
+        self.duties.suspect(broker_id)
+
+    def current_config(self) -> BrokerConfig:
+        """The settings of now, the dynamic ones over the file's."""
+        return self.config
+
+    def _broker_epoch(self) -> int:
+        return self.image.brokers[self.config.broker_id].broker_epoch
+
+    async def join(self, endpoints: Sequence[Endpoint], incarnation_id: UUID) -> None:
+        """Register, and return once the controller has let this life of the broker in. ApiError, StoreUnavailable."""
+        config, logs, machine = self.config, self.services.logs, self._machine
+        registration = BrokerRegistration(
+            broker_id=config.broker_id,
+            incarnation_id=incarnation_id,
+            listeners=tuple(endpoints),
+            rack=config.broker_rack,
+            log_dirs=config.log_dirs,
+            directory_ids=tuple(each.directory_id for each in logs.log_dirs if each.directory_id is not None),
+            boot_id=machine.boot_id,
+        )
+        self.membership = Membership(
+            self._store,
+            registration,
+            config.broker_heartbeat_interval_ms,
+            config.broker_session_timeout_ms,
+            machine.clock,
+            asyncio.sleep,
+            was_clean=logs.was_clean,
+        )
+        self.duties = ControllerDuties(
+            config.broker_id,
+            self._store,
+            self.image,
+            self.membership,
+            self.services.controller.partitions,
+            self.current_config,
+            machine.clock,
+            machine.timers,
+        )
+        await self.membership.join()
+        self._takedown.append(self.membership.leave)
+        self.spawn(self._keep())
+        self.spawn(image_feed.follow(self.image, self._store, asyncio.sleep))
+        self.spawn(self.duties.run())
+        await self.membership.admitted(self.image)
+
+    async def _keep(self) -> None:
+        try:
+            await self.membership.keep()
+        except ApiError as error:
+            self._on_failure(str(error))
+
+    def host(self) -> None:
+        """Take over the partitions of the image, and follow it from now on."""
+        services = self.services
+        log_chores = LogChores(services.logs, services.replicas, self._machine.clock)
+        self._takedown.append(lambda: services.logs.shutdown(log_chores.high_watermarks()))
+        services.replicas.start()
+        self._takedown.append(self.fetchers.close)
+        follow_offsets_topic(services.groups, services.broker_id, self.image)
+        services.groups.start()
+        self._takedown.append(services.groups.stop)
+        self.image.subscribe(self._configs_changed)
+        self._reconfigure()
+        isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
+        self._chores.start([*log_chores.table(self.config), Chore("isr", isr_check_s, services.replicas.check_isr)])
+
+    def _configs_changed(self, change: ImageChange) -> None:
+        if change.configs & {str(self.config.broker_id), ALL_BROKERS}:
+            self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        """The file's settings with the dynamic ones over them; those that were checked on their way in cannot fail."""
+        own = self.image.configs_of_broker(str(self.config.broker_id))
+        try:
+            self.config = self.config.with_dynamic(own, self.image.configs_of_broker(ALL_BROKERS))
+        except InvalidConfig as error:
+            log.error("the dynamic configs are not used: %s", error)
+            return
+        self.services.config = self.config
+        self.services.replicas.reconfigure(self.config)
+
+    async def hand_over(self) -> None:
+        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+        others = [broker for broker in self.image.live_brokers() if broker != self.config.broker_id]
+        if not others or not self.config.controlled_shutdown_enable:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                left = await self.services.controller.hand_over(self.config.broker_id)
+        except (ApiError, TimeoutError) as error:
+            log.warning("others will lead this broker's partitions once it is gone: %s", error)
+            return
+        if left:
+            log.warning("nobody else can lead %d partitions while this broker is away", len(left))
+
+    async def stop(self) -> None:
+        """Take down what was started, last things first."""
+        await self._chores.stop()
+        while self._takedown:
+            pending = self._takedown.pop()()
+            if pending is not None:
+                await pending
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def spawn(self, work: Coroutine[object, object, object]) -> None:
+        """Run it beside everything else, until it ends or the node does."""
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the broker failed", exc_info=task.exception())
