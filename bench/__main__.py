@@ -17,9 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import machine, plot, report, results
-from bench.peers import Peers, peer_kinds
+from bench.clusters import CLUSTER_KINDS
+from bench.peers import peer_kinds
+from bench.pool import Pool
 from bench.results import RowResult, RunResult
-from bench.rows import Row, all_rows
+from bench.row import Row
+from bench.rows import all_rows
 from bench.run import measure
 from bench.scenarios.stand import FULL, QUICK, Clients, Limits, Stand
 
@@ -31,11 +34,11 @@ PROTOTYPE: Final = HERE.parent.parent / "shared/prototype"
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="short runs and fewer rows, at most 8 minutes")
+    parser.add_argument("--quick", action="store_true", help="short runs and fewer rows, at most 18 minutes")
     parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose key fits, such as 'raw.*'")
     parser.add_argument("--repeats", type=int, help="runs of each row on each peer")
     parser.add_argument(
-        "--minutes", type=float, help="begin no row later than that; 7 in a quick run, 38 in a full one"
+        "--minutes", type=float, help="begin no row later than that; 15 in a quick run, 75 in a full one"
     )
     parser.add_argument("--date", default=datetime.now(UTC).date().isoformat(), help="the date that names the results")
     parser.add_argument("--name", help="the results' file name; without it DATE-quick or DATE-full")
@@ -91,7 +94,9 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
     run = _new_run(options, limits)
     folder = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    peers = Peers(peer_kinds(options.prototype), folder)
+    kinds = peer_kinds(options.prototype)
+    brokers = Pool({name: kind.prepare for name, kind in kinds.items()}, folder)
+    clusters = Pool({name: kind.prepare for name, kind in CLUSTER_KINDS.items()}, folder / "clusters")
     clients = Clients(options.prototype)
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(rows))
@@ -105,13 +110,14 @@ def _measure(options: argparse.Namespace, path: Path, console: Console) -> RunRe
             console.print(_line(by_key[result.key], result), highlight=False, markup=False)
 
         try:
-            stand = Stand(peers, clients, limits)
+            stand = Stand(kinds, brokers, clusters, clients, limits)
             measure(stand, rows, keep, lambda row: progress.update(task, description=row.key))
             run.facts["load average at the end"] = machine.load_average()
             run.save(path)
         finally:
             clients.close()
-            peers.close()
+            brokers.close()
+            clusters.close()
             shutil.rmtree(folder, ignore_errors=True)
     return run
 

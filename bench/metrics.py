@@ -69,6 +69,10 @@ P50_US: Final = Metric("p50_us", "p50 us", Better.LOWER)
 P99_US: Final = Metric("p99_us", "p99 us", Better.LOWER, NO_LONGER)
 REQUESTS_PER_S: Final = Metric("requests_per_s", "requests/s", Better.HIGHER, NO_SLOWER)
 REQUESTS_PER_CPU_S: Final = Metric("requests_per_cpu_s", "requests per broker CPU s", Better.HIGHER)
+THROUGHPUT: Final = (MB_PER_S, MB_PER_CPU_S, CPU_S_PER_GB, CLIENT_CPU_S_PER_GB)
+RSS_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, NO_LONGER)
+CREATE_S: Final = Metric("create_s", "create, s", Better.LOWER, NO_LONGER)
+MANY_START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, NO_LONGER)
 
 
 def throughput(payload_bytes: float, seconds: float, broker_cpu_s: float, client_cpu_s: float) -> Measurement:

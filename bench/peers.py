@@ -1,7 +1,6 @@
-"""The servers that are measured. Each kind prepares an own `ServerProcess` on an own folder."""
+"""The single brokers that are measured. Each kind prepares an own `ServerProcess` on an own folder."""
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,39 +96,3 @@ def peer_kinds(prototype: Path) -> dict[str, PeerKind]:
         _prototype_kind("appending", "prototype F, appending", prototype, wrap=False),
     )
     return {kind.name: kind for kind in kinds}
-
-
-class Peers:
-    """The running servers of one bench run; each is started when a row first asks for it."""
-
-    def __init__(self, kinds: Mapping[str, PeerKind], folder: Path) -> None:
-        self.kinds = kinds
-        self._folder = folder
-        self._standing: dict[str, ServerProcess] = {}
-        self._fresh_count = 0
-
-    def standing(self, name: str) -> ServerProcess:
-        """The server that all load rows share, warm after its first rows."""
-        if name not in self._standing:
-            server = self.kinds[name].prepare(self._folder / name)
-            server.start()
-            self._standing[name] = server
-        return self._standing[name]
-
-    def forget(self, name: str) -> None:
-        """Ends a standing server; the next row that needs it starts a new one on an empty folder."""
-        server = self._standing.pop(name, None)
-        if server is not None:
-            server.close()
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-
-    def fresh(self, name: str) -> tuple[ServerProcess, Path]:
-        """A server that is not running, on an own empty folder; the row closes it and removes the folder."""
-        self._fresh_count += 1
-        folder = self._folder / f"{name}-{self._fresh_count}"
-        return self.kinds[name].prepare(folder), folder
-
-    def close(self) -> None:
-        """Ends every standing server."""
-        for name in list(self._standing):
-            self.forget(name)

@@ -7,7 +7,7 @@ from typing import Final
 import matplotlib as mpl
 
 from bench.results import RunResult, advantage
-from bench.rows import Row
+from bench.row import Row
 
 mpl.use("Agg")
 

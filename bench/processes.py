@@ -1,4 +1,4 @@
-"""CPU seconds and memory of a server and the helper processes it started, read from /proc."""
+"""CPU seconds and memory of servers and the helper processes they started, read from /proc."""
 
 import os
 import time
@@ -33,9 +33,9 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of the family, exact to the scheduler; of ended members, once awaited, in ticks of 10 ms."""
-    return sum(_own_cpu_seconds(member) + _awaited_cpu_seconds(member) for member in family(pid))
+def cpu_seconds(*pids: int) -> float:
+    """User and system time of the families, exact to the scheduler; of ended, awaited members in ticks of 10 ms."""
+    return sum(_own_cpu_seconds(member) + _awaited_cpu_seconds(member) for pid in pids for member in family(pid))
 
 
 def _own_cpu_seconds(pid: int) -> float:
@@ -51,7 +51,7 @@ def _awaited_cpu_seconds(pid: int) -> float:
     return sum(int(field) for field in _stat(pid)[13:15]) / TICKS_PER_S
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory of the family in MB (10^6 bytes); shared pages count in each member."""
-    pages = sum(int(fields[21]) for member in family(pid) if (fields := _stat(member)))
+def rss_mb(*pids: int) -> float:
+    """Resident memory of the families in MB (10^6 bytes); shared pages count in each member."""
+    pages = sum(int(fields[21]) for pid in pids for member in family(pid) if (fields := _stat(member)))
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

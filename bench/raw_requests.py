@@ -34,11 +34,16 @@ def _batch(value: bytes, timestamp_ms: int) -> bytes:
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c.crc32c(checked)) + checked
 
 
-def produce_request(topic: str, value: bytes, timestamp_ms: int) -> bytes:
-    """Produce v7 with acks=all of one record to partition 0."""
+def produce_request(topic: str, value: bytes, timestamp_ms: int, partition: int = 0) -> bytes:
+    """Produce v7 with acks=all of one record."""
     name = topic.encode()
     batch = _batch(value, timestamp_ms)
-    body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(name)) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
+    body = (
+        struct.pack(">hhiih", -1, -1, 30_000, 1, len(name))
+        + name
+        + struct.pack(">iii", 1, partition, len(batch))
+        + batch
+    )
     return _request(PRODUCE, PRODUCE_VERSION, body)
 
 
@@ -58,17 +63,22 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return got
 
 
+def acknowledged(connection: socket.socket, topic: str, partition: int = 0) -> bool:
+    """Produces one record and waits for the answer. OSError where none comes."""
+    connection.sendall(produce_request(topic, b"first", int(time.time() * 1000), partition))
+    answer = receive(connection)
+    # correlation id, one topic with its name, one partition with its index: then the error code.
+    error = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
+    return bool(error == 0)
+
+
 def _acknowledged(port: int, topic: str) -> bool:
     """One attempt over a new connection."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=ATTEMPT_SECONDS_MAX) as connection:
-            connection.sendall(produce_request(topic, b"first", int(time.time() * 1000)))
-            answer = receive(connection)
+            return acknowledged(connection, topic)
     except OSError:
         return False
-    # correlation id, one topic with its name, one partition with its index: then the error code.
-    error = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
-    return bool(error == 0)
 
 
 def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float | None:

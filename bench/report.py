@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.metrics import Better, Metric
 from bench.results import RowResult, RunResult, verdicts
-from bench.rows import SUBJECT, Row
+from bench.row import SUBJECT, Row
 
 ARROWS: Final = {Better.HIGHER: "↑", Better.LOWER: "↓"}
 NOTES: Final = """\

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.metrics import Better, Measurement, Metric, medians
-from bench.rows import SUBJECT, Row
+from bench.row import SUBJECT, Row
 
 
 @dataclass(slots=True)

@@ -1,61 +1,31 @@
 """The table of rows: what is measured, on which peers, with which aims."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from bench.cluster_rows import cluster_rows
 from bench.metrics import (
-    CLIENT_CPU_S_PER_GB,
-    CPU_S_PER_GB,
-    MB_PER_CPU_S,
-    MB_PER_S,
-    NO_LONGER,
+    CREATE_S,
+    MANY_START_S,
     P50_US,
     P99_US,
     REQUESTS_PER_CPU_S,
     REQUESTS_PER_S,
+    RSS_MB,
+    THROUGHPUT,
     Aim,
     Better,
     Metric,
 )
+from bench.row import Group, Place, Row
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
-from bench.scenarios.stand import Scenario
 
-SUBJECT: Final = "barnabas"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Rows that share a table: the same metrics, the same other peer."""
-
-    key: str
-    title: str
-    peer: str
-    metrics: tuple[Metric, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of a table. `quick` rows are measured in quick runs too; `warm` ones on warm standing brokers."""
-
-    key: str
-    title: str
-    group: Group
-    scenario: Scenario
-    quick: bool = True
-    warm: bool = True
-
-
-THROUGHPUT: Final = (MB_PER_S, MB_PER_CPU_S, CPU_S_PER_GB, CLIENT_CPU_S_PER_GB)
 START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
 IDLE_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=80))
 LOADED_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=150))
-RSS_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, NO_LONGER)
 CONNECT_S: Final = Metric("connect_s", "connecting, s", Better.LOWER)
-CREATE_S: Final = Metric("create_s", "create, s", Better.LOWER, NO_LONGER)
-MANY_START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, NO_LONGER)
 
 START: Final = Group("start", "Start and idle memory", "kafka", (START_S, IDLE_MB))
 LOADED: Final = Group("loaded", "Memory under load", "kafka", (LOADED_MB,))
@@ -112,10 +82,10 @@ RAW: Final = (
 
 
 def _lifecycle() -> Iterator[Row]:
-    yield Row("start", "a broker with one topic", START, StartAndIdle(), warm=False)
-    yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), warm=False)
-    yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), warm=False)
-    yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), quick=False, warm=False)
+    yield Row("start", "a broker with one topic", START, StartAndIdle(), place=Place.OWN)
+    yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), place=Place.OWN)
+    yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), place=Place.OWN)
+    yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), quick=False, place=Place.OWN)
 
 
 def _raw() -> Iterator[Row]:
@@ -162,4 +132,5 @@ def all_rows() -> list[Row]:
         *_produce("librdkafka"),
         *_consume(),
         *_produce("Java"),
+        *cluster_rows(),
     ]

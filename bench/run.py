@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from bench.clients.job import NotRun, PartMissing
 from bench.metrics import Measurement
 from bench.results import RowResult
-from bench.rows import SUBJECT, Row
-from bench.scenarios.load import Produce, RoundTrips
+from bench.row import SUBJECT, Place, Row
+from bench.scenarios.load import Consume, Produce, RoundTrips
 from bench.scenarios.stand import Scenario, Stand
-from harness.server_process import ServerFailed
 
 WARM_UP: Final[tuple[Scenario, ...]] = (
     Produce(client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all"),
@@ -18,6 +19,12 @@ WARM_UP: Final[tuple[Scenario, ...]] = (
     RoundTrips(client="Java", mode="poll", acks="1"),
     RoundTrips(client="librdkafka", mode="in-flight", acks="all"),
 )
+WARM_UP_CLUSTER: Final[tuple[Scenario, ...]] = (
+    Produce(client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all", replication_factor=3),
+    Consume(client="librdkafka", record_bytes=1000, codec="none", replication_factor=3),
+    RoundTrips(client="librdkafka", mode="in-flight", acks="all", replication_factor=3),
+)
+WARM_UPS: Final = {Place.OWN: (), Place.BROKER: WARM_UP, Place.CLUSTER: WARM_UP_CLUSTER}
 
 
 def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
@@ -26,8 +33,8 @@ def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:
         return scenario.measure(stand, peer)
     except PartMissing as problem:
         return str(problem)
-    except (NotRun, ServerFailed) as problem:
-        stand.peers.forget(peer)  # the next row gets a server that this one cannot have broken
+    except (NotRun, AssertionError, OSError, KafkaException) as problem:  # AssertionError: the harness gave up
+        stand.forget(peer)  # the next row gets a server that this one cannot have broken
         return str(problem) or type(problem).__name__
 
 
@@ -38,9 +45,10 @@ def turns(peers: tuple[str, str], repeats: int) -> list[str]:
 
 def measure_row(stand: Stand, row: Row) -> RowResult:
     """All repeats on both peers; a peer that fails is not asked again in this row."""
+    repeats = stand.limits.repeats_slow if row.slow else stand.limits.repeats
     result = RowResult(row.key)
     failed: dict[str, str] = {}
-    for peer in turns((SUBJECT, row.group.peer), stand.limits.repeats):
+    for peer in turns((SUBJECT, row.group.peer), repeats):
         if peer in failed:
             continue
         measured = _attempt(stand, row.scenario, peer)
@@ -56,14 +64,14 @@ def _problem(stand: Stand, failed: dict[str, str]) -> str | None:
     """One reason where it is the same for both peers, else each peer's."""
     if len(set(failed.values())) == 1 and len(failed) > 1:
         return next(iter(failed.values()))
-    return "; ".join(f"{stand.peers.kinds[peer].title}: {why}" for peer, why in failed.items()) or None
+    return "; ".join(f"{stand.kinds[peer].title}: {why}" for peer, why in failed.items()) or None
 
 
-def warm_up(stand: Stand, peer: str) -> None:
+def warm_up(stand: Stand, peer: str, scenarios: tuple[Scenario, ...]) -> None:
     """Lets a JIT compile the paths that the rows use, and touches the page cache; nothing is kept."""
     deadline = time.monotonic() + stand.limits.warm_up_s
     while time.monotonic() < deadline:
-        for scenario in WARM_UP:
+        for scenario in scenarios:
             if isinstance(_attempt(stand, scenario, peer), str):
                 return
 
@@ -72,13 +80,18 @@ def measure(stand: Stand, rows: list[Row], keep: Callable[[RowResult], None], be
     """Every row within the budget of time; `begin` and `keep` are called before and after each."""
     deadline = time.monotonic() + stand.limits.budget_s
     warm: set[str] = set()
+    place = Place.OWN
     for row in rows:
         if time.monotonic() > deadline:
             keep(RowResult(row.key, problem="the run's time was used up"))
             continue
         begin(row)
-        for peer in (SUBJECT, row.group.peer) if row.warm else ():
-            if peer not in warm and stand.peers.kinds[peer].has_topics:
-                warm_up(stand, peer)
+        if row.place is not place:
+            stand.clear()
+            warm.clear()
+            place = row.place
+        for peer in (SUBJECT, row.group.peer) if WARM_UPS[place] else ():
+            if peer not in warm and stand.kinds[peer].has_topics:
+                warm_up(stand, peer, WARM_UPS[place])
                 warm.add(peer)
         keep(measure_row(stand, row))

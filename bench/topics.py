@@ -13,7 +13,7 @@ from bench.clients.job import NotRun
 
 REQUEST_SECONDS_MAX: Final = 60.0
 # Apache Kafka makes the logs of 6,000 partitions in its own time after it has answered.
-LEADERS_SECONDS_MAX: Final = 180.0
+LEADERS_SECONDS_MAX: Final = 300.0
 PAUSE_S: Final = 0.005
 
 
@@ -21,27 +21,32 @@ def _admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def create(bootstrap: str, names: Sequence[str], partitions: int, topics_per_request: int = 100) -> None:
-    """Creates the topics and returns when the broker names a leader for every partition."""
+def create(
+    bootstrap: str, names: Sequence[str], partitions: int, replication_factor: int = 1, topics_per_request: int = 100
+) -> None:
+    """Creates the topics and returns when a broker names a leader for every partition, and all replicas as in sync."""
     admin = _admin(bootstrap)
     try:
         for first in range(0, len(names), topics_per_request):
-            some = [NewTopic(name, partitions, 1) for name in names[first : first + topics_per_request]]
+            some = [
+                NewTopic(name, partitions, replication_factor) for name in names[first : first + topics_per_request]
+            ]
             for done in admin.create_topics(some, request_timeout=REQUEST_SECONDS_MAX).values():
                 done.result(REQUEST_SECONDS_MAX)
-        _await_leaders(admin, set(names), partitions)
+        _await_leaders(admin, set(names), partitions, replication_factor)
     except KafkaException as error:
         raise NotRun(f"create_topics: {error}") from None
 
 
-def _await_leaders(admin: AdminClient, names: set[str], partitions: int) -> None:
+def _await_leaders(admin: AdminClient, names: set[str], partitions: int, replication_factor: int) -> None:
     deadline = time.monotonic() + LEADERS_SECONDS_MAX
     while time.monotonic() < deadline:
         listed = admin.list_topics(timeout=REQUEST_SECONDS_MAX).topics
         led = {
             name
             for name, topic in listed.items()
-            if len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions.values())
+            if len(topic.partitions) == partitions
+            and all(each.leader >= 0 and len(each.isrs) == replication_factor for each in topic.partitions.values())
         }
         if names <= led:
             return
@@ -60,9 +65,9 @@ def delete(bootstrap: str, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def topic(bootstrap: str, name: str, partitions: int) -> Iterator[str]:
+def topic(bootstrap: str, name: str, partitions: int, replication_factor: int = 1) -> Iterator[str]:
     """A topic for one run; its files are gone log.segment.delete.delay.ms after."""
-    create(bootstrap, [name], partitions)
+    create(bootstrap, [name], partitions, replication_factor)
     try:
         yield name
     finally:

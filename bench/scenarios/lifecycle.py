@@ -27,7 +27,7 @@ FILES_MAX: Final = 20_000
 
 @contextmanager
 def _fresh(stand: Stand, peer: str) -> Iterator[ServerProcess]:
-    server, folder = stand.peers.fresh(peer)
+    server, folder = stand.brokers.fresh(peer)
     try:
         yield server
     except ServerFailed as failure:

@@ -27,13 +27,15 @@ CONSUMERS: Final = {"librdkafka": {"fetch.queue.backoff.ms": "1"}, "Java": {}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce:
-    """A producer at full speed on six partitions."""
+    """A producer at full speed."""
 
     client: str
     record_bytes: int
     batch_bytes: int
     codec: str
     acks: str
+    partitions: int = PARTITIONS
+    replication_factor: int = 1
 
     def job(self, name: str, seconds: float, bytes_max: int) -> Job:
         """The run on the topic `name`."""
@@ -47,7 +49,7 @@ class Produce:
         return Job(
             mode="produce",
             topic=name,
-            partitions=PARTITIONS,
+            partitions=self.partitions,
             record_bytes=self.record_bytes,
             records_max=bytes_max // self.record_bytes,
             seconds_max=seconds,
@@ -56,12 +58,12 @@ class Produce:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """From the first record to the last acknowledgement."""
-        server = stand.peers.standing(peer)
-        with topic(server.bootstrap, stand.new_topic_name(), PARTITIONS) as name:
+        target = stand.target(peer, self.replication_factor)
+        with topic(target.bootstrap, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
             job = self.job(name, stand.limits.run_s, stand.limits.run_bytes_max)
-            cpu_s = cpu_seconds(server.pid)
-            counted = stand.clients.named(self.client).run(job, server.bootstrap)
-            return _throughput(counted, cpu_seconds(server.pid) - cpu_s)
+            cpu_s = cpu_seconds(*target.pids)
+            counted = stand.clients.named(self.client).run(job, target.bootstrap)
+            return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
 
 
 def _throughput(counted: Counted, broker_cpu_s: float) -> Measurement:
@@ -75,12 +77,13 @@ class Consume:
     client: str
     record_bytes: int
     codec: str
+    replication_factor: int = 1
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """From the first request to the last record."""
-        server = stand.peers.standing(peer)
-        with topic(server.bootstrap, stand.new_topic_name(), PARTITIONS) as name:
-            filled = self._fill(stand, name, server.bootstrap)
+        target = stand.target(peer, self.replication_factor)
+        with topic(target.bootstrap, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
+            filled = self._fill(stand, name, target.bootstrap)
             job = Job(
                 mode="consume",
                 topic=name,
@@ -90,13 +93,13 @@ class Consume:
                 seconds_max=stand.limits.run_s * 10,
                 settings=CONSUMERS[self.client],
             )
-            cpu_s = cpu_seconds(server.pid)
-            counted = stand.clients.named(self.client).run(job, server.bootstrap)
-            return _throughput(counted, cpu_seconds(server.pid) - cpu_s)
+            cpu_s = cpu_seconds(*target.pids)
+            counted = stand.clients.named(self.client).run(job, target.bootstrap)
+            return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
 
     def _fill(self, stand: Stand, name: str, bootstrap: str) -> Counted:
         filler = Produce(
-            client="librdkafka", record_bytes=self.record_bytes, batch_bytes=200_000, codec=self.codec, acks="1"
+            client="librdkafka", record_bytes=self.record_bytes, batch_bytes=200_000, codec=self.codec, acks="all"
         )
         job = filler.job(name, stand.limits.run_s * 3, stand.limits.run_bytes_max)
         return stand.clients.named("librdkafka").run(job, bootstrap)
@@ -109,21 +112,22 @@ class RoundTrips:
     client: str
     mode: str
     acks: str
+    replication_factor: int = 1
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """The client's percentiles."""
-        server = stand.peers.standing(peer)
-        with topic(server.bootstrap, stand.new_topic_name(), 1) as name:
+        target = stand.target(peer, self.replication_factor)
+        with topic(target.bootstrap, stand.new_topic_name(), 1, self.replication_factor) as name:
             job = Job(
                 mode=self.mode,
                 topic=name,
                 partitions=1,
                 record_bytes=1000,
                 records_max=stand.limits.round_trips_max,
-                seconds_max=stand.limits.run_s * 2,
+                seconds_max=stand.limits.run_s * 4,
                 settings={"acks": self.acks, "linger.ms": "0"},
             )
-            counted = stand.clients.named(self.client).run(job, server.bootstrap)
+            counted = stand.clients.named(self.client).run(job, target.bootstrap)
             return {"p50_us": counted["p50_us"], "p99_us": counted["p99_us"]}
 
 
@@ -139,17 +143,17 @@ class RawLoad:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Requests a second and percentiles, from the load generator."""
-        server = stand.peers.standing(peer)
-        if not stand.peers.kinds[peer].has_topics:
+        server = stand.brokers.standing(peer)
+        if not stand.kinds[peer].has_topics:
             try:
                 return self._run(stand, peer)
             finally:
-                stand.peers.forget(peer)  # and with it the files that nobody could delete otherwise
+                stand.brokers.forget(peer)  # and with it the files that nobody could delete otherwise
         with topic(server.bootstrap, self.topic, self.partitions):
             return self._run(stand, peer)
 
     def _run(self, stand: Stand, peer: str) -> Measurement:
-        server = stand.peers.standing(peer)
+        server = stand.brokers.standing(peer)
         client = stand.clients.raw()
         if self.fill:
             _fill(client, self.fill, server.port)

@@ -1,6 +1,6 @@
 """What every scenario works with: the peers, the load generators and the limits of the run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -10,20 +10,32 @@ from bench.clients.java import JavaClient
 from bench.clients.job import Counted, Job
 from bench.clients.librdkafka import LibrdkafkaClient
 from bench.clients.raw import RawClient
+from bench.clusters import CLUSTER_KINDS, Cluster
 from bench.metrics import Measurement
-from bench.peers import Peers
+from bench.peers import PeerKind
+from bench.pool import Pool
+from harness.server_process import ServerProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of every run. `budget_s`: no row begins later. `rows_all`: also rows that a quick run leaves out."""
+    """The bounds of every run. `budget_s`: no row begins later. `rows_all`: also rows that a quick run leaves out.
+
+    `failovers`: how often a broker is killed or restarted in one repeat; `move_bytes`: what a replica copies;
+    `watch_s`: how long a throttled copy is watched; `idle_s`: how long a cluster rests while its CPU is counted.
+    """
 
     repeats: int
+    repeats_slow: int
     run_s: float
     run_bytes_max: int
     round_trips_max: int
     settle_s: float
     load_s: float
+    failovers: int
+    move_bytes: int
+    watch_s: float
+    idle_s: float
     warm_up_s: float
     budget_s: float
     rows_all: bool
@@ -31,24 +43,34 @@ class Limits:
 
 QUICK: Final = Limits(
     repeats=2,
+    repeats_slow=1,
     run_s=0.8,
     run_bytes_max=400_000_000,
     round_trips_max=2_000,
     settle_s=2.0,
     load_s=3.0,
+    failovers=3,
+    move_bytes=300_000_000,
+    watch_s=4.0,
+    idle_s=4.0,
     warm_up_s=8.0,
-    budget_s=420.0,
+    budget_s=900.0,
     rows_all=False,
 )
 FULL: Final = Limits(
     repeats=3,
+    repeats_slow=3,
     run_s=2.0,
     run_bytes_max=1_000_000_000,
     round_trips_max=10_000,
     settle_s=5.0,
     load_s=10.0,
+    failovers=3,
+    move_bytes=600_000_000,
+    watch_s=15.0,
+    idle_s=10.0,
     warm_up_s=15.0,
-    budget_s=2_280.0,
+    budget_s=4_500.0,
     rows_all=True,
 )
 
@@ -93,11 +115,21 @@ class Clients:
             client.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a load runs against: one broker, or a cluster."""
+
+    bootstrap: str
+    pids: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Stand:
     """One bench run's means."""
 
-    peers: Peers
+    kinds: Mapping[str, PeerKind]
+    brokers: Pool[ServerProcess]
+    clusters: Pool[Cluster]
     clients: Clients
     limits: Limits
     _numbers: Iterator[int] = field(default_factory=count)
@@ -105,6 +137,33 @@ class Stand:
     def new_topic_name(self) -> str:
         """A name that this run has not used."""
         return f"bench-{next(self._numbers)}"
+
+    def target(self, peer: str, replication_factor: int) -> Target:
+        """The standing broker, or the standing cluster where there is more than one replica."""
+        if replication_factor == 1:
+            server = self.brokers.standing(peer)
+            return Target(server.bootstrap, (server.pid,))
+        cluster = self.clusters.standing(peer)
+        return Target(cluster.bootstrap, pids(cluster))
+
+    def controller(self, peer: str) -> int:
+        """Which broker of the standing cluster is the controller now."""
+        return CLUSTER_KINDS[peer].controller(self.clusters.standing(peer))
+
+    def forget(self, peer: str) -> None:
+        """Ends the peer's standing servers: they may be broken."""
+        self.brokers.forget(peer)
+        self.clusters.forget(peer)
+
+    def clear(self) -> None:
+        """Ends all standing servers, so that none runs beside rows of another kind."""
+        self.brokers.close()
+        self.clusters.close()
+
+
+def pids(cluster: Cluster) -> tuple[int, ...]:
+    """The processes of the brokers that run."""
+    return tuple(broker.pid for broker in cluster.brokers.values() if broker.running)
 
 
 class Scenario(Protocol):

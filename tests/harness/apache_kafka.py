@@ -1,13 +1,15 @@
-"""Apache Kafka as one KRaft node (broker and controller): the control of the client tests, the peer of the bench."""
+"""Apache Kafka as KRaft nodes (broker and controller): the control of the client tests, the peer of the bench."""
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.kafka_jars import java_command
-from harness.server_process import ServerFailed, ServerProcess, free_port
+from harness.server_process import ServerFailed, ServerProcess, bound_to_us, free_port
 
+FORMAT_SECONDS_MAX = 60.0
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 # What kafka-server-start.sh and kafka-run-class.sh set.
 JVM_OPTIONS = (
@@ -18,10 +20,9 @@ JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Dlog.level=INFO",
 )
+COMBINED = {"process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
 SINGLE_NODE = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
+    **COMBINED,
     "offsets.topic.replication.factor": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
@@ -35,32 +36,62 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
 
 
+class Node(NamedTuple):
+    """Where a node is: its files, its number, its ports."""
+
+    folder: Path
+    number: int
+    port: int
+    controller_port: int
+
+    @property
+    def voter(self) -> str:
+        """Its entry in `controller.quorum.voters`."""
+        return f"{self.number}@127.0.0.1:{self.controller_port}"
+
+    @property
+    def config(self) -> Path:
+        """Its `server.properties`."""
+        return self.folder / "server.properties"
+
+    def write_config(self, voters: Sequence[str], properties: Mapping[str, str]) -> None:
+        """Its own settings, and these over them."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = {
+            "node.id": str(self.number),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.quorum.voters": ",".join(voters),
+            "log.dirs": str(self.folder / "logs"),
+        }
+        write_properties(self.config, {**own, **properties})
+
+    def process(self, heap: str) -> ServerProcess:
+        """The node's process, not running."""
+        command = java_command("kafka.Kafka", str(self.config), options=(f"-Xmx{heap}", f"-Xms{heap}", *JVM_OPTIONS))
+        return ServerProcess(command, self.port, self.folder / "server.log")
+
+
 def prepare(data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None) -> ServerProcess:
     """A formatted node that is not running: files in `data_dir` (`logs/` is the log dir, `server.log` the output)."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    port, controller_port = free_port(), free_port()
-    settings = {
-        **SINGLE_NODE,
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "log.dirs": str(data_dir / "logs"),
-        **(properties or {}),
-    }
-    config = data_dir / "server.properties"
-    write_properties(config, settings)
-    format_log_dirs(config)
-    heap_options = (f"-Xmx{heap}", f"-Xms{heap}")
-    command = java_command("kafka.Kafka", str(config), options=(*heap_options, *JVM_OPTIONS))
-    return ServerProcess(command, port, data_dir / "server.log")
+    node = Node(data_dir, 1, free_port(), free_port())
+    node.write_config([node.voter], {**SINGLE_NODE, **(properties or {})})
+    format_log_dirs(node.config)
+    return node.process(heap)
 
 
-def format_log_dirs(config: Path) -> None:
-    """`kafka-storage format`: a KRaft node does not start on folders without its metadata."""
+def format_log_dirs(*configs: Path) -> None:
+    """`kafka-storage format`, all at once: a KRaft node does not start on folders without its metadata."""
+    running = [_format(config) for config in configs]
+    for process in running:
+        output, _ = process.communicate(timeout=FORMAT_SECONDS_MAX)
+        if process.returncode != 0:
+            raise ServerFailed(f"format failed: {output}")
+
+
+def _format(config: Path) -> subprocess.Popen[str]:
     arguments = ["format", "--ignore-formatted", "--cluster-id", CLUSTER_ID, "--config", str(config)]
     command = java_command("kafka.tools.StorageTool", *arguments, options=("-XX:TieredStopAtLevel=1",))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    if done.returncode != 0:
-        raise ServerFailed(f"format failed: {done.stdout}{done.stderr}")
+    return subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @contextmanager

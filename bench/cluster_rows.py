@@ -1,0 +1,155 @@
+"""The rows of a cluster of three brokers, each beside three nodes of Apache Kafka."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+from bench.clusters import BROKERS, SESSION_MS
+from bench.metrics import (
+    CREATE_S,
+    MANY_START_S,
+    NO_LONGER,
+    NO_SLOWER,
+    NOISE,
+    P50_US,
+    P99_US,
+    RSS_MB,
+    THROUGHPUT,
+    Aim,
+    Better,
+    Metric,
+)
+from bench.row import Group, Place, Row
+from bench.scenarios.failover import Elections, Failover
+from bench.scenarios.load import Consume, Produce, RoundTrips
+from bench.scenarios.many_partitions import ManyPartitions
+from bench.scenarios.movement import CatchUp, Reassignment
+
+KAFKA: Final = "kafka"
+CONTROLLED_MS_MAX: Final = 300
+CRASH_MS_MAX: Final = SESSION_MS + 500
+THROTTLE: Final = 2_000_000
+
+CLIENT_GAP_MS: Final = Metric("client_gap_ms", "without acknowledgement, librdkafka, ms", Better.LOWER, NO_LONGER)
+
+
+def _gap_ms(value_max: float) -> Metric:
+    """The brokers' doing alone."""
+    aim = Aim(times_peer_max=1 + NOISE, value_max=value_max)
+    return Metric("gap_ms", "without acknowledgement, raw requests, ms", Better.LOWER, aim)
+
+
+def _group(key: str, title: str, *metrics: Metric) -> Group:
+    return Group(f"cluster-{key}", f"Three brokers: {title}", KAFKA, metrics)
+
+
+PARTITIONS: Final = _group(
+    "partitions",
+    "3,000 partitions, all brokers together",
+    CREATE_S,
+    MANY_START_S,
+    RSS_MB,
+    Metric("idle_cpu_percent", "idle CPU, % of a core", Better.LOWER, NO_LONGER),
+)
+PRODUCERS: Final = _group("produce", "producers, librdkafka, acks=all, 3 replicas", *THROUGHPUT)
+ROUND_TRIPS: Final = _group("round-trips", "round trips of one 1 KB record, acks=all, 3 replicas", P50_US, P99_US)
+CONSUMERS: Final = _group("consume", "consumers, librdkafka", *THROUGHPUT)
+REASSIGNMENTS: Final = _group(
+    "reassign",
+    "replicas of six partitions move, a producer works on another topic",
+    Metric("mb_per_s", "MB/s moved", Better.HIGHER, NO_SLOWER),
+    Metric("p99_us", "p99 us meanwhile", Better.LOWER, NO_LONGER),
+    Metric("quiet_p99_us", "p99 us before", Better.LOWER),
+)
+THROTTLED: Final = _group(
+    "reassign-throttled",
+    f"the same, each broker throttled to {THROTTLE // 10**6} MB/s",
+    Metric("p99_us", "p99 us meanwhile", Better.LOWER, NO_LONGER),
+    Metric("quiet_p99_us", "p99 us before", Better.LOWER),
+    Metric("mb_per_s", "MB/s moved", Better.LOWER, Aim(value_max=BROKERS * THROTTLE / 1e6 * 1.1)),
+)
+CATCH_UP: Final = _group(
+    "catch-up",
+    "a broker comes back and catches up",
+    Metric("mb_per_s", "MB/s copied", Better.HIGHER, NO_SLOWER),
+    Metric("back_s", "start to full ISRs, s", Better.LOWER, NO_LONGER),
+)
+CONTROLLED: Final = _group("controlled", "the leader is restarted", _gap_ms(CONTROLLED_MS_MAX), CLIENT_GAP_MS)
+CRASH: Final = _group(
+    "crash",
+    f"the leader is killed (session timeout {SESSION_MS / 1e3:g} s)",
+    _gap_ms(CRASH_MS_MAX),
+    CLIENT_GAP_MS,
+)
+ELECTIONS: Final = _group(
+    "elections",
+    f"the leader of 1,000 partitions is killed (session timeout {SESSION_MS / 1e3:g} s)",
+    Metric(
+        "elected_s",
+        "until all have new leaders, s",
+        Better.LOWER,
+        Aim(times_peer_max=1 + NOISE, value_max=CRASH_MS_MAX / 1e3),
+    ),
+    Metric("spread_ms", "from the first to the last, ms", Better.LOWER),
+)
+
+
+def _loads() -> Iterator[Row]:
+    sizes = {100: "100 B", 1000: "1 KB"}
+    for (record_bytes, size), partitions in product(sizes.items(), (1, 6)):
+        scenario = Produce(
+            client="librdkafka",
+            record_bytes=record_bytes,
+            batch_bytes=1_000_000,
+            codec="none",
+            acks="all",
+            partitions=partitions,
+            replication_factor=BROKERS,
+        )
+        title = f"{size}, {partitions} {'partition' if partitions == 1 else 'partitions'}"
+        key = f"cluster.produce.{size}.{partitions}p".replace(" ", "")
+        yield Row(key, title, PRODUCERS, scenario, place=Place.CLUSTER)
+    for mode, title in (("in-flight", "one in flight"), ("poll", "produce to poll")):
+        trips = RoundTrips(client="librdkafka", mode=mode, acks="all", replication_factor=BROKERS)
+        yield Row(f"cluster.round-trip.{mode}", f"librdkafka, {title}", ROUND_TRIPS, trips, place=Place.CLUSTER)
+    consume = Consume(client="librdkafka", record_bytes=1000, codec="none", replication_factor=BROKERS)
+    yield Row("cluster.consume.1KB", "1 KB, 6 partitions", CONSUMERS, consume, place=Place.CLUSTER)
+
+
+def _changes() -> Iterator[Row]:
+    for key, title, group, scenario in (
+        ("reassign", "without throttle", REASSIGNMENTS, Reassignment()),
+        ("reassign.throttled", "throttled", THROTTLED, Reassignment(THROTTLE)),
+        ("catch-up", "six partitions, 3 replicas", CATCH_UP, CatchUp()),
+        ("failover.controlled", "SIGTERM, and back", CONTROLLED, Failover(crash=False)),
+        (
+            "failover.controlled.controller",
+            "the controller's broker",
+            CONTROLLED,
+            Failover(crash=False, controller=True),
+        ),
+        ("failover.crash", "kill -9", CRASH, Failover(crash=True)),
+        (
+            "failover.crash.controller",
+            "kill -9 of the controller's broker",
+            CRASH,
+            Failover(crash=True, controller=True),
+        ),
+        ("elections", "kill -9", ELECTIONS, Elections(1000)),
+    ):
+        yield Row(f"cluster.{key}", title, group, scenario, place=Place.CLUSTER, slow=True)
+
+
+def _partitions() -> Iterator[Row]:
+    for topics, each, replicas, quick in ((1000, 3, 1, True), (1000, 3, BROKERS, False), (3, 1000, BROKERS, False)):
+        title = f"{topics:,} topics of {each:,}, {replicas} replica{'s' if replicas > 1 else ''}"
+        scenario = ManyPartitions(topics, each, replicas)
+        key = f"cluster.partitions.{topics}x{each}.rf{replicas}"
+        yield Row(key, title, PARTITIONS, scenario, quick, Place.OWN, slow=True)
+
+
+def cluster_rows() -> Iterator[Row]:
+    """In the order of a run: clusters of their own first, then load on the warm one, then what kills its brokers."""
+    yield from _partitions()
+    yield from _loads()
+    yield from _changes()

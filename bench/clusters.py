@@ -1,0 +1,69 @@
+"""The clusters of three brokers that are measured, and what only one kind of them can be asked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafka.protocol.admin import DescribeClusterRequest, DescribeQuorumRequest
+
+from bench.clients.job import PartMissing
+from bench.peers import SETTINGS
+from harness.ask import ask
+from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.kafka_cluster import KafkaCluster, prepare_kafka_cluster
+from harness.kafka_jars import JarsMissing
+
+BROKERS: Final = 3
+SESSION_MS: Final = 3_000
+# The same for both. Leaders stay where a row puts them; the session is shorter than the default of 9 s, which would
+# only add the same seconds to each crash.
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    **SETTINGS,
+    "auto.leader.rebalance.enable": "false",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": str(SESSION_MS),
+    "offsets.topic.replication.factor": str(BROKERS),
+}
+QUORUM_TOPIC: Final = "__cluster_metadata"
+
+Cluster = BarnabasCluster | KafkaCluster
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKind:
+    """`prepare(folder)` gives brokers that are not running; `controller` tells which one has that office now."""
+
+    prepare: Callable[[Path], Cluster]
+    controller: Callable[[Cluster], int]
+
+
+def _barnabas(folder: Path) -> Cluster:
+    return prepare_cluster(folder, BROKERS, CLUSTER_SETTINGS)
+
+
+def _kafka(folder: Path) -> Cluster:
+    try:
+        return prepare_kafka_cluster(folder, BROKERS, CLUSTER_SETTINGS)
+    except JarsMissing as missing:
+        raise PartMissing(str(missing)) from None
+
+
+def _barnabas_controller(cluster: Cluster) -> int:
+    answer = ask(cluster.brokers[cluster.running[0]].port, DescribeClusterRequest(), 0)
+    return int(answer.controller_id)
+
+
+def _kafka_controller(cluster: Cluster) -> int:
+    """Metadata names any broker; the quorum's leader is the controller."""
+    topic = DescribeQuorumRequest.TopicData
+    partition = topic.PartitionData(partition_index=0)
+    request = DescribeQuorumRequest(topics=[topic(topic_name=QUORUM_TOPIC, partitions=[partition])])
+    answer = ask(cluster.brokers[cluster.running[0]].port, request, 1)
+    return int(answer.topics[0].partitions[0].leader_id)
+
+
+CLUSTER_KINDS: Final[Mapping[str, ClusterKind]] = {
+    "barnabas": ClusterKind(_barnabas, _barnabas_controller),
+    "kafka": ClusterKind(_kafka, _kafka_controller),
+}

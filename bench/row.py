@@ -1,0 +1,41 @@
+"""What a row of the tables is, and what a group of them."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from bench.metrics import Metric
+from bench.scenarios.stand import Scenario
+
+SUBJECT: Final = "barnabas"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that share a table: the same metrics, the same other peer."""
+
+    key: str
+    title: str
+    peer: str
+    metrics: tuple[Metric, ...]
+
+
+class Place(Enum):
+    """Where a row is measured: on servers of its own, on the warm standing broker, or on the standing cluster."""
+
+    OWN = "own"
+    BROKER = "broker"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table. `quick` rows are measured in quick runs too; `slow` ones are repeated less."""
+
+    key: str
+    title: str
+    group: Group
+    scenario: Scenario
+    quick: bool = True
+    place: Place = Place.BROKER
+    slow: bool = False

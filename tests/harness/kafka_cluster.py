@@ -1,0 +1,40 @@
+"""Several Apache Kafka nodes, each broker and controller, as processes of this machine: the peer of our cluster."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.apache_kafka import COMBINED, Node, format_log_dirs
+from harness.cluster import RunningCluster
+from harness.server_process import ServerProcess, free_port
+
+REPLICAS_MAX = 3
+
+
+class KafkaCluster(RunningCluster):
+    """Nodes by their ids, each in `folder/broker-<id>`."""
+
+    def __init__(self, folder: Path, brokers: Mapping[int, ServerProcess]) -> None:
+        super().__init__(brokers)
+        self.folder = folder
+
+    def log_dirs(self, number: int) -> list[Path]:
+        """A broker's log dirs."""
+        return [self.folder / f"broker-{number}" / "logs"]
+
+
+def prepare_kafka_cluster(
+    folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, heap: str = "1G"
+) -> KafkaCluster:
+    """Formatted nodes 0, 1, ... that are not running; internal topics have as many replicas as there are nodes."""
+    nodes = [Node(folder / f"broker-{number}", number, free_port(), free_port()) for number in range(brokers)]
+    replicas = str(min(REPLICAS_MAX, brokers))
+    internal = {
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "share.coordinator.state.topic.replication.factor": replicas,
+    }
+    voters = [node.voter for node in nodes]
+    for node in nodes:
+        node.write_config(voters, {**COMBINED, **internal, **(properties or {})})
+    format_log_dirs(*(node.config for node in nodes))
+    return KafkaCluster(folder, {node.number: node.process(heap) for node in nodes})
