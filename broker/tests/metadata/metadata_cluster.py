@@ -101,6 +101,14 @@ class Node:
         self.beats.put_nowait(None)
         self.timers.run_out()
 
+    async def lease_renewed(self) -> None:
+        """Its lease lasts a whole session from now."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                leases = {lease.name: lease for lease in await self.store.leases(f"broker-{self.broker_id}")}
+                if leases[f"broker-{self.broker_id}"].expires_at_ms == self.clock.time_ms + SESSION_MS:
+                    return
+
     async def end(self) -> None:
         """As a process that is killed: nothing is said, and its leases end with it."""
         for task in self._tasks:

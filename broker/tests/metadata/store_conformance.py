@@ -176,6 +176,16 @@ class StoreConformance:
             lease = await store.renew_lease(lease)
             assert await other.acquire_lease("controller", "b", 1000) is None
 
+    async def test_an_expired_lease_is_told_until_somebody_else_has_it(
+        self, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        store, other = await open_store(), await open_store()
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        clock.time_ms += 5000
+        assert await other.leases("broker-") == [lease]
+        taken = await other.acquire_lease("broker-1", "b", 1000)
+        assert await store.leases("broker-") == [taken]
+
     async def test_a_released_lease_is_free_at_once(self, open_store: OpenStore) -> None:
         store, other = await open_store(), await open_store()
         lease = await store.acquire_lease("controller", "a", 1000)

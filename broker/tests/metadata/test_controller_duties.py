@@ -6,6 +6,13 @@ from pathlib import Path
 import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
 
+from barnabas_broker.metadata.decisions.alter_configs import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigResourceType,
+)
+from barnabas_broker.metadata.decisions.elections import ElectionType
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
@@ -187,3 +194,132 @@ async def test_a_stale_leader_cannot_bring_a_former_life_into_the_isr(cluster: C
     outcome = (await first.controller.change_isr([current]))[stale.topic_partition]
     assert isinstance(outcome, ApiError)
     assert (outcome.code, again.epoch) == (ErrorCode.INELIGIBLE_REPLICA, 2)
+
+
+async def test_a_broker_that_hands_over_leads_nothing_that_another_can_lead(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    await cluster.topics(a_topic("t", led(2, 1), led(2, 1, isr=[2]), led(2), led(1, 2)))
+    left = await second.controller.hand_over(2)
+    assert left == [TopicPartition("t", 1), TopicPartition("t", 2)]
+    assert [second.state("t", number).leader for number in range(4)] == [1, 2, 2, 1]
+    assert [second.state("t", number).isr for number in range(4)] == [(1,), (2,), (2,), (1,)]
+    assert second.image.brokers[2].is_shutting_down
+    await second.membership.leave()
+    await first.until(lambda: first.state("t", 2).leader == NO_LEADER)
+    (again,) = await cluster.start(2)
+    await again.until(lambda: again.state("t", 2).leader == 2)
+    assert not again.image.brokers[2].is_shutting_down
+
+
+async def test_when_the_controller_leaves_another_one_takes_over_at_once(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.topics(a_topic("t", led(1, 2)))
+    await first.controller.hand_over(1)
+    await first.membership.leave()
+    await second.until(lambda: second.image.controller_id == 2)
+    assert second.state("t").leader == 2
+
+
+async def test_leadership_goes_back_to_the_preferred_replicas(tmp_path: Path) -> None:
+    async with cluster_at(tmp_path / "m.sqlite", leader_imbalance_check_interval_seconds="60") as cluster:
+        first, _ = await cluster.start(1, 2)
+        await first.until(lambda: first.image.live_brokers() == [1, 2])
+        await cluster.topics(a_topic("t", led(2, 1, leader=1), led(2, 1, isr=[1], leader=1)))
+        cluster.clock.time_ms += 60_000
+        first.beat()
+        await first.until(lambda: first.state("t").leader == 2)
+        assert first.state("t", 1).leader == 1
+
+
+async def test_leaders_are_elected_as_an_administrator_asks(cluster: ClusterOfNodes) -> None:
+    first, _ = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    await cluster.topics(a_topic("t", led(2, 1, leader=1), led(1, 2), led(2, 1, isr=[1], leader=1)))
+    asked = [TopicPartition("t", number) for number in range(4)] + [TopicPartition("u", 0)]
+    outcomes = await first.controller.elect_leaders(ElectionType.PREFERRED, asked)
+    assert [None if outcome is None else outcome.code for outcome in outcomes.values()] == [
+        None,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert first.state("t").leader == 2
+    everything = await first.controller.elect_leaders(ElectionType.PREFERRED, None)
+    assert list(everything) == [TopicPartition("t", 2)]
+
+
+async def test_partitions_are_reassigned_and_listed_until_they_are_done(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    topic = a_topic("t", led(1), led(1))
+    await cluster.topics(topic)
+    moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
+    outcomes = await first.controller.alter_reassignments({moved: [2], kept: [1, 9]})
+    assert outcomes[moved] is None
+    refused = outcomes[kept]
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert list(first.controller.reassignments(None)) == [moved]
+    assert first.controller.reassignments([kept, TopicPartition("u", 0)]) == {}
+    in_sync = IsrChange(moved, topic.topic_id, 5, 1, {1: first.epoch, 2: second.epoch})
+    await first.controller.change_isr([in_sync])
+    assert first.state("t") == PartitionState((2,), 2, 6, (2,), partition_epoch=2)
+    assert first.controller.reassignments(None) == {}
+
+
+async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) -> None:
+    first, _ = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    await cluster.topics(a_topic("t", led(1, 2), led(1)))
+    await first.controller.resign([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)])
+    assert first.state("t") == PartitionState((1, 2), 2, 6, (2,), partition_epoch=1)
+    assert first.state("t", 1) == led(1)
+
+
+async def test_a_lower_min_isr_ends_the_eligibility_of_those_outside_the_isr(cluster: ClusterOfNodes) -> None:
+    first, _ = await cluster.start(1, 2)
+    state = PartitionState((1, 2), 1, 5, (1,), elr=(2,))
+    await cluster.topics(a_topic("t", state, min_insync_replicas="2"))
+    lowered = ConfigChange("min.insync.replicas", ConfigOperation.SET, "1")
+    await first.controller.alter_configs({ConfigResource(ConfigResourceType.TOPIC, "t"): [lowered]})
+    assert first.state("t").elr == ()
+
+
+async def test_while_the_store_is_away_nobody_is_fenced(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    await first.store.close()
+    cluster.clock.time_ms += 10 * SESSION_MS
+    first.duties.suspect(2)
+    first.beat()
+    await cluster.kill(1)
+    assert second.image.live_brokers() == [1, 2]
+
+
+async def test_a_controller_that_was_late_itself_gives_the_others_time(cluster: ClusterOfNodes) -> None:
+    first, second = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    cluster.clock.time_ms += 10 * SESSION_MS  # The machine slept.
+    first.beats.put_nowait(None)
+    await first.lease_renewed()
+    first.timers.run_out()
+    await cluster.topics(a_topic("t", led(1)))
+    assert first.image.live_brokers() == [1, 2]
+    second.beat()
+    await second.lease_renewed()
+    cluster.clock.time_ms += SESSION_MS - 1
+    first.beat()
+    await first.lease_renewed()
+    assert first.image.live_brokers() == [1, 2]
+
+
+async def test_a_thousand_leaders_move_when_a_broker_dies(cluster: ClusterOfNodes) -> None:
+    first, second, _ = await cluster.start(1, 2, 3)
+    await first.until(lambda: first.image.live_brokers() == [1, 2, 3])
+    await cluster.topics(*(a_topic(f"t{number}", led(3, 1, 2)) for number in range(1000)))
+    await cluster.kill(3)
+    second.duties.suspect(3)
+    await second.until(lambda: all(topic.partitions[0].leader == 1 for topic in second.image.topics.values()))
+    assert {topic.partitions[0].isr for topic in second.image.topics.values()} == {(1, 2)}

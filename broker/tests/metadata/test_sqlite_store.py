@@ -152,6 +152,14 @@ class TestSqliteStore(StoreConformance):
         assert lease is not None
         assert lease.token == first_token + 1
 
+    async def test_the_leases_of_a_killed_holder_are_not_told(self, path: Path, open_store: OpenStore) -> None:
+        holder = await run_python(HOLD_LEASE, path)
+        await read_line(holder)
+        store = await open_store()
+        assert [lease.name for lease in await store.leases("broker-")] == ["broker-1"]
+        await kill(holder)
+        assert await store.leases("broker-") == []
+
     async def test_a_closed_store_frees_its_leases(self, open_store: OpenStore) -> None:
         first, second = await open_store(), await open_store()
         assert await first.acquire_lease("broker-1", "a", 1000) is not None

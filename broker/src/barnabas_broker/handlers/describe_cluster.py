@@ -1,6 +1,7 @@
 """DescribeCluster (60), v0 to v2: cluster id, controller, brokers.
 
-The endpoint type (v1) is brokers: controllers have no addresses of their own.
+The endpoint type (v1) is brokers: controllers have no addresses of their own. From v2 on brokers that are not alive are
+told, too, where the request wants them (KIP-1073).
 """
 
 from typing import Final
@@ -30,12 +31,12 @@ def handle(services: Services, context: Context, request: DescribeClusterRequest
         error_message=None,
         endpoint_type=BROKER_ENDPOINTS,
         cluster_id=services.image.cluster_id,
-        controller_id=services.image.controller_id,
+        controller_id=services.controller_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.broker_id, host=address.host, port=address.port, rack=node.rack, is_fenced=False
+                broker_id=node.broker_id, host=address.host, port=address.port, rack=node.rack, is_fenced=node.fenced
             )
-            for node, address in services.nodes(context.listener_name)
+            for node, address in services.nodes(context.listener_name, with_fenced=request.include_fenced_brokers)
         ],
         authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import NO_ID, TOPIC_OPERATIONS, why_missing
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import is_internal
@@ -80,15 +80,15 @@ def _topic(services: Services, name: str, indexes: list[int]) -> TopicResponse:
 
 def _partition(services: Services, document: TopicDocument, index: int) -> PartitionResponse:
     state: PartitionState = document.partitions[index]
-    brokers = services.image.brokers
+    live = services.image.live
     return PartitionResponse(
-        error_code=ErrorCode.NONE if state.leader in brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
-        leader_id=state.leader if state.leader in brokers else -1,
+        leader_id=state.leader if state.leader in live else NO_LEADER,
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
         eligible_leader_replicas=list(state.elr),
-        last_known_elr=[],
-        offline_replicas=[replica for replica in state.replicas if replica not in brokers],
+        last_known_elr=[] if state.last_known_leader == NO_LEADER else [state.last_known_leader],
+        offline_replicas=[replica for replica in state.replicas if replica not in live],
     )

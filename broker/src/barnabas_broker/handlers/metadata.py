@@ -11,7 +11,7 @@ from uuid import UUID
 
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import check_topic_name, is_internal
@@ -83,7 +83,7 @@ def _answer(
             for node, address in services.nodes(context.listener_name)
         ],
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=services.controller_id,
         topics=topics,
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
         error_code=ErrorCode.NONE,
@@ -136,13 +136,13 @@ def _topic(services: Services, document: TopicDocument, operations: set[int]) ->
 
 
 def _partition(services: Services, index: int, state: PartitionState) -> PartitionResponse:
-    brokers = services.image.brokers
+    live = services.image.live
     return PartitionResponse(
-        error_code=ErrorCode.NONE if state.leader in brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
-        leader_id=state.leader if state.leader in brokers else -1,
+        leader_id=state.leader if state.leader in live else NO_LEADER,
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        offline_replicas=[replica for replica in state.replicas if replica not in brokers],
+        offline_replicas=[replica for replica in state.replicas if replica not in live],
     )

@@ -40,9 +40,15 @@ class Services:
     spawn: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
 
-    def nodes(self, listener_name: str) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
+    @property
+    def controller_id(self) -> int:
+        """Where clients send what is for the controller: any broker can answer that, so one that is alive."""
+        controller_id = self.image.controller_id
+        return controller_id if controller_id in self.image.live else self.broker_id
+
+    def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
         """The brokers that are alive, each with the address that it tells the clients of a listener."""
         for registration in self.image.brokers.values():
             for endpoint in registration.listeners:
-                if endpoint.name == listener_name and not registration.fenced:
+                if endpoint.name == listener_name and (with_fenced or not registration.fenced):
                     yield registration, endpoint

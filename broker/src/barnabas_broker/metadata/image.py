@@ -77,6 +77,8 @@ class MetadataImage:
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
+        self.live: frozenset[int] = frozenset()
+        """Brokers that are not fenced."""
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
@@ -99,8 +101,8 @@ class MetadataImage:
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def live_brokers(self) -> list[int]:
-        """Brokers that may lead, in order."""
-        return sorted(broker for broker, registration in self.brokers.items() if not registration.fenced)
+        """Brokers that are not fenced, in order."""
+        return sorted(self.live)
 
     def subscribe(self, listener: Listener) -> None:
         """Calls `listener` after each change, on the loop, once the image holds it."""
@@ -193,6 +195,8 @@ class MetadataImage:
 
     def _finish(self, revision: int, pending: _Pending) -> None:
         self.revision = revision
+        if pending.brokers:
+            self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
         change = self._difference(pending)
         if change != ImageChange():
             for listener in self._listeners:

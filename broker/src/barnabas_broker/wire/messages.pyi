@@ -7,6 +7,8 @@ from typing import Any
 
 from kafka.protocol.admin import AlterConfigsRequest as AlterConfigsRequest
 from kafka.protocol.admin import AlterConfigsResponse as AlterConfigsResponse
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest
+from kafka.protocol.admin import AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse
 from kafka.protocol.admin import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest
 from kafka.protocol.admin import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
 from kafka.protocol.admin import CreatePartitionsRequest as CreatePartitionsRequest
@@ -29,12 +31,16 @@ from kafka.protocol.admin import DescribeLogDirsRequest as DescribeLogDirsReques
 from kafka.protocol.admin import DescribeLogDirsResponse as DescribeLogDirsResponse
 from kafka.protocol.admin import DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest
 from kafka.protocol.admin import DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse
+from kafka.protocol.admin import ElectLeadersRequest as ElectLeadersRequest
+from kafka.protocol.admin import ElectLeadersResponse as ElectLeadersResponse
 from kafka.protocol.admin import IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest
 from kafka.protocol.admin import IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse
 from kafka.protocol.admin import ListConfigResourcesRequest as ListConfigResourcesRequest
 from kafka.protocol.admin import ListConfigResourcesResponse as ListConfigResourcesResponse
 from kafka.protocol.admin import ListGroupsRequest as ListGroupsRequest
 from kafka.protocol.admin import ListGroupsResponse as ListGroupsResponse
+from kafka.protocol.admin import ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest
+from kafka.protocol.admin import ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse
 from kafka.protocol.consumer import HeartbeatRequest as HeartbeatRequest
 from kafka.protocol.consumer import HeartbeatResponse as HeartbeatResponse
 from kafka.protocol.consumer import JoinGroupRequest as JoinGroupRequest

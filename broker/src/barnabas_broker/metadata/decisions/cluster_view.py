@@ -20,10 +20,11 @@ class ClusterView:
 def view_cluster(
     topics: Mapping[str, TopicDocument], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig
 ) -> ClusterView:
-    """A view of these; fenced brokers are registered, but not alive."""
+    """A view of these; brokers that are fenced or about to stop are registered, but do not count as alive."""
+    live = [broker for broker, found in brokers.items() if not found.fenced and not found.is_shutting_down]
     return ClusterView(
         topics=topics,
         racks={broker: registration.rack for broker, registration in sorted(brokers.items())},
-        live_brokers=tuple(sorted(broker for broker, found in brokers.items() if not found.fenced)),
+        live_brokers=tuple(sorted(live)),
         config=config,
     )

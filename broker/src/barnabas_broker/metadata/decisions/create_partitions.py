@@ -11,6 +11,7 @@ from barnabas_broker.metadata.decisions.replicas import (
     check_partitions_added,
     initial_state,
     place_added,
+    replication_factor_of,
 )
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
@@ -55,5 +56,5 @@ def _added(view: ClusterView, topic: TopicDocument, wanted: NewPartitions) -> li
         )
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     for replicas in wanted.assignments:
-        check_assignment(view, replicas, len(topic.partitions[0].replicas))
+        check_assignment(view, replicas, replication_factor_of(topic.partitions[0]))
     return [initial_state(view, replicas) for replicas in wanted.assignments]

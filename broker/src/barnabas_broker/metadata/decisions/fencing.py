@@ -1,12 +1,10 @@
 """What becomes of a partition when its brokers die, begin a new life or shut down."""
 
-from dataclasses import replace
-
 import msgspec
 
 from barnabas_broker.metadata.decisions.revisions import revised
 from barnabas_broker.metadata.decisions.terms import Terms
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.model import PartitionState
 
 
 def settle(state: PartitionState, terms: Terms) -> PartitionState:
@@ -41,6 +39,7 @@ def resign(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
 
     `state` itself where no other one can lead.
     """
+    if not any(terms.lives(other) for other in (*state.isr, *state.elr) if other != broker):
+        return state
     isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
-    after = revised(state, msgspec.structs.replace(state, isr=isr), replace(terms, unclean=False), (broker,))
-    return state if after.leader in (NO_LEADER, broker) else after
+    return revised(state, msgspec.structs.replace(state, isr=isr), terms, (broker,))

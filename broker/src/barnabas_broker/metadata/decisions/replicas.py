@@ -28,18 +28,24 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
     brokers = _candidates(view, replication_factor)
     start_index, shift = random.randrange(len(brokers)), random.randrange(len(brokers))
     rows = assign_replicas(brokers, partitions, replication_factor, start_index, shift, view.racks)
-    return [initial_state(view, replicas) for replicas in rows]
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
     """More partitions for a topic, which go on where its first ones began. Raises as `place` does."""
-    replication_factor = len(existing[0].replicas)
+    replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)
     start_index = start_index_for_added(brokers, existing[0].replicas[0])
     rows = assign_replicas(
         brokers, added, replication_factor, start_index, start_index, view.racks, first_partition=len(existing)
     )
-    return [initial_state(view, replicas) for replicas in rows]
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
+
+
+def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
+    """Where most brokers are down, all of the replicas may be: then one that is alive comes first in their place."""
+    live = view.live_brokers
+    return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
 
 
 def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
@@ -52,6 +58,11 @@ def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return live if replication_factor <= len(live) else registered
+
+
+def replication_factor_of(state: PartitionState) -> int:
+    """How many replicas a partition has, or will have once its reassignment is done."""
+    return len(state.replicas) - len(state.removing_replicas)
 
 
 def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:

@@ -1,0 +1,40 @@
+"""AlterPartitionReassignments (45), v0 to v1: other replicas for partitions, or none to end a reassignment (KIP-455).
+
+v1 may forbid that the replication factor changes (KIP-860).
+"""
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.partition_results import by_topic, error_fields
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+PartitionResult = TopicResult.ReassignablePartitionResponse
+
+
+async def handle(
+    services: Services, context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """For each partition that it is on its way, or why not."""
+    may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
+    wanted = {
+        TopicPartition(topic.name, partition.partition_index): partition.replicas
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    outcomes = await services.controller.alter_reassignments(wanted, may_change_factor=may_change_factor)
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=may_change_factor,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=[
+            TopicResult(
+                name=topic,
+                partitions=[PartitionResult(partition_index=number, **error_fields(error)) for number, error in found],
+            )
+            for topic, found in by_topic(outcomes)
+        ],
+    )

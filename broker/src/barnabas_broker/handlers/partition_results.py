@@ -1,0 +1,31 @@
+"""Outcomes by partition as the protocol wants them: a list of topics, each with a list of its partitions."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict, TypeVar
+
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+Outcome = TypeVar("Outcome")
+
+
+class ErrorFields(TypedDict):
+    """The two fields that tell how it went with one partition."""
+
+    error_code: ErrorCode
+    error_message: str | None
+
+
+def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, list[tuple[int, Outcome]]]]:
+    """Topics, and the partitions of each, in the order in which they came."""
+    topics: dict[str, list[tuple[int, Outcome]]] = {}
+    for (topic, number), outcome in outcomes.items():
+        topics.setdefault(topic, []).append((number, outcome))
+    return topics.items()
+
+
+def error_fields(error: ApiError | None) -> ErrorFields:
+    """What an answer says of a partition; None is a success."""
+    if error is None:
+        return {"error_code": ErrorCode.NONE, "error_message": None}
+    return {"error_code": error.code, "error_message": error.message}

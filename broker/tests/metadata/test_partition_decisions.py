@@ -1,0 +1,515 @@
+"""Elections, fencing, ISR changes and reassignments: as tables, and as any sequence of them that may happen."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from barnabas_broker.metadata.decisions.balance import wants_preferred
+from barnabas_broker.metadata.decisions.elections import ElectionType, choose_leader, decide_election
+from barnabas_broker.metadata.decisions.fencing import begin_life, resign, settle
+from barnabas_broker.metadata.decisions.isr_changes import (
+    UNKNOWN_BROKER_EPOCH,
+    IsrChange,
+    check_topic,
+    decide_isr_change,
+)
+from barnabas_broker.metadata.decisions.lives import may_lack_records
+from barnabas_broker.metadata.decisions.reassignments import decide_reassignment, is_reassigned
+from barnabas_broker.metadata.decisions.terms import Terms, terms_of
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, PartitionState, TopicDocument
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+TOPIC_ID = UUID(int=77)
+PARTITION = TopicPartition("t", 0)
+
+
+def brokers(*living: int, fenced: Sequence[int] = (), stopping: Sequence[int] = ()) -> dict[int, BrokerRegistration]:
+    """Each in broker epoch 10 plus its id."""
+    return {
+        number: BrokerRegistration(
+            number,
+            UUID(int=number),
+            (),
+            fenced=number in fenced,
+            broker_epoch=10 + number,
+            is_shutting_down=number in stopping,
+        )
+        for number in sorted({*living, *fenced, *stopping})
+    }
+
+
+def state(replicas: Sequence[int], leader: int, isr: Sequence[int], **more: object) -> PartitionState:
+    before = PartitionState(tuple(replicas), leader, 4, tuple(isr), partition_epoch=9)
+    return msgspec.structs.replace(before, **more)
+
+
+ELECTIONS = [
+    pytest.param(state([1, 2, 3], 2, [2, 3]), Terms(brokers(1, 2, 3)), 2, id="the leader stays"),
+    pytest.param(state([1, 2, 3], 1, [2, 3]), Terms(brokers(1, 2, 3)), 2, id="the first in sync"),
+    pytest.param(state([3, 1, 2], 1, [2, 3]), Terms(brokers(2, fenced=[3, 1])), 2, id="the first that lives"),
+    pytest.param(state([1, 2, 3], 1, [], elr=(3,)), Terms(brokers(2, 3, fenced=[1])), 3, id="an eligible one"),
+    pytest.param(state([1, 2], 1, [], elr=(1,)), Terms(brokers(2, fenced=[1])), NO_LEADER, id="nobody, not the others"),
+    pytest.param(state([1, 2], 1, [], elr=(1,)), Terms(brokers(2, fenced=[1]), unclean=True), 2, id="unclean"),
+    pytest.param(state([1, 2], -1, [], last_known_leader=2), Terms(brokers(1, 2)), 2, id="the last known leader"),
+    pytest.param(
+        state([1, 2], -1, [], elr=(1,), last_known_leader=2),
+        Terms(brokers(2, fenced=[1])),
+        NO_LEADER,
+        id="not the last known leader while one has all",
+    ),
+    pytest.param(state([1, 2], 1, [1, 2]), Terms(brokers(2, stopping=[1])), 2, id="one that stays"),
+    pytest.param(state([1, 2], 2, [1, 2]), Terms(brokers(stopping=[1, 2])), 2, id="all stop: the leader of now"),
+    pytest.param(state([1, 2], 3, [1, 2]), Terms(brokers(stopping=[1, 2])), 1, id="all stop: the first"),
+]
+
+
+@pytest.mark.parametrize(("before", "terms", "leader"), ELECTIONS)
+def test_who_leads(before: PartitionState, terms: Terms, leader: int) -> None:
+    assert choose_leader(before, terms) == leader
+
+
+SETTLED = [
+    pytest.param(
+        state([1, 2, 3], 1, [1, 2, 3]),
+        Terms(brokers(1, 2, 3), min_isr=2),
+        state([1, 2, 3], 1, [1, 2, 3]),
+        id="nothing is to be done",
+    ),
+    pytest.param(
+        state([1, 2, 3], 1, [1, 2, 3]),
+        Terms(brokers(2, 3, fenced=[1]), min_isr=2),
+        state([1, 2, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        id="the leader died",
+    ),
+    pytest.param(
+        state([1, 2, 3], 2, [1, 2, 3]),
+        Terms(brokers(2, 3, fenced=[1]), min_isr=2),
+        state([1, 2, 3], 2, [2, 3], partition_epoch=10),
+        id="a follower died",
+    ),
+    pytest.param(
+        state([1, 2, 3], 2, [2, 3]),
+        Terms(brokers(2, 1, fenced=[3]), min_isr=2),
+        state([1, 2, 3], 2, [2], elr=(3,), partition_epoch=10),
+        id="fewer than min ISR: the leaver stays eligible",
+    ),
+    pytest.param(
+        state([1, 2, 3], 2, [2], elr=(3,)),
+        Terms(brokers(3, 1, fenced=[2]), min_isr=2),
+        state([1, 2, 3], 3, [3], elr=(2,), leader_epoch=5, partition_epoch=10),
+        id="an eligible one leads",
+    ),
+    pytest.param(
+        state([1, 2], 2, [2]),
+        Terms(brokers(1, fenced=[2])),
+        state([1, 2], -1, [], elr=(2,), leader_epoch=5, partition_epoch=10, last_known_leader=2),
+        id="the ISR is empty",
+    ),
+    pytest.param(
+        state([1, 2], 2, [2]),
+        Terms(brokers(1, fenced=[2]), unclean=True),
+        state([1, 2], 1, [1], leader_epoch=5, partition_epoch=10),
+        id="an unclean leader is all there is",
+    ),
+    pytest.param(
+        state([1, 2], 2, [2]),
+        Terms(brokers(1, fenced=[2]), min_isr=2, unclean=True),
+        state([1, 2], 1, [1], leader_epoch=5, partition_epoch=10),
+        id="after an unclean election nobody else is eligible",
+    ),
+    pytest.param(
+        state([1, 2, 3], 1, [1, 2, 3]),
+        Terms(brokers(2, 3, stopping=[1]), min_isr=2),
+        state([1, 2, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        id="the leader is about to stop",
+    ),
+    pytest.param(
+        state([1, 2], 1, [1]),
+        Terms(brokers(2, stopping=[1])),
+        state([1, 2], 1, [1]),
+        id="the only one in sync leads until it is gone",
+    ),
+    pytest.param(
+        state([1, 2], 1, [1], elr=(2,)),
+        Terms(brokers(1, 2), min_isr=1),
+        state([1, 2], 1, [1], partition_epoch=10),
+        id="min ISR was lowered",
+    ),
+    pytest.param(
+        state([1, 2], 1, [1, 2]),
+        Terms(brokers(1), min_isr=2),
+        state([1, 2], 1, [1], elr=(2,), partition_epoch=10),
+        id="a replica that is not registered",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "terms", "after"), SETTLED)
+def test_partitions_go_with_who_lives(before: PartitionState, terms: Terms, after: PartitionState) -> None:
+    assert settle(before, terms) == after
+    assert settle(after, terms) is after
+
+
+def test_a_new_life_leaves_the_isr_and_raises_the_partition_epoch_in_any_case() -> None:
+    terms = Terms(brokers(1, 2, fenced=[3]), min_isr=2)
+    led_by_it = begin_life(state([3, 1, 2], 3, [3, 1, 2]), 3, False, terms)
+    assert led_by_it == state([3, 1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
+    outside = begin_life(state([3, 1, 2], 1, [1, 2]), 3, False, terms)
+    assert outside == state([3, 1, 2], 1, [1, 2], partition_epoch=10)
+
+
+def test_a_new_life_that_may_lack_records_is_not_eligible() -> None:
+    terms = Terms(brokers(2, fenced=[1, 3]), min_isr=2)
+    before = state([1, 2, 3], -1, [], elr=(1, 3), last_known_leader=1)
+    assert begin_life(before, 3, False, terms).elr == (1, 3)
+    assert begin_life(before, 3, True, terms).elr == (1,)
+
+
+def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> None:
+    terms = Terms(brokers(fenced=[1]))
+    alone = state([1], 1, [1])
+    assert begin_life(alone, 1, False, terms) is alone
+    lost = begin_life(alone, 1, True, terms)
+    assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1)
+    assert settle(lost, Terms(brokers(1))) == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
+
+
+def test_who_cannot_use_its_log_leaves_what_others_can_lead() -> None:
+    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    assert resign(state([1, 2, 3], 1, [1, 2]), 1, terms) == state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10)
+    eligible = resign(state([1, 2, 3], 1, [1], elr=(3,)), 1, terms)
+    assert eligible == state([1, 2, 3], 3, [3], leader_epoch=5, partition_epoch=10)
+    alone = state([1, 2, 3], 1, [1])
+    assert resign(alone, 1, terms) is alone
+    assert resign(alone, 1, uncleanly(terms)) is alone
+    follower = resign(state([1, 2, 3], 2, [1, 2, 3]), 1, terms)
+    assert follower == state([1, 2, 3], 2, [2, 3], partition_epoch=10)
+
+
+def uncleanly(terms: Terms) -> Terms:
+    return Terms(terms.brokers, terms.min_isr, unclean=True)
+
+
+def proposal(
+    *isr: int, leader_epoch: int = 4, partition_epoch: int = 9, epochs: dict[int, int] | None = None
+) -> IsrChange:
+    members = {broker: 10 + broker for broker in isr}
+    return IsrChange(PARTITION, TOPIC_ID, leader_epoch, partition_epoch, members | (epochs or {}))
+
+
+REFUSED_CHANGES = [
+    (proposal(1, 2, leader_epoch=3), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 3."),
+    (proposal(1, 2, leader_epoch=5), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 5."),
+    (proposal(1, 2, partition_epoch=8), ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is 9, not 8."),
+    (proposal(2), ErrorCode.INVALID_REQUEST, "must have the leader 1 in it"),
+    (proposal(1, 5), ErrorCode.INVALID_REQUEST, "nobody but the replicas [1, 2, 3, 4]"),
+    (proposal(1, 3), ErrorCode.INELIGIBLE_REPLICA, "Broker 3 is not alive."),
+    (proposal(1, 4), ErrorCode.INELIGIBLE_REPLICA, "Broker 4 is shutting down."),
+    (
+        proposal(1, 2, epochs={2: 11}),
+        ErrorCode.INELIGIBLE_REPLICA,
+        "Broker 2 lives in broker epoch 12; in sync was that of epoch 11.",
+    ),
+    (proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH}), ErrorCode.INELIGIBLE_REPLICA, "Broker 2 lives in broker epoch"),
+]
+
+
+@pytest.mark.parametrize(("change", "code", "message"), REFUSED_CHANGES)
+def test_a_proposal_that_cannot_be_is_refused_as_in_kafka(change: IsrChange, code: ErrorCode, message: str) -> None:
+    before = state([1, 2, 3, 4], 1, [1])
+    with pytest.raises(ApiError) as refused:
+        decide_isr_change(before, change, Terms(brokers(1, 2, fenced=[3], stopping=[4])))
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_proposal_for_an_earlier_topic_of_that_name_is_refused() -> None:
+    with pytest.raises(ApiError) as refused:
+        check_topic(TopicDocument("t", UUID(int=78), ()), proposal(1))
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_the_isr_grows_and_shrinks_as_the_leader_proposes() -> None:
+    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    grown = decide_isr_change(state([1, 2, 3], 1, [1], elr=(3,)), proposal(1, 2), terms)
+    assert grown == state([1, 2, 3], 1, [1, 2], partition_epoch=10)
+    shrunk = decide_isr_change(state([1, 2, 3], 1, [1, 2]), proposal(1), terms)
+    assert shrunk == state([1, 2, 3], 1, [1], elr=(2,), partition_epoch=10)
+
+
+def test_a_proposal_of_what_is_there_raises_the_partition_epoch() -> None:
+    before = state([1, 2], 1, [1, 2])
+    change = proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH})
+    assert decide_isr_change(before, change, Terms(brokers(1, 2))) == state([1, 2], 1, [1, 2], partition_epoch=10)
+
+
+def test_a_leader_that_is_about_to_stop_can_take_its_successor_into_the_isr() -> None:
+    after = decide_isr_change(state([1, 2], 1, [1]), proposal(1, 2), Terms(brokers(2, stopping=[1])))
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (1, 2), 5)
+
+
+def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() -> None:
+    terms = Terms(brokers(1, 2, 3, 4))
+    before = msgspec.structs.replace(state([1, 2], 1, [1, 2]), log_dirs=("/a", "/b"))
+    going = decide_reassignment(before, [3, 4, 2], terms)
+    assert going == state(
+        [3, 4, 2, 1],
+        1,
+        [1, 2],
+        partition_epoch=10,
+        adding_replicas=(3, 4),
+        removing_replicas=(1,),
+        log_dirs=("", "", "/b", "/a"),
+    )
+    partly = decide_isr_change(going, proposal(1, 2, 3, partition_epoch=10), terms)
+    assert is_reassigned(partly)
+    done = decide_isr_change(partly, proposal(1, 2, 3, 4, partition_epoch=11), terms)
+    assert done == state([3, 4, 2], 3, [3, 4, 2], leader_epoch=5, partition_epoch=12, log_dirs=("", "", "/b"))
+
+
+def test_a_smaller_replication_factor_is_there_at_once_where_the_rest_is_in_sync() -> None:
+    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    assert decide_reassignment(state([1, 2, 3], 1, [1, 2, 3]), [2], terms) == state(
+        [2], 2, [2], leader_epoch=5, partition_epoch=10
+    )
+    waiting = decide_reassignment(state([1, 2, 3], 1, [1]), [1, 2], terms)
+    assert waiting == state([1, 2, 3], 1, [1], partition_epoch=10, removing_replicas=(3,))
+
+
+def test_another_order_of_the_replicas_is_another_preferred_leader() -> None:
+    after = decide_reassignment(state([1, 2], 1, [1, 2]), [2, 1], Terms(brokers(1, 2)))
+    assert after == state([2, 1], 1, [1, 2], partition_epoch=10)
+    assert wants_preferred(after, Terms(brokers(1, 2)))
+    assert not wants_preferred(after, Terms(brokers(1, fenced=[2])))
+
+
+def test_a_reassignment_is_undone_or_replaced_by_another() -> None:
+    terms = Terms(brokers(1, 2, 3, 4))
+    going = decide_reassignment(state([1, 2], 1, [1, 2]), [3, 2], terms)
+    half = decide_isr_change(going, proposal(1, 2, partition_epoch=10), terms)
+    undone = decide_reassignment(half, None, terms)
+    assert (set(undone.replicas), undone.isr, is_reassigned(undone)) == ({1, 2}, (2, 1), False)
+    other = decide_reassignment(half, [4, 2], terms)
+    assert (other.replicas, other.adding_replicas, other.removing_replicas) == ((4, 2, 1), (4,), (1,))
+
+
+ONLY_THE_ADDED_ONE_IS_IN_SYNC = state([2, 1], 2, [2], adding_replicas=(2,), removing_replicas=(1,))
+
+REFUSED_REASSIGNMENTS = [
+    (state([1], 1, [1]), None, True, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment to cancel"),
+    (state([1], 1, [1]), [], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "is empty"),
+    (state([1], 1, [1]), [2, 2], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker more than once"),
+    (state([1], 1, [1]), [-1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker -1; ids are at least 0"),
+    (state([1], 1, [1]), [7], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker 7; registered are [1, 2]"),
+    (state([1], 1, [1]), [1, 2], False, ErrorCode.INVALID_REPLICATION_FACTOR, "factor is 1 and must not change"),
+    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, None, True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "in sync are [2]"),
+    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, [1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No one of [1] has all records"),
+]
+
+
+@pytest.mark.parametrize(("before", "targets", "may_change_factor", "code", "message"), REFUSED_REASSIGNMENTS)
+def test_a_reassignment_that_cannot_be_is_refused(
+    before: PartitionState, targets: list[int] | None, may_change_factor: bool, code: ErrorCode, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_reassignment(before, targets, Terms(brokers(1, 2)), may_change_factor=may_change_factor)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+REFUSED_ELECTIONS = [
+    (state([1, 2], 1, [1, 2]), ElectionType.PREFERRED, ErrorCode.ELECTION_NOT_NEEDED),
+    (state([1, 2], 2, [2]), ElectionType.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (state([3, 2], 2, [2, 3]), ElectionType.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (state([1, 2], 2, [2]), ElectionType.UNCLEAN, ErrorCode.ELECTION_NOT_NEEDED),
+    (state([3], -1, [], elr=(3,)), ElectionType.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+]
+
+
+@pytest.mark.parametrize(("before", "election", "code"), REFUSED_ELECTIONS)
+def test_an_election_that_cannot_be_is_refused(before: PartitionState, election: ElectionType, code: ErrorCode) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_election(before, election, Terms(brokers(1, 2, fenced=[3])))
+    assert refused.value.code is code
+
+
+def test_leaders_are_elected_on_request() -> None:
+    terms = Terms(brokers(1, 2, fenced=[3]))
+    preferred = decide_election(state([1, 2], 2, [1, 2]), ElectionType.PREFERRED, terms)
+    assert preferred == state([1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
+    unclean = decide_election(state([3, 2], -1, [], elr=(3,), last_known_leader=3), ElectionType.UNCLEAN, terms)
+    assert unclean == state([3, 2], 2, [2], leader_epoch=5, partition_epoch=10)
+
+
+LIVES = [
+    ("the machine ran on", "boot", (1, 2), "boot", (1, 2), False, False),
+    ("another boot", "boot", (1, 2), "other", (1, 2), False, True),
+    ("another boot after a clean shutdown", "boot", (1, 2), "other", (1, 2), True, False),
+    ("a directory is missing", "boot", (1, 2), "boot", (1,), True, True),
+    ("a directory more", "boot", (1,), "boot", (1, 2), False, False),
+    ("nobody knows the boot", "", (1,), "", (1,), False, True),
+]
+
+
+@pytest.mark.parametrize(("_", "boot", "dirs", "new_boot", "new_dirs", "clean", "lacks"), LIVES)
+def test_whether_a_life_may_lack_records(
+    _: str, boot: str, dirs: Sequence[int], new_boot: str, new_dirs: Sequence[int], clean: bool, lacks: bool
+) -> None:
+    def life(boot_id: str, numbers: Sequence[int], lacked: bool = False) -> BrokerRegistration:
+        ids = tuple(UUID(int=number) for number in numbers)
+        return BrokerRegistration(1, UUID(int=1), (), directory_ids=ids, boot_id=boot_id, may_lack_records=lacked)
+
+    assert may_lack_records(life(boot, dirs), life(new_boot, new_dirs), clean) is lacks
+    assert may_lack_records(life(boot, dirs, lacked=True), life(new_boot, new_dirs), clean)
+
+
+def test_a_topics_own_settings_go_before_the_brokers() -> None:
+    config = parse_broker_config({"min.insync.replicas": "2", "unclean.leader.election.enable": "true"})
+    assert terms_of({}, {}, config) == Terms({}, 2, True)
+    own = {"min.insync.replicas": "3", "unclean.leader.election.enable": "false"}
+    assert terms_of(own, {}, config) == Terms({}, 3, False)
+    assert terms_of({"min.insync.replicas": "many"}, {}, config) == Terms({}, 2, True)
+
+
+BROKERS = [1, 2, 3, 4]
+a_broker = st.sampled_from(BROKERS)
+
+
+class PartitionLife(RuleBasedStateMachine):
+    """One partition through anything that may happen to it.
+
+    `complete` are the brokers that have everything that is committed; what is committed is only certain to be on those
+    that were in sync. No election but an unclean one, or the last resort of the last known leader, may lose it.
+    """
+
+    @initialize(
+        replicas=st.lists(a_broker, min_size=1, max_size=4, unique=True), min_isr=st.integers(1, 3), dirs=st.booleans()
+    )
+    def create(self, replicas: list[int], min_isr: int, dirs: bool) -> None:
+        self.registered = brokers(*BROKERS)
+        self.min_isr = min_isr
+        self.state = PartitionState(
+            tuple(replicas), replicas[0], 0, tuple(replicas), log_dirs=tuple(f"/{r}" for r in replicas) if dirs else ()
+        )
+        self.complete = set(replicas)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.registered, self.min_isr)
+
+    def become(self, after: PartitionState, *, unclean: bool = False, lost: Sequence[int] = ()) -> None:
+        """`lost` are brokers whose records are gone, or cannot be used."""
+        before, self.state = self.state, after
+        if after is before:
+            return
+        assert after.partition_epoch > before.partition_epoch
+        assert (after.leader_epoch > before.leader_epoch) == (after.leader_epoch != before.leader_epoch)
+        if after.leader != before.leader:
+            assert after.leader_epoch > before.leader_epoch
+        if after.leader_epoch > before.leader_epoch and after.leader != NO_LEADER:
+            last_resort = unclean or {*before.isr, *before.elr} <= set(lost)
+            if last_resort and after.leader not in self.complete:
+                self.complete = {after.leader}
+            assert after.leader in self.complete
+
+    def change(self, broker: int, **fields: object) -> None:
+        self.registered = self.registered | {broker: msgspec.structs.replace(self.registered[broker], **fields)}
+
+    @rule(broker=a_broker)
+    def dies(self, broker: int) -> None:
+        self.change(broker, fenced=True)
+
+    @rule(broker=a_broker)
+    def stops(self, broker: int) -> None:
+        self.change(broker, is_shutting_down=True)
+
+    @rule()
+    def controller_settles(self) -> None:
+        self.become(settle(self.state, self.terms))
+
+    @rule(broker=a_broker, lacks=st.booleans())
+    def lives_again(self, broker: int, lacks: bool) -> None:
+        epoch = self.registered[broker].broker_epoch + 10
+        self.change(broker, fenced=True, is_shutting_down=False, broker_epoch=epoch)
+        if lacks:
+            self.complete.discard(broker)
+        if broker in self.state.replicas:
+            self.become(begin_life(self.state, broker, lacks, self.terms), lost=[broker] if lacks else ())
+        self.change(broker, fenced=False)
+
+    @precondition(lambda self: self.state.leader != NO_LEADER)
+    @rule(members=st.sets(a_broker))
+    def leader_proposes(self, members: set[int]) -> None:
+        isr = {each: self.registered[each].broker_epoch for each in members | {self.state.leader}}
+        change = IsrChange(PARTITION, TOPIC_ID, self.state.leader_epoch, self.state.partition_epoch, isr)
+        try:
+            after = decide_isr_change(self.state, change, self.terms)
+        except ApiError:
+            return
+        self.complete |= set(change.isr)  # It takes in only who has caught up.
+        self.become(after)
+
+    @precondition(
+        lambda self: self.state.leader != NO_LEADER and self.terms.suffices(self.state.isr, self.state.replicas)
+    )
+    @rule()
+    def records_are_committed(self) -> None:
+        self.complete &= set(self.state.isr)
+
+    @rule(wanted=st.none() | st.lists(a_broker, max_size=4))
+    def is_reassigned(self, wanted: list[int] | None) -> None:
+        try:
+            after = decide_reassignment(self.state, wanted, self.terms)
+        except ApiError:
+            return
+        assert wanted is None or set(wanted) <= set(after.replicas)
+        self.become(after)
+
+    @rule(election=st.sampled_from(ElectionType))
+    def leaders_are_elected(self, election: ElectionType) -> None:
+        try:
+            after = decide_election(self.state, election, self.terms)
+        except ApiError:
+            return
+        self.become(after, unclean=election is ElectionType.UNCLEAN)
+
+    @rule(broker=a_broker)
+    def log_fails(self, broker: int) -> None:
+        self.become(resign(self.state, broker, self.terms))
+
+    @rule(min_isr=st.integers(1, 3))
+    def min_isr_is_altered(self, min_isr: int) -> None:
+        self.min_isr = min_isr
+        self.become(settle(self.state, self.terms))
+
+    @invariant()
+    def is_sound(self) -> None:
+        now = self.state
+        assert now.leader == NO_LEADER or now.leader in now.isr
+        assert len(set(now.replicas)) == len(now.replicas) > 0
+        assert {*now.isr, *now.elr, *now.adding_replicas, *now.removing_replicas} <= set(now.replicas)
+        assert not set(now.isr) & set(now.elr)
+        assert not now.log_dirs or len(now.log_dirs) == len(now.replicas)
+        assert set(now.isr) <= self.complete
+        assert set(now.elr) <= self.complete
+        assert not now.elr or not self.terms.suffices(now.isr, now.replicas)
+
+    def teardown(self) -> None:
+        """Once everybody is back, and stays, there is a leader."""
+        if not hasattr(self, "state"):
+            return
+        for broker in BROKERS:
+            self.lives_again(broker, False)
+        self.controller_settles()
+        assert self.state.leader != NO_LEADER
+
+
+PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestPartitionLife = PartitionLife.TestCase
