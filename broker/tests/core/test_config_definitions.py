@@ -18,6 +18,14 @@ OTHER_DEFAULTS = {
 }
 
 
+THROTTLES = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+"""Kafka has them apart from its table: they can only be set while a broker runs (KIP-73)."""
+
+
 class Fact(NamedTuple):
     resource: str
     name: str
@@ -47,7 +55,7 @@ def test_every_setting_of_kafkas_broker_is_used_or_taken_or_refused() -> None:
 
 def test_settings_of_the_broker_are_kafkas() -> None:
     kafka = {fact.name: fact for fact in facts("broker")}
-    assert BROKER_CONFIGS.keys() - kafka.keys() == OWN
+    assert BROKER_CONFIGS.keys() - kafka.keys() == OWN | THROTTLES
     for name, definition in BROKER_CONFIGS.items():
         if name in kafka:
             assert definition.type.name == kafka[name].type, name
@@ -56,7 +64,7 @@ def test_settings_of_the_broker_are_kafkas() -> None:
 
 def test_what_changes_while_the_broker_runs_does_so_in_kafka() -> None:
     kafka = {fact.name for fact in facts("broker") if fact.dynamic}
-    assert {name for name, d in BROKER_CONFIGS.items() if d.dynamic is not Dynamic.READ_ONLY} <= kafka
+    assert {name for name, d in BROKER_CONFIGS.items() if d.dynamic is not Dynamic.READ_ONLY} <= kafka | THROTTLES
 
 
 def test_settings_of_topics_are_kafkas() -> None:

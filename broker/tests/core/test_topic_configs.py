@@ -104,3 +104,25 @@ def test_a_segment_of_a_compacted_topic_ends_before_max_compaction_lag_ms() -> N
     lag = {"max.compaction.lag.ms": "99"}
     assert resolve_log_config({**lag, "cleanup.policy": "compact"}, DEFAULTS).roll_ms == 99
     assert resolve_log_config({**lag, "cleanup.policy": "delete"}, DEFAULTS).roll_ms == LogConfig().roll_ms
+
+
+def test_throttled_replicas_are_all_or_pairs_of_partition_and_broker() -> None:
+    name = "leader.replication.throttled.replicas"
+    some = resolve_log_config({name: "0:1,3:12"}, DEFAULTS).leader_throttled_replicas
+    assert [some.includes(*pair) for pair in ((0, 1), (3, 12), (1, 0), (3, 1))] == [True, True, False, False]
+    assert resolve_log_config({name: "*"}, DEFAULTS).leader_throttled_replicas.includes(7, 7)
+    assert not resolve_log_config({name: ""}, DEFAULTS).leader_throttled_replicas.includes(0, 0)
+    for bad in ("0:", "all", "1:2:3", "0:1;2:3", "-1:2"):
+        with pytest.raises(InvalidConfig, match=name):
+            resolve_log_config({name: bad}, DEFAULTS)
+
+
+def test_the_throttled_rates_can_be_set_while_the_broker_runs() -> None:
+    entries = describe_broker(DEFAULTS.with_dynamic({"leader.replication.throttled.rate": "1000"}, {}))
+    rate = described(entries, "leader.replication.throttled.rate")
+    assert (rate.value, rate.source, rate.read_only) == ("1000", ConfigSource.DYNAMIC_BROKER, False)
+    assert DEFAULTS.follower_replication_throttled_rate == 2**63 - 1
+    with pytest.raises(
+        InvalidConfig, match=r"follower\.replication\.throttled\.rate=-1: must be an integer, at least 0"
+    ):
+        DEFAULTS.with_dynamic({"follower.replication.throttled.rate": "-1"}, {})

@@ -30,7 +30,7 @@ from barnabas_broker.wire.framing import locate_body
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -150,11 +150,12 @@ class WorldBroker:
         )
         self.sessions = FollowerSessions(
             LeaderEnvironment(
+                broker_id,
                 self.find,
                 self._storage_failed,
                 world.time,
                 world.time,
-                lambda: world.config.fetch_max_bytes,
+                lambda: world.config,
                 lambda each: each in world.brokers,
             )
         )
@@ -213,6 +214,8 @@ class World:
             replica_fetch_backoff_ms=1000,
             replica_socket_timeout_ms=30_000,
             fetch_max_bytes=55 << 20,
+            leader_replication_throttled_rate=LONG_MAX,
+            follower_replication_throttled_rate=LONG_MAX,
         )
         vars(self.config).update(settings)
         self.log_config = LogConfig(min_insync_replicas=1)

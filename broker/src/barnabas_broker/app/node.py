@@ -36,6 +36,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem
@@ -137,12 +138,15 @@ class Node:
             replicas=replicas,
             followers=self._wire_followers(replicas),
             purgatory=purgatory,
-            mover=LogMover(logs, replicas, self.spawn),
+            mover=LogMover(logs, replicas, self._move_throttle(), self.spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             inspector=self._machine.inspector,
             spawn=self.spawn,
         )
+
+    def _move_throttle(self) -> Throttle:
+        return Throttle(self._machine.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
 
     def _wire_replicas(self, logs: LogManager, controller: Controller, purgatory: Purgatory) -> ReplicaManager:
         machine, broker_id = self._machine, self.config.broker_id
@@ -171,11 +175,12 @@ class Node:
     def _wire_followers(self, replicas: ReplicaManager) -> FollowerSessions:
         return FollowerSessions(
             LeaderEnvironment(
+                self.config.broker_id,
                 replicas.find,
                 replicas.storage_failed,
                 self._machine.clock,
                 self._machine.timers,
-                lambda: self.config.replica_fetch_response_max_bytes,
+                self.current_config,
                 lambda broker_id: broker_id in self.image.brokers,
             )
         )

@@ -13,6 +13,7 @@ from uuid import UUID
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import FetchPosition
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import FetchPartition
 from barnabas_broker.wire.replica_fetch import FetchedPartition, ReplicaFetchResponse
@@ -30,6 +31,7 @@ DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
 """In a row, more than a second in all, before a line goes to the log: a new leader is refused shorter than that."""
 NOT_ASKED: Final = -1
+UNKNOWN_LAG: Final = -1
 
 Key = tuple[UUID, int]
 
@@ -63,7 +65,7 @@ class Followed:
         self.failures = 0
         """In a row."""
         self.pause: Cancellable | None = None
-        self.lag = 0
+        self.lag = UNKNOWN_LAG
         """Committed offsets that are not here, as of the last answer."""
 
     def end_pause(self) -> None:
@@ -81,9 +83,12 @@ def pause_s(failures: int, longest_ms: int) -> float:
 class FetchSession:
     """`wake` is called when there is something to ask that was not asked before."""
 
-    def __init__(self, leader_id: int, environment: FetchEnvironment, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, leader_id: int, environment: FetchEnvironment, throttle: Throttle, wake: Callable[[], None]
+    ) -> None:
         self._leader_id = leader_id
         self._environment = environment
+        self._throttle = throttle
         self._wake = wake
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Key, Followed] = {}
@@ -151,7 +156,7 @@ class FetchSession:
         named: dict[UUID, list[FetchPartition]] = {}
         for key, followed in changed.items():
             position = self._position(key, followed)
-            if position is None:
+            if position is None or self._is_throttled(key, followed):
                 continue
             followed.position, followed.asked_in = position, number
             offset, fetched_epoch, leader_epoch, log_start_offset = position
@@ -171,6 +176,20 @@ class FetchSession:
         except StorageError as error:
             self._storage_failed(key, followed, error)
             return None
+
+    def _is_throttled(self, key: Key, followed: Followed) -> bool:
+        """Whether it is left out for now: its rate is used up, and it is not in sync."""
+        if followed.lag == 0 or not self._counts(followed.partition):
+            return False
+        pause_s = self._throttle.pause_s()
+        if pause_s:
+            followed.pause = self._environment.timers.call_later(pause_s, lambda: self._resume(key, followed))
+        return pause_s > 0
+
+    def _counts(self, partition: Partition) -> bool:
+        """Whether what it fetches counts for the throttle."""
+        throttled, index = partition.log.config.follower_throttled_replicas, partition.topic_partition.partition
+        return self._throttle.is_limited and throttled.includes(index, self._environment.broker_id)
 
     def sent(self) -> None:
         """The request is on its way."""
@@ -215,6 +234,8 @@ class FetchSession:
         elif result.diverging_epoch is not None:
             partition.diverged(*result.diverging_epoch)
         else:
+            if result.records and self._counts(partition):
+                self._throttle.take(len(result.records))
             partition.append_as_follower(result.records, result.high_watermark, result.log_start_offset, now_ms)
         position = partition.fetch_position()
         followed.lag = max(result.high_watermark - position.offset, 0)

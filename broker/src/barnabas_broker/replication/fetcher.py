@@ -12,6 +12,7 @@ from typing import Final
 from barnabas_broker.replication.fetch_session import NO_SESSION, FetchEnvironment, FetchSession, pause_s
 from barnabas_broker.replication.links import Link
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.wire.replica_fetch import (
     MalformedResponse,
     ReplicaFetch,
@@ -30,11 +31,11 @@ TIMER_S_MIN: Final = 0.001
 class Fetcher:
     """`session` has the partitions; made and told of them by `Fetchers`."""
 
-    def __init__(self, leader_id: int, environment: FetchEnvironment) -> None:
+    def __init__(self, leader_id: int, environment: FetchEnvironment, throttle: Throttle) -> None:
         self.leader_id = leader_id
         self._environment = environment
         self._client_id = f"broker-{environment.broker_id}-fetcher"
-        self.session = FetchSession(leader_id, environment, self._wake)
+        self.session = FetchSession(leader_id, environment, throttle, self._wake)
         self._link: Link | None = None
         self._next_number = 1
         self._sent_s: deque[float] = deque()

@@ -7,6 +7,7 @@ from uuid import UUID
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetcher import Fetcher
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -24,6 +25,7 @@ class Fetchers:
 
     def __init__(self, environment: FetchEnvironment) -> None:
         self._environment = environment
+        self.throttle = Throttle(environment.clock, lambda: environment.config().follower_replication_throttled_rate)
         self._fetchers: dict[int, Fetcher] = {}
         self._fetched_from: dict[tuple[UUID, int], Fetcher] = {}
 
@@ -36,7 +38,7 @@ class Fetchers:
             previous.unfollow(partition)
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = self._fetchers[leader_id] = Fetcher(leader_id, self._environment)
+            fetcher = self._fetchers[leader_id] = Fetcher(leader_id, self._environment, self.throttle)
         self._fetched_from[key] = fetcher
         fetcher.follow(partition)
 
@@ -57,7 +59,9 @@ class Fetchers:
         """Of every partition that is fetched."""
         for fetcher in self._fetchers.values():
             for each in fetcher.session.followed:
-                yield FetchStatus(each.partition.topic_partition, fetcher.leader_id, each.lag, each.failures > 0)
+                yield FetchStatus(
+                    each.partition.topic_partition, fetcher.leader_id, max(each.lag, 0), each.failures > 0
+                )
 
     @property
     def requests(self) -> int:

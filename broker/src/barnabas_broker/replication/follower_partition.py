@@ -82,6 +82,16 @@ class FollowerPartition:
         length_max = min(wanted.max_bytes, length_max)
         return partition.read_for_follower(wanted.fetch_offset, length_max, at_least_one_batch=at_least_one_batch)
 
+    def counts_for_throttle(self, leader_id: int) -> bool:
+        """Whether what is sent of it counts for the leaders' throttle here."""
+        partition = self.partition
+        return partition.log.config.leader_throttled_replicas.includes(self.wanted.partition, leader_id)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the follower is in the ISR: then nothing is held back."""
+        return self._session.follower_id in self.partition.state.isr
+
     def sent(self, records: FileSlice) -> FetchResult:
         """These records go to the follower; nothing more does until it has named the partition again."""
         self.is_waiting = False

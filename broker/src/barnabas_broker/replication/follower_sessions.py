@@ -11,10 +11,12 @@ from uuid import UUID
 
 from barnabas_broker.replication.follower_partition import FollowerPartition, refusal
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, ForgottenTopic
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_SESSION: Final = 0
@@ -40,12 +42,13 @@ Respond = Callable[[FollowerAnswer], None]
 class LeaderEnvironment(NamedTuple):
     """What all sessions share."""
 
+    broker_id: int
     find: Callable[[str | None, UUID | None, int], Partition]
     """ApiError when the partition is not here."""
     storage_failed: Callable[[Partition, StorageError], ApiError]
     clock: Clock
     timers: Timers
-    response_bytes_max: Callable[[], int]
+    config: Callable[[], BrokerConfig]
     is_broker: Callable[[int], bool]
     """Whether a broker of this id is registered: so there are no more sessions than brokers."""
 
@@ -56,6 +59,7 @@ class FollowerSessions:
     def __init__(self, environment: LeaderEnvironment) -> None:
         self._environment = environment
         self._sessions: dict[int, FollowerSession] = {}
+        self.throttle = Throttle(environment.clock, lambda: environment.config().leader_replication_throttled_rate)
         self._last_id = NO_SESSION
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
@@ -80,7 +84,9 @@ class FollowerSessions:
         if previous is not None:
             previous.close()
         self._last_id = self._last_id % SESSION_EPOCH_MAX + 1
-        session = self._sessions[follower_id] = FollowerSession(self._environment, follower_id, self._last_id)
+        session = self._sessions[follower_id] = FollowerSession(
+            self._environment, self.throttle, follower_id, self._last_id
+        )
         return session
 
     def close(self) -> None:
@@ -122,14 +128,18 @@ class _Attempt:
 class FollowerSession:
     """One follower's session, and its request that waits, if one does."""
 
-    def __init__(self, environment: LeaderEnvironment, follower_id: int, session_id: int) -> None:
+    def __init__(self, environment: LeaderEnvironment, throttle: Throttle, follower_id: int, session_id: int) -> None:
         self._environment = environment
+        self._throttle = throttle
         self.follower_id = follower_id
         self.session_id = session_id
         self.next_epoch = 0
         self._partitions: dict[tuple[TopicKey, int], FollowerPartition] = {}
         self._ready: dict[FollowerPartition, None] = {}
         """May have records, or an error; in the order in which they are served."""
+        self._held: dict[FollowerPartition, None] = {}
+        """Wait until the throttle lets them be read."""
+        self._release: Cancellable | None = None
         self._news: dict[FollowerPartition, None] = {}
         """May have offsets that the follower does not know."""
         self._respond: Respond | None = None
@@ -146,6 +156,8 @@ class FollowerSession:
         """Hear of nothing any more; a request that waits is told so."""
         respond = self._respond
         self._stop_waiting()
+        if self._release is not None:
+            self._release.cancel()
         for key in list(self._partitions):
             self._drop(key)
         if respond is not None:
@@ -177,7 +189,7 @@ class FollowerSession:
                 self._name(attempt, topic, wanted, request.replica_epoch, now_ms)
         self._respond = respond
         self._bytes_min = max(request.min_bytes, 1)
-        self._bytes_max = min(request.max_bytes, self._environment.response_bytes_max())
+        self._bytes_max = min(request.max_bytes, self._environment.config().fetch_max_bytes)
         if not self._answer_if_due(attempt):
             self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
 
@@ -218,6 +230,7 @@ class FollowerSession:
         if each is not None:
             each.partition.unwatch_appends(self.follower_id, each)
             self._ready.pop(each, None)
+            self._held.pop(each, None)
             self._news.pop(each, None)
 
     def _refused(self, each: FollowerPartition, error: ApiError | StorageError) -> FetchResult:
@@ -247,6 +260,8 @@ class FollowerSession:
 
     def _read(self, each: FollowerPartition, attempt: _Attempt) -> bool:
         """Whether there is room for more."""
+        if self._throttle.is_limited and self._holds_back(each):
+            return True
         bytes_left = self._bytes_max - attempt.bytes_read
         try:
             records = each.read(bytes_left, at_least_one_batch=not attempt.bytes_read)
@@ -263,12 +278,33 @@ class FollowerSession:
         self._news[each] = None
         return True
 
+    def _holds_back(self, each: FollowerPartition) -> bool:
+        """Whether a throttled follower that is not in sync has to wait for its records."""
+        if not each.has_more or each.is_in_sync or not each.counts_for_throttle(self._environment.broker_id):
+            return False
+        pause_s = self._throttle.pause_s()
+        if not pause_s:
+            return False
+        del self._ready[each]
+        self._held[each] = None
+        if self._release is None:
+            self._release = self._environment.timers.call_later(pause_s, self._released)
+        return True
+
+    def _released(self) -> None:
+        self._release = None
+        held, self._held = self._held, {}
+        for each in held:
+            each.changed()
+
     def _answer(self, attempt: _Attempt) -> None:
         respond = self._respond
         assert respond is not None
         self._stop_waiting()
         for each, records in attempt.served:
             del self._ready[each]
+            if self._throttle.is_limited and each.counts_for_throttle(self._environment.broker_id):
+                self._throttle.take(records.length)
             attempt.add(each.topic, each.sent(records))
         news, self._news = self._news, {}
         for each in news:

@@ -1,4 +1,7 @@
-"""Moves replicas between the log dirs of this broker while they are used (KIP-113): copy, catch up, swap."""
+"""Moves replicas between the log dirs of this broker while they are used (KIP-113): copy, catch up, swap.
+
+`replica.alter.log.dirs.io.max.bytes.per.second` bounds the copying.
+"""
 
 import asyncio
 import logging
@@ -6,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.replica_move import ReplicaMove
@@ -27,10 +31,12 @@ class LogMover:
         self,
         logs: LogManager,
         replicas: ReplicaManager,
+        throttle: Throttle,
         spawn: Callable[[Coroutine[object, object, None]], object],
     ) -> None:
         self._logs = logs
         self._replicas = replicas
+        self._throttle = throttle
         self._spawn = spawn
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
@@ -45,8 +51,11 @@ class LogMover:
         topic_partition = move.log.topic_partition
         try:
             while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
-                move.copy(SLICE_BYTES)
-                await asyncio.sleep(0)
+                pause_s = self._throttle.pause_s()
+                if not pause_s:
+                    move.copy(SLICE_BYTES)
+                    self._throttle.take(SLICE_BYTES)
+                await asyncio.sleep(pause_s)
             await asyncio.to_thread(move.sync)
             if self._is_wanted(move):
                 self._swap(move)

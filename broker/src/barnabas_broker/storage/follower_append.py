@@ -19,6 +19,25 @@ def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_m
     headers = fetched_batches(records, LogEnd(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max)
     if headers and headers[0].base_offset < log.log_end_offset:
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
+    position = sum(header.length + LENGTH_OFFSET for header in headers)
+    if headers and _has_room(log, headers, position, now_ms):
+        _append_run(log, records[:position], headers)
+    else:
+        _append_rolling(log, records, headers, now_ms)
+    log.increment_log_start_offset(start_offset)
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        log.flush()
+    return position
+
+
+def _has_room(log: "Log", headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
+    """Whether all of them go into the active segment: nearly always, so that one look is enough."""
+    timestamp_ms = max(header.max_timestamp_ms for header in headers)
+    return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
+
+
+def _append_rolling(log: "Log", records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+    """Batch by batch, with a new segment wherever one is due."""
     run: list[BatchHeader] = []
     run_start = position = 0
     for header in headers:
@@ -32,10 +51,6 @@ def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_m
         run.append(header)
         position += size_bytes
     _append_run(log, records[run_start:position], run)
-    log.increment_log_start_offset(start_offset)
-    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
-        log.flush()
-    return position
 
 
 def _append_run(log: "Log", run: memoryview, headers: list[BatchHeader]) -> None:

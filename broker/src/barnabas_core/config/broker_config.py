@@ -65,6 +65,9 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int
     replica_socket_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
 
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int

@@ -9,6 +9,7 @@ from typing import Final
 
 from barnabas_core.config.definitions import (
     INT_MAX,
+    LONG_MAX,
     ConfigDefinition,
     ConfigType,
     Dynamic,
@@ -154,6 +155,30 @@ _REPLICAS: Final = (
     _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "How long a follower's fetch waits for data."),
     _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
     _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for any answer."),
+    _D(
+        "leader.replication.throttled.rate",
+        _LONG,
+        LONG_MAX,
+        _COUNT,
+        "Bytes a second that leaders here send to throttled replicas out of sync.",
+        _CLUSTER,
+    ),
+    _D(
+        "follower.replication.throttled.rate",
+        _LONG,
+        LONG_MAX,
+        _COUNT,
+        "Bytes a second that throttled replicas here fetch while they are out of sync.",
+        _CLUSTER,
+    ),
+    _D(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        _LONG,
+        LONG_MAX,
+        _COUNT,
+        "Bytes a second that are copied to move replicas between the log dirs of a broker.",
+        _CLUSTER,
+    ),
     _D(
         "replica.high.watermark.checkpoint.interval.ms",
         _LONG,

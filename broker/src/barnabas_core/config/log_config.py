@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from barnabas_core.config.throttled_replicas import ThrottledReplicas
+
 LONG_MAX: Final = 2**63 - 1
+NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
 class Compression(Enum):
@@ -66,6 +69,8 @@ class LogConfig:
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     preallocate: bool = False
+    leader_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
+    follower_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
 
     @property
     def compacted(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, parse_value
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
+from barnabas_core.config.throttled_replicas import ThrottledReplicas, parse_throttled_replicas
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 _PLAIN: Final = {
@@ -48,10 +49,17 @@ def resolve_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig)
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     return LogConfig(
         **plain,
+        leader_throttled_replicas=_throttled(values["leader.replication.throttled.replicas"]),
+        follower_throttled_replicas=_throttled(values["follower.replication.throttled.replicas"]),
         compression=Compression(values["compression.type"]),
         cleanup_policies=frozenset(map(CleanupPolicy, policies)),
         timestamp_type=TimestampType(values["message.timestamp.type"]),
     )
+
+
+def _throttled(value: Value) -> ThrottledReplicas:
+    assert isinstance(value, tuple), "it is a list"
+    return parse_throttled_replicas(value)
 
 
 def topic_values(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:

@@ -1,0 +1,27 @@
+"""Which replicas of a topic are throttled: `*`, or pairs of partition and broker id (KIP-73)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ALL_REPLICAS = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """`leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` of one topic."""
+
+    all: bool = False
+    replicas: frozenset[tuple[int, int]] = frozenset()
+    """(partition, broker id)."""
+
+    def includes(self, partition: int, broker_id: int) -> bool:
+        """Whether the replica of this partition on this broker is throttled."""
+        return self.all or (partition, broker_id) in self.replicas
+
+
+def parse_throttled_replicas(entries: Sequence[str]) -> ThrottledReplicas:
+    """The setting's entries, which have been checked."""
+    if ALL_REPLICAS in entries:
+        return ThrottledReplicas(all=True)
+    pairs = (entry.split(":") for entry in entries)
+    return ThrottledReplicas(replicas=frozenset((int(partition), int(broker)) for partition, broker in pairs))
