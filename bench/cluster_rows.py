@@ -20,7 +20,7 @@ from bench.metrics import (
     Metric,
 )
 from bench.row import Group, Place, Row
-from bench.scenarios.failover import Elections, Failover
+from bench.scenarios.failover import Elections, Failover, Fate
 from bench.scenarios.load import Consume, Produce, RoundTrips
 from bench.scenarios.many_partitions import ManyPartitions
 from bench.scenarios.movement import CatchUp, Reassignment
@@ -81,6 +81,7 @@ CRASH: Final = _group(
     _gap_ms(CRASH_MS_MAX),
     CLIENT_GAP_MS,
 )
+HANG: Final = _group("hang", f"the leader hangs (session timeout {SESSION_MS / 1e3:g} s)", _gap_ms(CRASH_MS_MAX))
 ELECTIONS: Final = _group(
     "elections",
     f"the leader of 1,000 partitions is killed (session timeout {SESSION_MS / 1e3:g} s)",
@@ -121,20 +122,21 @@ def _changes() -> Iterator[Row]:
         ("reassign", "without throttle", REASSIGNMENTS, Reassignment()),
         ("reassign.throttled", "throttled", THROTTLED, Reassignment(THROTTLE)),
         ("catch-up", "six partitions, 3 replicas", CATCH_UP, CatchUp()),
-        ("failover.controlled", "SIGTERM, and back", CONTROLLED, Failover(crash=False)),
+        ("failover.controlled", "SIGTERM, and back", CONTROLLED, Failover(fate=Fate.RESTARTED)),
         (
             "failover.controlled.controller",
             "the controller's broker",
             CONTROLLED,
-            Failover(crash=False, controller=True),
+            Failover(fate=Fate.RESTARTED, controller=True),
         ),
-        ("failover.crash", "kill -9", CRASH, Failover(crash=True)),
+        ("failover.crash", "kill -9", CRASH, Failover(fate=Fate.KILLED)),
         (
             "failover.crash.controller",
             "kill -9 of the controller's broker",
             CRASH,
-            Failover(crash=True, controller=True),
+            Failover(fate=Fate.KILLED, controller=True),
         ),
+        ("failover.hang", "SIGSTOP", HANG, Failover(fate=Fate.PAUSED)),
         ("elections", "kill -9", ELECTIONS, Elections(1000)),
     ):
         yield Row(f"cluster.{key}", title, group, scenario, place=Place.CLUSTER, slow=True)

@@ -83,9 +83,12 @@ class Pulse(ABC):
 class RawPulse(Pulse):
     """Stays with the broker that acknowledges, and goes round when one does not."""
 
-    def __init__(self, ports: Sequence[int], topic: str, partition: int = 0) -> None:
+    def __init__(
+        self, ports: Sequence[int], topic: str, partition: int = 0, answer_seconds_max: float = ANSWER_SECONDS_MAX
+    ) -> None:
         super().__init__()
         self._ports = ports
+        self._answer_seconds_max = answer_seconds_max
         self._at = 0
         self._topic = topic
         self._partition = partition
@@ -99,7 +102,7 @@ class RawPulse(Pulse):
         with suppress(OSError):
             if self._connection is None:
                 address = ("127.0.0.1", self._ports[self._at])
-                self._connection = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
+                self._connection = socket.create_connection(address, timeout=self._answer_seconds_max)
             if acknowledged(self._connection, self._topic, self._partition):
                 return True
         self._leave()
