@@ -7,7 +7,7 @@ successor goes on where another stopped, and two that do the same at once do no 
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -34,11 +34,12 @@ SOON_S: Final = 0.01
 log = logging.getLogger(__name__)
 
 
-class Life(NamedTuple):
-    """One life of a broker."""
+class Known(NamedTuple):
+    """A registration, as it was before the leases were read that something is decided on."""
 
     broker_id: int
-    broker_epoch: int
+    version: int
+    registration: BrokerRegistration
 
 
 class ControllerDuties:
@@ -114,13 +115,13 @@ class ControllerDuties:
 
     async def _look(self) -> None:
         if self._suspicious:
-            await self._fence(await self._leases())
+            await self._fence(*await self._registrations_and_leases())
             self._suspicious = False
         if not self._membership.is_controller and self._controller_is_gone():
             await self._membership.try_for_controller()
         if not self._check_control():
             return
-        if self._brokers_changed:
+        while self._brokers_changed:  # Who can be let in is not to be seen as fenced below.
             self._brokers_changed = False
             await self._care_for_brokers()
         await self._settle()
@@ -144,76 +145,77 @@ class ControllerDuties:
         return self._controls
 
     async def _care_for_brokers(self) -> None:
-        """Nobody is let in by a lease that was read before it was fenced: it may have died in between."""
         try:
-            await self._fence(await self._leases())
-            fenced = {broker_id for broker_id, registration in self._image.brokers.items() if registration.fenced}
-            if fenced:
-                await self._admit(await self._leases(), fenced)
+            known, leases = await self._registrations_and_leases()
         except StoreUnavailable:
             self._brokers_changed = True
             raise
+        await self._fence(known, leases)
+        await self._admit(known, leases)
 
-    async def _leases(self) -> Mapping[str, Lease]:
+    async def _registrations_and_leases(self) -> tuple[Sequence[Known], Mapping[str, Lease]]:
+        """In this order: nobody is let in by a lease that was read before it was fenced, or fenced by an older one."""
+        known = [
+            Known(broker_id, self._image.version(broker_key(broker_id)), registration)
+            for broker_id, registration in self._image.brokers.items()
+        ]
         leases = {lease.name: lease for lease in await self._store.leases(BROKER_LEASES)}
         now_ms = self._clock.now_ms()
         ahead = [lease.expires_at_ms for lease in leases.values() if lease.expires_at_ms > now_ms]
         self._next_expiry_ms = min(ahead, default=None)
-        return leases
+        return known, leases
 
-    async def _fence(self, leases: Mapping[str, Lease]) -> None:
+    async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""
         now_ms = self._clock.now_ms()
-        trusted = now_ms >= self._membership.trusts_expiry_from_ms
+        since_ms = now_ms if self._membership.trusts_expiry(now_ms) else 0
         ended = [
-            Life(broker_id, registration.broker_epoch)
-            for broker_id, registration in self._image.brokers.items()
-            if broker_id != self._broker_id
-            and not registration.fenced
-            and not _holds(leases, registration, now_ms if trusted else 0)
+            each
+            for each in known
+            if each.broker_id != self._broker_id
+            and not each.registration.fenced
+            and not _holds(leases, each.registration, since_ms)
         ]
-        for life in await self._change_registrations(ended, _fenced):
-            log.warning("broker %d is fenced: its lease has ended", life.broker_id)
+        for broker_id in await self._change_registrations(ended, _fenced):
+            log.warning("broker %d is fenced: its lease has ended", broker_id)
 
-    async def _admit(self, leases: Mapping[str, Lease], candidates: Container[int]) -> None:
+    async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
         now_ms = self._clock.now_ms()
         returning = {
-            broker_id: registration
-            for broker_id, registration in self._image.brokers.items()
-            if broker_id in candidates
-            and registration.fenced
-            and not registration.is_shutting_down
-            and _holds(leases, registration, now_ms)
+            each.broker_id: each
+            for each in known
+            if each.registration.fenced
+            and not each.registration.is_shutting_down
+            and _holds(leases, each.registration, now_ms)
         }
 
         def begin_lives(state: PartitionState, terms: Terms) -> PartitionState:
-            for broker_id, registration in returning.items():
+            for broker_id, each in returning.items():
                 if broker_id in state.replicas:
-                    state = begin_life(state, broker_id, registration.may_lack_records, terms)
+                    state = begin_life(state, broker_id, each.registration.may_lack_records, terms)
             return state
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
         if returning and not await self._partitions.change_topics(names, begin_lives):
-            lives = [Life(broker_id, registration.broker_epoch) for broker_id, registration in returning.items()]
-            for life in await self._change_registrations(lives, _admitted):
-                log.info("broker %d is let in, in broker epoch %d", *life)
+            for broker_id in await self._change_registrations(list(returning.values()), _admitted):
+                log.info("broker %d is let in", broker_id)
 
     async def _change_registrations(
-        self, lives: Sequence[Life], change: Callable[[BrokerRegistration], BrokerRegistration]
-    ) -> list[Life]:
-        """Those of `lives` that were changed: if a broker began another life in between, that is not touched."""
+        self, known: Sequence[Known], change: Callable[[BrokerRegistration], BrokerRegistration]
+    ) -> list[int]:
+        """The brokers for which that was done: those whose registration is still the one that is known."""
+        by_id = {each.broker_id: each for each in known}
 
-        def decide(wanted: Sequence[Life]) -> dict[Life, Planned | ApiError]:
-            planned: dict[Life, Planned | ApiError] = {}
-            for life in wanted:
-                found = self._image.brokers.get(life.broker_id)
-                if found is not None and found.broker_epoch == life.broker_epoch and change(found) != found:
-                    planned[life] = Planned(broker_key(life.broker_id), change(found))
-            return planned
+        def decide(wanted: Sequence[int]) -> dict[int, Planned | ApiError]:
+            return {
+                broker_id: Planned(broker_key(broker_id), change(by_id[broker_id].registration))
+                for broker_id in wanted
+                if self._image.version(broker_key(broker_id)) == by_id[broker_id].version
+            }
 
-        outcomes = await self._transitions.carry_out(lives, decide)
-        return [life for life, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        outcomes = await self._transitions.carry_out(list(by_id), decide)
+        return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _settle(self) -> None:
         changed, self._changed_topics = self._changed_topics, set()
@@ -251,5 +253,5 @@ def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 
-def _is_on(partitions: Sequence[PartitionState], brokers: Mapping[int, BrokerRegistration]) -> bool:
+def _is_on(partitions: Sequence[PartitionState], brokers: Mapping[int, Known]) -> bool:
     return any(not brokers.keys().isdisjoint(state.replicas) for state in partitions)

@@ -95,14 +95,14 @@ class Membership:
         """Whether this broker holds the controller's lease, as far as it knows."""
         return self._controller_lease is not None
 
-    @property
-    def trusts_expiry_from_ms(self) -> int:
-        """From when on this broker may take others' leases that expired for a sign that they are dead.
+    def trusts_expiry(self, now_ms: int) -> bool:
+        """Whether this broker may take others' leases that expired for a sign that they are dead.
 
-        Where it came too late itself to renew its lease, it was the store or the machine that stood still, and the
-        others need a heartbeat, too.
+        Where it is, or was just now, too late itself to renew its lease, it was the store or the machine that stood
+        still, and the others need a heartbeat, too.
         """
-        return self._punctual_from_ms
+        is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
+        return not is_late and now_ms >= self._punctual_from_ms
 
     async def join(self) -> None:
         """Registers this broker, fenced, and makes it the controller if there is none.
