@@ -52,7 +52,7 @@ def test_another_life_of_a_broker_is_not_about_to_join() -> None:
     fetch(state, 2, 12, 12, 5)
     fetch(state, 3, 10, 10, 4, epoch=29)
     assert high_watermark(state, 12, now_ms=5) == 12
-    assert state.isr_with(3, 10) is None
+    assert state.isr_with_joining(10) is None
 
 
 def test_there_is_no_high_watermark_with_fewer_in_sync_than_the_minimum() -> None:
@@ -80,17 +80,17 @@ def test_a_pending_expansion_counts_already() -> None:
 def test_who_reaches_the_high_watermark_and_the_epochs_start_joins() -> None:
     state = leader(isr=(1, 2), end_offset=10)
     fetch(state, 3, 9, 20, 1)
-    assert state.isr_with(3, high_watermark=8) is None, "it lacks what earlier leaders wrote"
+    assert state.isr_with_joining(high_watermark=8) is None, "it lacks what earlier leaders wrote"
     fetch(state, 3, 10, 20, 1)
-    assert state.isr_with(3, high_watermark=12) is None, "it lacks what is committed"
-    assert state.isr_with(3, high_watermark=10) == {1, 2, 3}
+    assert state.isr_with_joining(high_watermark=12) is None, "it lacks what is committed"
+    assert state.isr_with_joining(high_watermark=10) == {1, 2, 3}
 
 
 def test_one_change_at_a_time_is_proposed() -> None:
     state = leader(isr=(1, 2))
     fetch(state, 3, 20, 20, 1)
     state.pending_isr = frozenset({1, 2, 3})
-    assert state.isr_with(3, 10) is None
+    assert state.isr_with_joining(10) is None
     assert state.isr_without_laggards(20, LAG_MS_MAX * 9, LAG_MS_MAX) is None
 
 

@@ -120,14 +120,22 @@ class LeaderState:
                 end_offset = follower.log_end_offset
         return end_offset
 
-    def isr_with(self, broker_id: int, high_watermark: int) -> frozenset[int] | None:
-        """The ISR to propose after a fetch of this follower; None when it is in, or not far enough, or not alive."""
-        if self.pending_isr is not None or broker_id in self.isr:
+    def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
+        """The ISR to propose with all who may join: alive, and with everything up to the high watermark and the epoch.
+
+        None when nobody may, or a change is on its way.
+        """
+        if self.pending_isr is not None or len(self.isr) > len(self.followers):
             return None
-        follower = self.followers[broker_id]
-        if follower.log_end_offset < max(high_watermark, self.epoch_start_offset):
-            return None
-        return self.isr | {broker_id} if self._is_eligible(broker_id, follower.broker_epoch) else None
+        needed = max(high_watermark, self.epoch_start_offset)
+        joining = {
+            broker_id
+            for broker_id, follower in self.followers.items()
+            if follower.log_end_offset >= needed
+            and broker_id not in self.isr
+            and self._is_eligible(broker_id, follower.broker_epoch)
+        }
+        return self.isr | joining if joining else None
 
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
         """The ISR to propose when somebody has not been caught up for too long; None when nobody has to leave."""

@@ -334,20 +334,22 @@ class Partition:
         if leadership is None or follower is None:
             return
         follower.fetched(broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
-        joined = leadership.isr_with(follower_id, self.high_watermark)
+        joined = leadership.isr_with_joining(self.high_watermark)
         if joined is not None:
             self._propose_isr(joined)
         self._advance_high_watermark(now_ms)
 
     def check_isr(self, now_ms: int) -> None:
-        """Propose an ISR without those that lag."""
+        """Propose an ISR without those that lag, or with those that could not join when they fetched last."""
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
         lag_ms_max = self._context.lag_ms_max()
-        staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
-        if staying is not None:
-            self._propose_isr(staying)
+        changed = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
+        if changed is None:
+            changed = leadership.isr_with_joining(self.high_watermark)
+        if changed is not None:
+            self._propose_isr(changed)
 
     def _propose_isr(self, isr: frozenset[int]) -> None:
         assert self._leadership is not None

@@ -247,6 +247,8 @@ class ReplicaManager:
             self._drop(document)
         for document in (*change.created, *change.changed):
             self._host(document)
+        if change.brokers:
+            self.check_isr()  # Who is alive again may join; an idle follower has no other occasion.
 
     def _host(self, document: TopicDocument) -> None:
         """Make what is missing of a topic's partitions here and take over leaders and settings."""
@@ -352,7 +354,7 @@ class ReplicaManager:
             self._remove(topic, index)
 
     def check_isr(self) -> None:
-        """Who lags for too long leaves the ISR of the partitions led here."""
+        """Who lags for too long leaves the ISR of the partitions led here, who can joins."""
         now_ms = self._surroundings.clock.now_ms()
         for partition in self.partitions():
             partition.check_isr(now_ms)
