@@ -1,0 +1,350 @@
+"""Clients that speak the protocol in bytes: a producer with retries, a reader, and who commits offsets for a group."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.messages import message_class
+from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_broker.wire.schema import message
+from simulation.history import Acknowledged, History
+from simulation.loop import Host
+from simulation.network import Connection, Network
+
+PRODUCE: Final = 0, 9
+FETCH: Final = 1, 12
+METADATA: Final = 3, 9
+OFFSET_COMMIT: Final = 8, 7
+OFFSET_FETCH: Final = 9, 7
+FIND_COORDINATOR: Final = 10, 3
+INIT_PRODUCER_ID: Final = 22, 4
+NAMES: Final = {
+    0: "Produce",
+    1: "Fetch",
+    3: "Metadata",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    22: "InitProducerId",
+}
+NONE: Final = 0
+OUT_OF_RANGE: Final = 1
+RETRY_S: Final = 0.05
+TIMEOUT_S: Final = 3.0
+FATAL: Final = {45: "OUT_OF_ORDER_SEQUENCE_NUMBER", 47: "INVALID_PRODUCER_EPOCH", 2: "CORRUPT_MESSAGE"}
+
+
+class Failed(Exception):
+    """No answer, or the connection broke: nobody knows what became of the request."""
+
+
+class Client:
+    """Requests to brokers by their names; one connection to each."""
+
+    def __init__(self, network: Network, name: str, random: Random, bootstrap: list[str]) -> None:
+        self.host = Host(name, network.loop)
+        self.random = random
+        self._network = network
+        self._bootstrap = bootstrap
+        self._connections: dict[str, Connection] = {}
+        self._number = 0
+
+    async def ask(self, broker: str, api: tuple[int, int], request: Any) -> Any:
+        """The decoded response. Raises Failed."""
+        self._number += 1
+        frame = _frame(api, self._number, request)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def broke(reason: str) -> None:
+            self._connections.pop(broker, None)
+            if not answer.done():
+                answer.set_exception(Failed(reason))
+
+        connection = self._connections.get(broker)
+        if connection is None:
+            connection = self._connections[broker] = self._network.connect(self.host, broker, broke)
+        if connection.channel is None:
+            self._connections.pop(broker, None)
+            raise Failed("refused")
+        connection.send(frame, lambda data: None if answer.done() else answer.set_result(_response(api, data)))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            connection.close()
+            self._connections.pop(broker, None)
+            raise Failed("no answer in time") from None
+
+    async def any(self, api: tuple[int, int], request: Any) -> Any:
+        """From whoever answers."""
+        return await self.ask(self.random.choice(self._bootstrap), api, request)
+
+    async def leader(self, topic: str, partition: int) -> str:
+        """The broker that leads. Raises Failed."""
+        wanted = message_class("MetadataRequest")
+        request = wanted(topics=[wanted.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        response = await self.any(METADATA, request)
+        for each in response.topics[0].partitions:
+            if each.partition_index == partition and each.leader_id >= 0:
+                return f"b{each.leader_id}"
+        raise Failed("no leader")
+
+    async def pause(self) -> None:
+        """Before the next try."""
+        await asyncio.sleep(RETRY_S * self.random.uniform(0.5, 2))
+
+
+def _frame(api: tuple[int, int], number: int, request: Any) -> bytes:
+    key, version = api
+    name = f"{NAMES[key]}Request"
+    body = bytearray()
+    encoder(name, version)(body, request)
+    client_id = b"simulated"
+    header = key.to_bytes(2) + version.to_bytes(2) + number.to_bytes(4) + len(client_id).to_bytes(2) + client_id
+    if message(name).flexible.hold(version):
+        header += b"\0"
+    return (len(header) + len(body)).to_bytes(4) + header + bytes(body)
+
+
+def _response(api: tuple[int, int], data: memoryview) -> Any:
+    key, version = api
+    name = f"{NAMES[key]}Response"
+    start = 5 if message(name).flexible.hold(version) else 4
+    return decoder(name, version)(memoryview(bytes(data))[start:])
+
+
+class Producer:
+    """One value after the other to one partition, acks=all, each tried until it is acknowledged or time is up."""
+
+    def __init__(self, client: Client, topic: str, partition: int, history: History, *, idempotent: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._history = history
+        self._idempotent = idempotent
+        self._producer_id = -1
+        self._sequence = 0
+        self._leader: str | None = None
+        self.name = f"{client.host.name}/{topic}-{partition}"
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        number = 0
+        if self._idempotent:
+            self._producer_id = await self._init()
+        while True:
+            count = self._client.random.randint(1, 3)
+            values = [f"{self.name}/{number + each}".encode() for each in range(count)]
+            self._history.sent(values, idempotent=self._idempotent)
+            await self._deliver(values)
+            number += count
+            self._sequence += count
+            await asyncio.sleep(self._client.random.expovariate(8))
+
+    async def _init(self) -> int:
+        request = message_class("InitProducerIdRequest")(
+            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
+        )
+        while True:
+            with suppress(Failed):
+                response = await self._client.any(INIT_PRODUCER_ID, request)
+                if response.error_code == NONE:
+                    return int(response.producer_id)
+            await self._client.pause()
+
+    async def _deliver(self, values: list[bytes]) -> None:
+        while True:
+            with suppress(Failed):
+                self._leader = self._leader or await self._client.leader(self._topic, self._partition)
+                result = await self._produce(self._leader, values)
+                if result.error_code == NONE:
+                    for index, value in enumerate(values):
+                        at = Acknowledged(self._topic, self._partition, result.base_offset + index, value)
+                        self._history.acknowledged(at)
+                    return
+                if result.error_code in FATAL:
+                    self._history.violation(f"{self.name} is refused with {FATAL[result.error_code]}")
+                    await asyncio.sleep(1e9)
+            self._leader = None
+            await self._client.pause()
+
+    async def _produce(self, leader: str, values: list[bytes]) -> Any:
+        now_ms = self._client.host.now_ms()
+        batch = encode_batch(
+            [Record(index, now_ms, None, value) for index, value in enumerate(values)],
+            producer_id=self._producer_id,
+            producer_epoch=0 if self._idempotent else -1,
+            base_sequence=self._sequence if self._idempotent else -1,
+        )
+        request = message_class("ProduceRequest")
+        topic = request.TopicProduceData
+        made = request(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1500,
+            topic_data=[
+                topic(
+                    name=self._topic,
+                    partition_data=[topic.PartitionProduceData(index=self._partition, records=bytes(batch))],
+                )
+            ],
+        )
+        response = await self._client.ask(leader, PRODUCE, made)
+        return response.responses[0].partition_responses[0]
+
+
+class Reader:
+    """Reads one partition from its start, again and again from where it is."""
+
+    def __init__(self, client: Client, topic: str, partition: int, history: History) -> None:
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._history = history
+        self.offset = 0
+        self._leader: str | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            with suppress(Failed):
+                await self.poll()
+            await asyncio.sleep(self._client.random.uniform(0.02, 0.3))
+
+    async def poll(self) -> int:
+        """One Fetch; how many records it brought. Raises Failed."""
+        try:
+            self._leader = self._leader or await self._client.leader(self._topic, self._partition)
+            found = await self._fetch(self._leader)
+        except Failed:
+            self._leader = None
+            raise
+        if found.error_code != NONE:
+            self._leader = None
+            if found.error_code == OUT_OF_RANGE:
+                self._history.violation(
+                    f"a reader of {self._topic}-{self._partition} at {self.offset} is told it is out of range"
+                )
+            raise Failed(f"error {found.error_code}")
+        return self._take(bytes(found.records or b""))
+
+    async def _fetch(self, leader: str) -> Any:
+        request = message_class("FetchRequest")
+        wanted = request.FetchTopic.FetchPartition(
+            partition=self._partition,
+            current_leader_epoch=-1,
+            fetch_offset=self.offset,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=1 << 20,
+        )
+        made = request(
+            replica_id=-1,
+            max_wait_ms=200,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[request.FetchTopic(topic=self._topic, partitions=[wanted])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        response = await self._client.ask(leader, FETCH, made)
+        return response.responses[0].partitions[0]
+
+    def _take(self, data: bytes) -> int:
+        position = count = 0
+        while len(data) - position >= HEADER_BYTES:
+            header = parse_header(data, position)
+            if position + header.size_bytes > len(data):
+                break
+            for record in decode_batch(data, position, header, 1 << 20):
+                offset = header.base_offset + record.offset_delta
+                if offset >= self.offset:
+                    self._history.read(self._topic, self._partition, offset, bytes(record.value or b""))
+                    count += 1
+            self.offset = max(self.offset, header.last_offset + 1)
+            position += header.size_bytes
+        return count
+
+
+class Committer:
+    """Commits ever higher offsets for a group, and looks whether they are there."""
+
+    def __init__(self, client: Client, group_id: str, history: History) -> None:
+        self._client = client
+        self._group_id = group_id
+        self._history = history
+        self.offset = 0
+        self.committed = -1
+        self._coordinator: str | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            with suppress(Failed):
+                await self.step()
+            await asyncio.sleep(self._client.random.expovariate(4))
+
+    async def step(self) -> None:
+        """One commit, and one look. Raises Failed."""
+        try:
+            self._coordinator = self._coordinator or await self._find()
+            self.offset += 1
+            if await self._commit(self._coordinator, self.offset) == NONE:
+                self.committed = self.offset
+            await self.look()
+        except Failed:
+            self._coordinator = None
+            raise
+
+    async def look(self) -> None:
+        """What is committed now is not less than what was acknowledged."""
+        self._coordinator = self._coordinator or await self._find()
+        acknowledged = self.committed
+        request = message_class("OffsetFetchRequest")
+        wanted = request.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+        response = await self._client.ask(
+            self._coordinator, OFFSET_FETCH, request(group_id=self._group_id, topics=[wanted], require_stable=False)
+        )
+        if response.error_code != NONE:
+            self._coordinator = None
+            raise Failed(f"error {response.error_code}")
+        found = response.topics[0].partitions[0].committed_offset
+        if found < acknowledged:
+            self._history.violation(f"group {self._group_id} committed {acknowledged}, and {found} is there")
+
+    async def _find(self) -> str:
+        request = message_class("FindCoordinatorRequest")(key=self._group_id, key_type=0)
+        response = await self._client.any(FIND_COORDINATOR, request)
+        if response.error_code != NONE:
+            raise Failed(f"error {response.error_code}")
+        return f"b{response.node_id}"
+
+    async def _commit(self, coordinator: str, offset: int) -> int:
+        request = message_class("OffsetCommitRequest")
+        topic = request.OffsetCommitRequestTopic
+        partition = topic.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        made = request(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[topic(name="t", partitions=[partition])],
+        )
+        response = await self._client.ask(coordinator, OFFSET_COMMIT, made)
+        code = int(response.topics[0].partitions[0].error_code)
+        if code != NONE:
+            self._coordinator = None
+        return code
+
+
+NO_ID: Final = UUID(int=0)

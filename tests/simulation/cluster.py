@@ -1,0 +1,246 @@
+"""Brokers that are `Node`s on simulated machines: started, killed, paused, cut off, healed; and looked into."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.app.compaction import make_inspector
+from barnabas_broker.app.node import Machine, Node
+from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.errors import ApiError
+from simulation.disk import SimulatedDisk
+from simulation.loop import START_MS, Host, SimulatedLoop
+from simulation.network import Connection, Network, Server
+from simulation.store import SimulatedStore, StoreState
+
+RESTART_S: Final = 0.3
+LOG_DIR: Final = "/logs"
+SETTINGS: Final = {
+    "listeners": "PLAINTEXT://:9092",
+    "log.dirs": LOG_DIR,
+    "metadata.store": "sqlite:///simulated",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "300",
+    "replica.socket.timeout.ms": "2500",
+    "replica.fetch.backoff.ms": "300",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.commit.timeout.ms": "2000",
+    "log.segment.bytes": "1048576",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "leader.imbalance.check.interval.seconds": "7",
+    "auto.create.topics.enable": "false",
+}
+
+
+class SimulatedBroker:
+    """One broker over its lives. `host` is the present one; None while it is down."""
+
+    def __init__(self, cluster: "SimulatedCluster", broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.name = f"b{broker_id}"
+        self.disk = SimulatedDisk(lambda: (START_MS + int(cluster.loop.time() * 1000)) * 1_000_000)
+        self.boot_id = "boot 1"
+        self.host: Host | None = None
+        self.node: Node | None = None
+        self.wanted = True
+        """Whether it is to be started again whenever it ends."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has started, and runs."""
+        return self.host is not None and not self.host.is_paused and self.name in self.cluster.network.servers
+
+    def start(self) -> None:
+        """A new life."""
+        if self.host is not None:
+            return
+        host = self.host = Host(self.name, self.cluster.loop)
+        self.cluster.loop.spawn(host, self._live(host))
+
+    async def _live(self, host: Host) -> None:
+        cluster = self.cluster
+        node: Node | None = None
+        try:
+            config = parse_broker_config({"node.id": str(self.broker_id)} | SETTINGS | cluster.settings)
+            machine = Machine(
+                clock=host,
+                timers=host,
+                random=Random(cluster.random.getrandbits(64)),
+                files=self.disk,
+                open_files_max=100,
+                boot_id=self.boot_id,
+                inspector=make_inspector(host, host),
+                make_links=lambda image, config: _Links(cluster.network, host),
+            )
+            node = Node(config, SimulatedStore(cluster.store, host), machine, lambda reason: self._ends(host))
+            await node.load()
+            self.node = node
+            await node.join([Endpoint("PLAINTEXT", self.name, 9092)], UUID(int=cluster.random.getrandbits(128)))
+            node.host()
+            dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
+            cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
+        except (StoreUnavailable, ApiError) as error:
+            cluster.note(f"{self.name} cannot start: {error}")
+            self._ends(host)
+
+    def _ends(self, host: Host, *, silently: bool = False) -> None:
+        """However it came to that, the process is gone."""
+        if host.is_dead:
+            return
+        host.is_dead = True
+        self.cluster.network.take_down(self.name, silently=silently)
+        self.disk.process_ends()
+        self.host = self.node = None
+        if self.wanted:
+            self.cluster.loop.call_later(RESTART_S, self._start_again)
+
+    def _start_again(self) -> None:
+        if self.wanted:
+            self.start()
+
+    def kill(self) -> None:
+        """SIGKILL; it stays down until `start`."""
+        self.wanted = False
+        if self.host is not None:
+            self._ends(self.host)
+
+    def lose_power(self) -> None:
+        """The whole machine: what was not synced may be gone, and nobody is told."""
+        self.wanted = False
+        if self.host is not None:
+            self._ends(self.host, silently=True)
+        self.disk.lose_power(self.cluster.random)
+        self.boot_id = f"boot {self.cluster.random.getrandbits(32)}"
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.wanted = False
+        host, node = self.host, self.node
+        if host is None:
+            return
+        if node is None or not self.is_serving:
+            self._ends(host)
+        else:
+            self.cluster.loop.spawn(host, self._stop(host, node))
+
+    async def _stop(self, host: Host, node: Node) -> None:
+        await node.hand_over()
+        self.cluster.network.take_down(self.name)
+        with suppress(StoreUnavailable):
+            await node.stop()
+        self._ends(host)
+
+    def partitions(self) -> Iterator[Partition]:
+        """Those that are here now."""
+        if self.node is not None and self.is_serving:
+            yield from self.node.services.replicas.partitions()
+
+
+class _Links:
+    """`replication.links.Links` of one machine."""
+
+    def __init__(self, network: Network, host: Host) -> None:
+        self._network = network
+        self._host = host
+
+    def open(self, broker_id: int, on_closed: object) -> Connection:
+        return self._network.connect(self._host, f"b{broker_id}", on_closed)  # type: ignore[arg-type]
+
+
+class SimulatedCluster:
+    """`settings` go before the usual ones."""
+
+    def __init__(
+        self, loop: SimulatedLoop, random: Random, brokers: int, settings: dict[str, str], *, process_leases: bool
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.settings = settings
+        self.network = Network(loop, random)
+        self.store = StoreState(
+            lambda: START_MS + int(loop.time() * 1000), random, leases_end_with_process=process_leases
+        )
+        self.brokers = [SimulatedBroker(self, number) for number in range(1, brokers + 1)]
+        self.events: list[str] = []
+
+    def note(self, event: str) -> None:
+        """For whoever looks into a failure."""
+        self.events.append(f"{self.loop.time():8.3f} {event}")
+
+    def start(self) -> None:
+        """All brokers."""
+        for broker in self.brokers:
+            broker.start()
+
+    def heal(self) -> None:
+        """Whatever is broken, cut, paused or down is as it should be."""
+        self.network.cut.clear()
+        self.network.slowness = 1.0
+        self.store.is_away = False
+        self.store.failure_share = 0.0
+        for broker in self.brokers:
+            broker.disk.is_full = broker.disk.is_broken = False
+            if broker.host is not None and broker.host.is_paused:
+                broker.host.resume()
+            broker.wanted = True
+            broker.start()
+
+    def states(self) -> dict[tuple[str, int], PartitionState]:
+        """Every partition, as the image of the broker that has seen most has it."""
+        images = [each.node.image for each in self.brokers if each.node is not None]
+        if not images:
+            return {}
+        newest = max(images, key=lambda image: image.revision)
+        return {
+            (name, number): state
+            for name, topic in newest.topics.items()
+            for number, state in enumerate(topic.partitions)
+        }
+
+    def why_unhealthy(self) -> str | None:
+        """None when all brokers serve, and every partition has its leader, its replicas in sync and committed."""
+        if not all(broker.is_serving for broker in self.brokers):
+            return "not all brokers serve"
+        states = self.states()
+        if not states:
+            return "there are no topics"
+        replicas = {
+            (broker.broker_id, *partition.topic_partition): partition
+            for broker in self.brokers
+            for partition in broker.partitions()
+        }
+        for (topic, number), state in states.items():
+            if set(state.isr) != set(state.replicas) or state.leader not in state.isr or state.adding_replicas:
+                return f"{topic}-{number} is {state}"
+            for broker_id in state.replicas:
+                here = replicas.get((broker_id, topic, number))
+                if here is None or here.failure is not None or here.leader_epoch != state.leader_epoch:
+                    return f"{topic}-{number} is not served by {broker_id}: {here and here.failure}"
+                leader = replicas[state.leader, topic, number]
+                if here.log.log_end_offset != leader.log.log_end_offset or leader.high_watermark != here.high_watermark:
+                    return f"{topic}-{number} on {broker_id} ends at {here.log.log_end_offset}, {here.high_watermark}"
+                if leader.high_watermark != leader.log.log_end_offset:
+                    return f"{topic}-{number}: high watermark {leader.high_watermark} of {leader.log.log_end_offset}"
+        return None
+
+    async def until_healthy(self, seconds_max: float) -> str | None:
+        """Why it still is not after so long."""
+        end_s = self.loop.time() + seconds_max
+        while (why := self.why_unhealthy()) is not None and self.loop.time() < end_s:
+            await asyncio.sleep(0.1)
+        return why

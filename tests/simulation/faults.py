@@ -1,0 +1,143 @@
+"""What goes wrong, by chance: one thing after the other, often while the one before still is."""
+
+import asyncio
+from random import Random
+from typing import Final
+
+from barnabas_broker.metadata.decisions.elections import ElectionType
+from barnabas_core.topic_partition import TopicPartition
+from simulation.cluster import SimulatedBroker, SimulatedCluster
+
+BETWEEN_S: Final = 1.0
+
+
+class Faults:
+    """`topic` is the one whose replicas are moved about."""
+
+    def __init__(self, cluster: SimulatedCluster, random: Random, topic: str) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._topic = topic
+        self._lost_power = False
+        """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
+
+    async def run(self, seconds: float) -> None:
+        """Break things for so long."""
+        end_s = self._cluster.loop.time() + seconds
+        kinds = (
+            [self._kill] * 4
+            + [self._lose_power] * 2
+            + [self._pause] * 2
+            + [self._stop] * 2
+            + [self._cut] * 3
+            + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
+            + [self._reassign] * 2
+            + [self._elect_preferred]
+        )
+        while self._cluster.loop.time() < end_s:
+            await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))
+            if self._cluster.why_unhealthy() is None:
+                self._lost_power = False
+            self._random.choice(kinds)()
+
+    def _later(self, seconds: float, undo: object) -> None:
+        self._cluster.loop.call_later(seconds, undo)
+
+    def _some_broker(self) -> SimulatedBroker:
+        """Rather a leader than anybody."""
+        leaders = [state.leader for state in self._cluster.states().values() if state.leader > 0]
+        if leaders and self._random.random() < 0.5:
+            return self._cluster.brokers[self._random.choice(leaders) - 1]
+        return self._random.choice(self._cluster.brokers)
+
+    def _start(self, broker: SimulatedBroker) -> None:
+        broker.wanted = True
+        broker.start()
+
+    def _kill(self) -> None:
+        broker = self._some_broker()
+        self._cluster.note(f"kill {broker.name}")
+        broker.kill()
+        self._later(self._random.expovariate(1), lambda: self._start(broker))
+
+    def _lose_power(self) -> None:
+        if self._lost_power or self._cluster.why_unhealthy() is not None:
+            return
+        self._lost_power = True
+        broker = self._some_broker()
+        self._cluster.note(f"{broker.name} loses power")
+        broker.lose_power()
+        self._later(self._random.expovariate(0.7), lambda: self._start(broker))
+
+    def _stop(self) -> None:
+        broker = self._some_broker()
+        self._cluster.note(f"stop {broker.name}")
+        broker.stop()
+        self._later(1 + self._random.expovariate(1), lambda: self._start(broker))
+
+    def _pause(self) -> None:
+        broker = self._some_broker()
+        host = broker.host
+        if host is None or host.is_paused:
+            return
+        seconds = self._random.choice([0.1, 0.5, 2, 6]) * self._random.uniform(0.5, 1.5)
+        self._cluster.note(f"pause {broker.name} for {seconds:.2f} s")
+        host.is_paused = True
+        self._later(seconds, lambda: host.resume() if host.is_paused else None)
+
+    def _cut(self) -> None:
+        network, names = self._cluster.network, [broker.name for broker in self._cluster.brokers]
+        name = self._random.choice(names)
+        others = self._random.sample([each for each in (*names, "p0", "p1", "r") if each != name], 2)
+        ways = {(name, other) for other in others}
+        if self._random.random() < 0.6:
+            ways |= {(other, name) for other in others}
+        self._cluster.note(f"cut {sorted(ways)}")
+        network.cut |= ways
+        self._later(self._random.expovariate(0.4), lambda: network.cut.difference_update(ways))
+
+    def _slow(self) -> None:
+        network = self._cluster.network
+        network.slowness = self._random.choice([5.0, 30.0])
+        self._cluster.note(f"the network is {network.slowness} times slower")
+        self._later(self._random.expovariate(1), lambda: setattr(network, "slowness", 1.0))
+
+    def _fill_disk(self) -> None:
+        broker = self._some_broker()
+        self._cluster.note(f"the disk of {broker.name} is full")
+        broker.disk.is_full = True
+        self._later(self._random.expovariate(0.7), lambda: setattr(broker.disk, "is_full", False))
+
+    def _store_away(self) -> None:
+        store = self._cluster.store
+        self._cluster.note("the metadata store is away")
+        store.is_away = True
+        self._later(self._random.expovariate(0.6), lambda: setattr(store, "is_away", False))
+
+    def _store_flaky(self) -> None:
+        store = self._cluster.store
+        self._cluster.note("the metadata store fails now and then")
+        store.failure_share = 0.4
+        self._later(self._random.expovariate(0.3), lambda: setattr(store, "failure_share", 0.0))
+
+    def _forget_history(self) -> None:
+        self._cluster.note("the metadata store forgets its history")
+        self._cluster.store.forget_history()
+
+    def _reassign(self) -> None:
+        broker = self._random.choice(self._cluster.brokers)
+        states = [key for key in self._cluster.states() if key[0] == self._topic]
+        if broker.node is None or broker.host is None or not states:
+            return
+        where = TopicPartition(*self._random.choice(states))
+        wanted = self._random.sample([each.broker_id for each in self._cluster.brokers], 3)
+        self._cluster.note(f"reassign {where} to {wanted}")
+        self._cluster.loop.spawn(broker.host, broker.node.services.controller.alter_reassignments({where: wanted}))
+
+    def _elect_preferred(self) -> None:
+        broker = self._random.choice(self._cluster.brokers)
+        if broker.node is not None and broker.host is not None:
+            self._cluster.note("elect preferred leaders")
+            self._cluster.loop.spawn(
+                broker.host, broker.node.services.controller.elect_leaders(ElectionType.PREFERRED, None)
+            )

@@ -1,0 +1,67 @@
+"""What clients were told, and whether it can be true (after Jepsen's checks of Kafka)."""
+
+from typing import NamedTuple
+
+
+class Acknowledged(NamedTuple):
+    """A producer was told that its value is here."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class History:
+    """Everything that clients saw; `violations` are what no correct cluster shows."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self._values: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._acknowledged: list[Acknowledged] = []
+        self._idempotent: set[bytes] = set()
+
+    @property
+    def acknowledged_count(self) -> int:
+        """How much a run has proved."""
+        return len(self._acknowledged)
+
+    def violation(self, what: str) -> None:
+        """Something that must not be."""
+        if what not in self.violations:
+            self.violations.append(what)
+
+    def sent(self, values: list[bytes], *, idempotent: bool) -> None:
+        """A producer begins to send these."""
+        if idempotent:
+            self._idempotent.update(values)
+
+    def acknowledged(self, at: Acknowledged) -> None:
+        """A producer was told so."""
+        self._acknowledged.append(at)
+        self._is_there(at.topic, at.partition, at.offset, at.value)
+
+    def read(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """A reader saw it."""
+        self._is_there(topic, partition, offset, value)
+
+    def _is_there(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        known = self._values.setdefault((topic, partition), {}).setdefault(offset, value)
+        if known != value:
+            self.violation(f"two values at {topic}-{partition} offset {offset}: {known!r} and {value!r}")
+
+    def check_log(self, topic: str, partition: int, log: dict[int, bytes]) -> None:
+        """What is in the log at the end: nothing lost, nothing twice, nothing out of order."""
+        for at in self._acknowledged:
+            if (at.topic, at.partition) == (topic, partition) and log.get(at.offset) != at.value:
+                self.violation(f"lost: {at} was acknowledged; {log.get(at.offset)!r} is there")
+        for offset, value in self._values.get((topic, partition), {}).items():
+            if log.get(offset) != value:
+                self.violation(f"seen and gone: {value!r} at {topic}-{partition} offset {offset}")
+        last: dict[bytes, int] = {}
+        for offset in sorted(log):
+            lane, _, number = log[offset].rpartition(b"/")
+            if log[offset] in self._idempotent:
+                if int(number) <= last.get(lane, -1):
+                    self.violation(f"twice or out of order: {log[offset]!r} at {topic}-{partition} offset {offset}")
+                last[lane] = int(number)

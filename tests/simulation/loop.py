@@ -1,0 +1,161 @@
+"""An asyncio event loop on simulated time: nothing sleeps, nothing is random, and every turn belongs to a machine.
+
+A machine is a `Host`: what runs in its context stands still while it is paused, and never runs again once it has
+crashed. Sockets, threads and the wall clock have no place here; what wants a thread runs at once.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any, Final
+
+START_MS: Final = 1_700_000_000_000
+
+_host: contextvars.ContextVar["Host | None"] = contextvars.ContextVar("host", default=None)
+
+
+class Deadlock(Exception):
+    """Everybody waits for somebody, and no time will help."""
+
+
+class Host:
+    """One life of one machine's process."""
+
+    def __init__(self, name: str, loop: "SimulatedLoop", skew_ms: int = 0) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.skew_ms = skew_ms
+        self._loop = loop
+        self._held: list[_Bound] = []
+        self.context = contextvars.copy_context()
+        self.context.run(_host.set, self)
+
+    def hold(self, bound: "_Bound") -> None:
+        """Keep what is due until the pause is over."""
+        self._held.append(bound)
+
+    def resume(self) -> None:
+        """The pause is over: what was due meanwhile is done now, in order."""
+        self.is_paused = False
+        held, self._held = self._held, []
+        for bound in held:
+            bound.again(self._loop)
+
+    def now_ms(self) -> int:
+        """The machine's wall clock."""
+        return START_MS + int(self._loop.time() * 1000) + self.skew_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back."""
+        return self._loop.time()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Timers of this machine."""
+        return self._loop.call_later(delay_s, callback, context=self.context)
+
+    def call_soon(self, callback: Callable[[], object]) -> asyncio.Handle:
+        """In this machine's next turn."""
+        return self._loop.call_soon(callback, context=self.context)
+
+
+class _Bound:
+    """A callback that belongs to a host."""
+
+    __slots__ = ("args", "callback", "context", "handle", "host")
+
+    def __init__(self, host: Host, callback: Callable[..., object], args: tuple[Any, ...], context: Any) -> None:
+        self.host = host
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self) -> None:
+        if self.host.is_dead or (self.handle is not None and self.handle.cancelled()):
+            return
+        if self.host.is_paused:
+            self.host.hold(self)
+        else:
+            self.callback(*self.args)
+
+    def again(self, loop: "SimulatedLoop") -> None:
+        """After a pause; who cancelled the first handle meanwhile is heard in `__call__`."""
+        asyncio.BaseEventLoop.call_soon(loop, self, context=self.context)
+
+
+class _Selector:
+    """Where a real loop waits for sockets, this one moves the clock."""
+
+    def __init__(self, loop: "SimulatedLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock
+        self._loop.advance(timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """`run_until_complete` runs as fast as the machine can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        self._selector = _Selector(self)
+        self._clock_resolution = 1e-9
+        self.set_exception_handler(lambda loop, context: None)
+        self.bugs: list[str] = []
+
+    def time(self) -> float:
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        """Nothing happens before that."""
+        self._now_s += seconds
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        host = context.get(_host)
+        if host is None:
+            return super().call_soon(callback, *args, context=context)
+        bound = _Bound(host, callback, args, context)
+        bound.handle = super().call_soon(bound, context=context)
+        return bound.handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        host = context.get(_host)
+        if host is None:
+            return super().call_at(when, callback, *args, context=context)
+        bound = _Bound(host, callback, args, context)
+        handle = super().call_at(when, bound, context=context)
+        bound.handle = handle
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no sockets."""
+
+    def _write_to_self(self) -> None:
+        """Nobody else wakes this loop."""
+
+    def spawn(self, host: Host | None, work: Any) -> "asyncio.Task[Any]":
+        """A task on a machine."""
+        if host is None:
+            return self.create_task(work)
+        return self.create_task(work, context=host.context)

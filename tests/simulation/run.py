@@ -1,0 +1,160 @@
+"""One seed: a cluster, clients, faults by chance, a healing, and what can be said of it all."""
+
+import asyncio
+import logging
+from random import Random
+from typing import NamedTuple
+from unittest.mock import patch
+from uuid import UUID
+
+from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_core.errors import ApiError
+from simulation.clients import Client, Committer, Failed, Producer, Reader
+from simulation.cluster import SimulatedCluster
+from simulation.faults import Faults
+from simulation.history import History
+from simulation.loop import Deadlock, SimulatedLoop
+from simulation.watch import Watch
+
+FAULTY_S = 14.0
+HEALING_S_MAX = 60.0
+TOPIC = "t"
+
+
+class Outcome(NamedTuple):
+    """What came of a seed."""
+
+    seed: int
+    violations: list[str]
+    events: list[str]
+    acknowledged: int
+    seconds: float
+
+
+def run(seed: int) -> Outcome:
+    """The whole story of one seed, always the same."""
+    random = Random(seed)
+    loop = SimulatedLoop()
+    logging.disable(logging.CRITICAL)
+    ids = Random(seed)
+    asyncio.set_event_loop(loop)
+    simulation = Simulation(loop, random)
+    try:
+        with patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))):
+            loop.run_until_complete(simulation.run())
+    except Deadlock:
+        simulation.history.violation("everybody waits for somebody")
+    finally:
+        asyncio.set_event_loop(None)
+        logging.disable(logging.NOTSET)
+    return Outcome(
+        seed,
+        simulation.history.violations,
+        simulation.cluster.events,
+        simulation.history.acknowledged_count,
+        loop.time(),
+    )
+
+
+class Simulation:
+    """A cluster of three, or now and then of more."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        self._loop = loop
+        self._random = random
+        self.history = History()
+        self.partitions = random.randint(1, 3)
+        brokers = random.choice([3, 3, 3, 4, 5])
+        self.cluster = SimulatedCluster(loop, random, brokers, {}, process_leases=random.random() < 0.5)
+        self._bootstrap = [broker.name for broker in self.cluster.brokers]
+        self._watch = Watch(self.cluster, self.history)
+        self._faults = Faults(self.cluster, random, TOPIC)
+
+    async def run(self) -> None:
+        """All of it."""
+        self.cluster.start()
+        await self._create_topic()
+        why = await self.cluster.until_healthy(HEALING_S_MAX)
+        if why is not None:
+            self.history.violation(f"it never was healthy: {why}")
+            return
+        tasks = [self._loop.spawn(client.host, work) for client, work in self._clients()]
+        watching = self._loop.create_task(self._watch.run())
+        await self._faults.run(FAULTY_S)
+        self.cluster.note("all is mended")
+        self.cluster.heal()
+        await asyncio.sleep(2)
+        for task in tasks:
+            task.cancel()
+        why = await self.cluster.until_healthy(HEALING_S_MAX)
+        watching.cancel()
+        if why is not None:
+            self.history.violation(f"it does not heal: {why}")
+            return
+        await self._check_at_the_end()
+
+    async def _create_topic(self) -> None:
+        while True:
+            for broker in self.cluster.brokers:
+                if broker.is_serving and broker.node is not None:
+                    made = await self._loop.spawn(
+                        broker.host,
+                        broker.node.services.controller.create_topics([NewTopic(TOPIC, self.partitions, 3)]),
+                    )
+                    if not isinstance(made[TOPIC], ApiError):
+                        return
+            await asyncio.sleep(0.2)
+
+    def _client(self, name: str) -> Client:
+        return Client(self.cluster.network, name, Random(self._random.getrandbits(64)), self._bootstrap)
+
+    def _clients(self) -> list[tuple[Client, object]]:
+        self._readers = []
+        self._committers = []
+        clients: list[tuple[Client, object]] = []
+        for partition in range(self.partitions):
+            for number in range(2):
+                client = self._client(f"p{number}")
+                producer = Producer(client, TOPIC, partition, self.history, idempotent=number == 0)
+                clients.append((client, producer.run()))
+            client = self._client("r")
+            reader = Reader(client, TOPIC, partition, self.history)
+            clients.append((client, reader.run()))
+        client = self._client("g")
+        committer = Committer(client, "group", self.history)
+        self._committers.append(committer)
+        clients.append((client, committer.run()))
+        return clients
+
+    async def _check_at_the_end(self) -> None:
+        for partition in range(self.partitions):
+            log = History()
+            client = self._client("end")
+            reader = Reader(client, TOPIC, partition, log)
+            await self._loop.spawn(client.host, _read_all(reader))
+            self.history.check_log(TOPIC, partition, log._values.get((TOPIC, partition), {}))
+        self._watch.check_replicas()
+        for committer in self._committers:
+            await self._loop.spawn(committer._client.host, _look(committer))
+
+
+async def _read_all(reader: Reader) -> None:
+    failures = 0
+    while failures < 100:
+        try:
+            if await reader.poll() == 0:
+                return
+        except Failed:
+            failures += 1
+            await asyncio.sleep(0.1)
+
+
+async def _look(committer: Committer) -> None:
+    for _ in range(100):
+        try:
+            committer._coordinator = None
+            await committer.look()
+            return
+        except Failed:
+            await asyncio.sleep(0.1)
+    committer._history.violation("the group is not served after all was mended")
