@@ -282,6 +282,17 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     assert (replicas.leader.isr_shrinks, replicas.leader.isr_expands) == (1, 1)
 
 
+def test_who_comes_back_while_another_one_joins_is_next_without_fetching_again(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, isr_size_min=1)
+    replicas.show(isr=(1,))
+    replicas.catch_up(2)
+    assert replicas.proposals[-1].isr.keys() == {1, 2}
+    replicas.catch_up(3)
+    assert len(replicas.proposals) == 1, "one change at a time"
+    replicas.show(isr=(1, 2))
+    assert replicas.proposals[-1].isr.keys() == {1, 2, 3}
+
+
 def test_a_refused_proposal_leaves_the_isr_as_it_was(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.show(isr=(1, 2))

@@ -182,6 +182,7 @@ class Partition:
         else:
             self._count_isr_change(len(previous.isr), len(state.isr))
             self._leadership.committed(state, now_ms)
+            self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
         self._settle()
         self._advance_high_watermark(now_ms)
         self._wake_all()
@@ -334,9 +335,7 @@ class Partition:
         if leadership is None or follower is None:
             return
         follower.fetched(broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
-        joined = leadership.isr_with_joining(self.high_watermark)
-        if joined is not None:
-            self._propose_isr(joined)
+        self._propose_joining()
         self._advance_high_watermark(now_ms)
 
     def check_isr(self, now_ms: int) -> None:
@@ -345,11 +344,16 @@ class Partition:
         if leadership is None or self.failure is not None:
             return
         lag_ms_max = self._context.lag_ms_max()
-        changed = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
-        if changed is None:
-            changed = leadership.isr_with_joining(self.high_watermark)
-        if changed is not None:
-            self._propose_isr(changed)
+        staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
+        if staying is not None:
+            self._propose_isr(staying)
+        else:
+            self._propose_joining()
+
+    def _propose_joining(self) -> None:
+        joined = self._leadership.isr_with_joining(self.high_watermark) if self._leadership is not None else None
+        if joined is not None:
+            self._propose_isr(joined)
 
     def _propose_isr(self, isr: frozenset[int]) -> None:
         assert self._leadership is not None
