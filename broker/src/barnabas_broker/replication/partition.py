@@ -182,9 +182,9 @@ class Partition:
         else:
             self._count_isr_change(len(previous.isr), len(state.isr))
             self._leadership.committed(state, now_ms)
-            self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
         self._settle()
         self._advance_high_watermark(now_ms)
+        self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
         self._wake_all()
 
     def resign(self) -> None:
