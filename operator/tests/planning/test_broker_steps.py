@@ -108,8 +108,17 @@ CASES: Mapping[str, Case] = {
         state(flights=((0, 1), (1, 2), (2, 0), (0, 1))),
         Refusal(
             "BrokerHoldsReplicas",
-            "broker 2 stays, as it has replicas of flights-1, flights-2; "
-            "move them to others, as with kafka-reassign-partitions.sh",
+            "broker 2 stays until its replicas have moved: flights-1, flights-2",
+        ),
+    ),
+    "one that a topic needs stays, and what can be done is told": (
+        2,
+        brokers(),
+        state(flights=((0, 1),), wide=((0, 1, 2),)),
+        Refusal(
+            "BrokerHoldsReplicas",
+            "broker 2 stays until its replicas have moved: wide-0; wide must have 2 or fewer replicas first: "
+            "set spec.replicas, or use kafka-reassign-partitions.sh where no Topic declares it",
         ),
     ),
     "nobody tells what it has": (

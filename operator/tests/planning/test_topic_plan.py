@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as struct_replace
 
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step, describe
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
+from barnabas_operator.planning.steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+    describe,
+)
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.planning.topic_plan import plan_deletions, plan_topics
+from barnabas_operator.planning.topic_plan import plan_deletions, plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
@@ -83,6 +91,48 @@ STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[Step, ...]]] = {
         having(cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.5"),
         (),
     ),
+    "more replicas are put behind those that are there, on the brokers with the fewest": (
+        topic(replicas=2),
+        having(partitions=3, brokers=3),
+        (MoveReplicas("flights", {0: (0, 1), 1: (1, 0), 2: (2, 0)}),),
+    ),
+    "fewer replicas: the last ones go": (
+        topic(replicas=1),
+        having(partitions=3, replicas=3, brokers=3),
+        (MoveReplicas("flights", {0: (0,), 1: (1,), 2: (2,)}),),
+    ),
+    "fewer replicas: one that is not in sync goes first": (
+        topic(replicas=2),
+        replace(
+            having(partitions=1, replicas=3, brokers=3),
+            troubles=(Trouble("flights", 0, missing=(0,), in_sync=(1, 2), offline=False),),
+        ),
+        (MoveReplicas("flights", {0: (1, 2)}),),
+    ),
+    "replicas on their way are not sent twice": (
+        topic(replicas=2),
+        ClusterState(
+            {0: None, 1: None}, {"flights": TopicState("id", ((0,), (1, 0)), {}, moving={0: (0, 1), 1: (1, 0)})}
+        ),
+        (),
+    ),
+    "partitions with several numbers of replicas get the same": (
+        topic(replicas=2),
+        ClusterState({0: None, 1: None}, {"flights": TopicState("id", ((0, 1), (1,)), {})}),
+        (MoveReplicas("flights", {1: (1, 0)}),),
+    ),
+    "added partitions get the new number of replicas, too": (
+        topic(partitions=2, replicas=2),
+        ClusterState({0: None, 1: None}, {"flights": TopicState("id", ((0,),), {})}),
+        (IncreasePartitions("flights", 2, ((1,),)), MoveReplicas("flights", {0: (0, 1), 1: (1, 0)})),
+    ),
+    "another rack goes before a broker with fewer replicas": (
+        topic(replicas=2),
+        ClusterState(
+            {0: "x", 1: "x", 2: "y"}, {"flights": TopicState("id", ((0,),), {}), "o": TopicState("o", ((2,),), {})}
+        ),
+        (MoveReplicas("flights", {0: (0, 2)}),),
+    ),
     "a pause leaves the topic alone": (topic(partitions=8, pause=True), having(6), ()),
     "partitions and configs change in one plan": (
         topic(partitions=7, config={"retention.ms": 5}),
@@ -120,22 +170,25 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         having(),
         Refusal("NotSupported", "Changing spec.topicName is not supported: it is other, allowed: flights"),
     ),
-    "more replicas": (
-        topic(replicas=3),
-        having(replicas=1, brokers=3),
-        Refusal("NotSupported", "Changing spec.replicas is not supported: it is 3, the topic's partitions have 1"),
-    ),
-    "partitions with several numbers of replicas": (
-        topic(replicas=2),
-        ClusterState({0: None, 1: None}, {"flights": TopicState("id", ((0, 1), (1,)), {})}),
-        Refusal(
-            "NotSupported", "Changing spec.replicas is not supported: it is 2, the topic's partitions have 1 and 2"
-        ),
-    ),
     "more replicas than brokers": (
         topic(replicas=3),
         ONE_BROKER,
         Refusal("NotEnoughBrokers", "spec.replicas is 3; allowed: 1 to 1, the number of brokers"),
+    ),
+    "more replicas for a topic that is there than brokers": (
+        topic(replicas=3),
+        having(replicas=1, brokers=2),
+        Refusal("NotEnoughBrokers", "spec.replicas is 3; allowed: 1 to 2, the number of brokers"),
+    ),
+    "fewer replicas than the topic needs in sync": (
+        topic(replicas=1, config={"min.insync.replicas": 2}),
+        having(replicas=3, brokers=3, min_insync_replicas="2"),
+        Refusal("InvalidConfig", "spec.config min.insync.replicas=2: allowed: 1 to 1, the number of replicas"),
+    ),
+    "more replicas than brokers that stay": (
+        topic(replicas=3),
+        THREE_BROKERS.with_brokers(2),
+        Refusal("NotEnoughBrokers", "spec.replicas is 3; allowed: 1 to 2, the number of brokers"),
     ),
     "the brokers' default of replicas, more than there are brokers": (
         topic(),
@@ -242,6 +295,27 @@ def test_what_becomes_of_a_topic_whose_resource_is_gone(
     assert (plan.refusal.reason if plan.refusal else None) == reason
 
 
+def test_a_broker_that_is_to_go_is_emptied_also_of_topics_that_nobody_declares() -> None:
+    cluster = replace(having(partitions=3, replicas=2, brokers=3), leaving=frozenset({2}))
+    assert plan_evacuation((), cluster) == (MoveReplicas("flights", {1: (1, 0), 2: (1, 0)}),)
+    declared = plan_topics([topic(replicas=1)], cluster)
+    assert declared[0].steps == (MoveReplicas("flights", {0: (0,), 1: (1,), 2: (0,)}),)
+    assert plan_evacuation(declared, cluster) == ()
+
+
+def test_a_topic_that_needs_the_broker_to_go_keeps_its_replicas() -> None:
+    assert plan_evacuation((), having(replicas=3, brokers=3).with_brokers(2)) == ()
+
+
+def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_same() -> None:
+    found = replace(having(2).topics["flights"], moving={0: (0, 1)})
+    status = topic_status(topic(replicas=2), found, None, "T")
+    told = status.conditions[0]
+    assert (told.status, told.reason) == ("False", "ReplicasMoving")
+    assert told.message == "1 of 2 partitions are getting other replicas"
+    assert (status.topic_name, status.replicas) == ("flights", 2)
+
+
 def test_a_status_keeps_its_transition_time_until_the_condition_turns() -> None:
     declared, found = topic(), having().topics["flights"]
     first = topic_status(declared, found, None, "T1")
@@ -271,6 +345,10 @@ def apply(step: Step, cluster: ClusterState) -> ClusterState:
             merged = {**topics[name].overrides, **changes}
             kept = {key: value for key, value in merged.items() if value is not None}
             topics[name] = replace(topics[name], overrides=kept)
+        case MoveReplicas(name, assignments):
+            rows = enumerate(topics[name].partitions)
+            moved = tuple(assignments.get(number, row) for number, row in rows)
+            topics[name] = replace(topics[name], partitions=moved)
         case DeleteTopic(name):
             del topics[name]
     return replace(cluster, topics=topics)

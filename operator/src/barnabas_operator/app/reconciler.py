@@ -9,20 +9,32 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.memory import Wanted
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step, describe
+from barnabas_operator.planning.steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+    describe,
+)
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
-from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_topics
+from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.topic import Topic
 
-ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, DeleteTopic)
+ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, DeleteTopic)
 
 
 class Outcome(NamedTuple):
-    """What is so after a reconciliation: the resources with their new status, what was done, in words, the cluster."""
+    """What is so after a reconciliation: the resources with their new status, and the cluster as it was gathered last.
+
+    `done` tells in words what was done; `failed` what was not that no resource is about.
+    """
 
     wanted: Wanted
     done: Sequence[str]
+    failed: Sequence[str]
     state: ClusterState
 
 
@@ -32,17 +44,19 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
     names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
-    state = admin.cluster_state(names)
+    state = admin.cluster_state(names).with_brokers(wanted.cluster.spec.brokers.replicas)
     plans = plan_topics(wanted.topics, state)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
-    done, refused = _apply(admin, [step for plan in (*plans, *deletions) for step in plan.steps])
+    evacuation = plan_evacuation(plans, state)
+    done, refused = _apply(admin, [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation])
     problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
         state = admin.cluster_state(())  # A status tells no configs.
     topics = _with_status(plans, problems[: len(plans)], state, now)
     kept = _with_status(deletions, problems[len(plans) :], state, now)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
-    return Outcome(Wanted(wanted.cluster, topics, removed), done, state)
+    failed = [_failure(*refused[step.topic]) for step in evacuation if step.topic in refused]
+    return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
 
 
 def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[str], dict[str, tuple[Step, StepRefused]]]:
@@ -61,8 +75,11 @@ def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[Step, StepRefuse
     mine = [refused[step.topic] for step in plan.steps if step.topic in refused]
     if not mine:
         return None
-    step, error = mine[0]
-    return Refusal(KAFKA_ERROR, f"could not {describe(step)}: {error}")
+    return Refusal(KAFKA_ERROR, _failure(*mine[0]))
+
+
+def _failure(step: Step, error: StepRefused) -> str:
+    return f"could not {describe(step)}: {error}"
 
 
 def _with_status(

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +51,7 @@ class Supervisor:
         self._pause_s = drift_check_s
         self._cluster_problem: Refusal | None = None
         self._rows_shown: list[tuple[str, ...]] = []
+        self._failures_said: Sequence[str] = ()
 
     def stop(self) -> None:
         """Ends `run`, which then takes everything down in order."""
@@ -131,6 +132,8 @@ class Supervisor:
             return
         self._reachable = True
         self._wanted = outcome.wanted
+        if outcome.state.is_moving:
+            self._pause_s = RETRY_S
         self._show(outcome)
         self._write_status(self._cluster_problem or waiting, outcome.state)
 
@@ -182,6 +185,10 @@ class Supervisor:
     def _show(self, outcome: Outcome) -> None:
         for line in outcome.done:
             self._log.say(line)
+        for line in outcome.failed:
+            if line not in self._failures_said:
+                self._log.say(line)
+        self._failures_said = outcome.failed
         rows = topic_rows((*outcome.wanted.topics, *outcome.wanted.removed))
         if rows != self._rows_shown:
             self._log.out.print(topics_table(rows))

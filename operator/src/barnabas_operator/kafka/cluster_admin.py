@@ -74,9 +74,13 @@ class ClusterAdmin:
             names = [topic["name"] for topic in described if topic["name"] in with_configs]
             overrides = self._overrides(names)
             defaults = self._broker_defaults(brokers[0]["broker_id"])
+            moving = self._moving()
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
-            topics={topic["name"]: _topic_state(topic, overrides.get(topic["name"], {})) for topic in described},
+            topics={
+                topic["name"]: _topic_state(topic, overrides.get(topic["name"], {}), moving.get(topic["name"], {}))
+                for topic in described
+            },
             num_partitions=defaults["num.partitions"],
             default_replication_factor=defaults["default.replication.factor"],
             default_min_insync_replicas=defaults["min.insync.replicas"],
@@ -93,6 +97,14 @@ class ClusterAdmin:
                 entries = {key: entry for key, entry in configs.items() if entry["config_source"] == _SET_ON_TOPIC}
                 overrides[name] = {key: entry["value"] for key, entry in entries.items()}
         return overrides
+
+    def _moving(self) -> dict[str, dict[int, ReplicaIds]]:
+        """By topic and partition, the replicas that there will be when a reassignment is done."""
+        targets: dict[str, dict[int, ReplicaIds]] = {}
+        for partition, found in self.client.list_partition_reassignments().items():
+            target = tuple(broker for broker in found["replicas"] if broker not in found["removing_replicas"])
+            targets.setdefault(partition.topic, {})[partition.partition] = target
+        return targets
 
     def _broker_defaults(self, broker_id: int) -> dict[str, int]:
         wanted = dict.fromkeys(("num.partitions", "default.replication.factor", "min.insync.replicas"))
@@ -140,12 +152,14 @@ class ClusterAdmin:
             time.sleep(VISIBLE_POLL_S)
 
 
-def _topic_state(described: Mapping[str, Any], overrides: Mapping[str, str]) -> TopicState:
+def _topic_state(
+    described: Mapping[str, Any], overrides: Mapping[str, str], moving: Mapping[int, ReplicaIds]
+) -> TopicState:
     by_index: dict[int, ReplicaIds] = {
         partition["partition_index"]: tuple(partition["replica_nodes"]) for partition in described["partitions"]
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
-    return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides)
+    return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides, moving)
 
 
 def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:

@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.admin import ConfigResource
+from kafka.structs import TopicPartition
 
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+)
 from barnabas_operator.resources.topic import PARTITIONS_MAX
 
 TOPICS_A_REQUEST_MAX: Final = 100  # One request's answer stays within a second or so.
@@ -76,6 +84,16 @@ def _operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str |
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 
+def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
+    """A topic is refused with the first of its partitions that is."""
+    wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
+    answers = client.alter_partition_reassignments(wanted)
+    for step in steps:
+        errors = (answers.get(TopicPartition(step.topic, number)) for number in step.assignments)
+        error = next((error for error in errors if error is not None), None)
+        yield step.topic, None if error is None else StepRefused(error.errno, error.description)
+
+
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
     for answer in client.delete_topics([step.topic for step in steps], raise_errors=False)["topics"]:
         yield answer["name"], _refusal(answer["error_code"], answer.get("error_message"))
@@ -97,5 +115,6 @@ SENDERS: Final[Mapping[type, Callable[[Any, Any], Answers]]] = {
     CreateTopic: _create,
     IncreasePartitions: _increase,
     AlterConfigs: _alter,
+    MoveReplicas: _move,
     DeleteTopic: _delete,
 }

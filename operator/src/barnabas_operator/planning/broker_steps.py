@@ -65,7 +65,7 @@ def next_step(wanted: int, brokers: Sequence[BrokerView], state: ClusterState | 
     if changed:
         return _one_of(changed, brokers, state)
     leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
-    return _removal(max(leaving), state) if leaving else None
+    return _removal(max(leaving), wanted, state) if leaving else None
 
 
 def _one_of(
@@ -106,14 +106,18 @@ Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | Non
 SAFE_TO_RESTART: Final[tuple[Check, ...]] = (brokers_answer, others_ready, fully_replicated)
 
 
-def _removal(broker_id: int, state: ClusterState | None) -> RemoveBroker | Refusal:
+def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
     if state is None:
         return Refusal(NOT_READY, "waiting for a broker to tell which replicas it has, before one is removed")
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)
-    message = f"broker {broker_id} stays, as it has replicas of {_some(held, len(held))}"
-    return Refusal(HOLDS_REPLICAS, f"{message}; move them to others, as with kafka-reassign-partitions.sh")
+    too_wide = [name for name, topic in sorted(state.topics.items()) if max(map(len, topic.targets)) > wanted]
+    message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
+    if too_wide:
+        message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: set spec.replicas, "
+        message += "or use kafka-reassign-partitions.sh where no Topic declares it"
+    return Refusal(HOLDS_REPLICAS, message)
 
 
 def replicas_on(broker_id: int, state: ClusterState) -> list[str]:

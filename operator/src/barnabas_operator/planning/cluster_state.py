@@ -1,7 +1,8 @@
 """What a cluster was found to have: the input of planning."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 ReplicaIds = tuple[int, ...]
 """Broker ids of one partition, the preferred leader first."""
@@ -9,21 +10,31 @@ ReplicaIds = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic as the cluster has it. `overrides` holds only the configs that are set on the topic itself."""
+    """One topic as the cluster has it. `overrides` holds only the configs that are set on the topic itself.
+
+    `moving` has those partitions whose replicas are being moved, and what they will be; until then `partitions` has
+    the ones that come and those that go.
+    """
 
     topic_id: str
     partitions: tuple[ReplicaIds, ...]
     overrides: Mapping[str, str]
+    moving: Mapping[int, ReplicaIds] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[ReplicaIds, ...]:
+        """The replicas of each partition when nothing moves any more."""
+        return tuple(self.moving.get(number, replicas) for number, replicas in enumerate(self.partitions))
 
     @property
     def replication_factor(self) -> int:
         """Replicas of partition 0; `mixed` tells whether all others have as many."""
-        return len(self.partitions[0])
+        return len(self.targets[0])
 
     @property
     def mixed(self) -> bool:
         """Whether the partitions differ in their number of replicas."""
-        return len({len(replicas) for replicas in self.partitions}) > 1
+        return len({len(replicas) for replicas in self.targets}) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class Trouble:
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
 
-    `troubles` are the partitions that are not fully replicated now.
+    `troubles` are the partitions that are not fully replicated now, `leaving` the brokers that are to be removed.
     """
 
     racks: Mapping[int, str | None]
@@ -56,3 +67,19 @@ class ClusterState:
     default_min_insync_replicas: int = 1
     controller_id: int | None = None
     troubles: tuple[Trouble, ...] = ()
+    leaving: frozenset[int] = frozenset()
+
+    def with_brokers(self, count: int) -> Self:
+        """The same when only the brokers below `count` are wanted, also of those that are dead."""
+        holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
+        return replace(self, leaving=frozenset(broker for broker in (*self.racks, *holders) if broker >= count))
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether replicas of any topic are on their way to other brokers."""
+        return any(topic.moving for topic in self.topics.values())
+
+    @property
+    def homes(self) -> Mapping[int, str | None]:
+        """The brokers that may get replicas, and their racks."""
+        return {broker: rack for broker, rack in self.racks.items() if broker not in self.leaving}

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from barnabas_operator.planning.cluster_state import ReplicaIds
+
+ROWS_SHOWN: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +37,21 @@ class AlterConfigs:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveReplicas:
+    """Other replicas for some partitions, by number. The brokers copy what is missing after the step."""
+
+    topic: str
+    assignments: Mapping[int, ReplicaIds]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """The end of a topic."""
 
     topic: str
 
 
-Step = CreateTopic | IncreasePartitions | AlterConfigs | DeleteTopic
+Step = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | DeleteTopic
 
 
 def describe(step: Step) -> str:
@@ -54,5 +66,9 @@ def describe(step: Step) -> str:
                 f"{key}={value}" if value is not None else f"{key} to its default" for key, value in changes.items()
             )
             return f"set {topic}: {', '.join(pairs)}"
+        case MoveReplicas(topic, moved):
+            rows = (f"{number} to {','.join(map(str, row))}" for number, row in islice(moved.items(), ROWS_SHOWN))
+            more = f" and {len(moved) - ROWS_SHOWN} more" if len(moved) > ROWS_SHOWN else ""
+            return f"move replicas of {topic}: {'; '.join(rows)}{more}"
         case DeleteTopic(topic):
             return f"delete {topic}"

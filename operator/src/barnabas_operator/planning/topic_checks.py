@@ -81,26 +81,18 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
     )
 
 
-def same_replication_factor(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Another number of replicas means moving data between brokers."""
-    found, wanted = cluster.topics.get(topic.topic_name), topic.spec.replicas
-    if found is None or wanted is None or (wanted == found.replication_factor and not found.mixed):
-        return None
-    return Refusal(
-        NOT_SUPPORTED,
-        f"Changing spec.replicas is not supported: it is {wanted}, the topic's partitions have {_factors(found)}",
-    )
-
-
 def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Each replica is on a broker of its own; only new partitions are placed."""
+    """Each replica is on a broker of its own; only what is placed anew counts."""
     found = cluster.topics.get(topic.topic_name)
-    if found is not None and (topic.spec.partitions or 0) <= len(found.partitions):
-        return None
-    replicas, brokers = replicas_of(topic, cluster), len(cluster.racks)
-    if replicas <= brokers:
+    replicas, brokers = replicas_of(topic, cluster), len(cluster.homes)
+    if replicas <= brokers or (found is not None and not _places_replicas(topic, found)):
         return None
     return Refusal(NOT_ENOUGH_BROKERS, f"spec.replicas is {replicas}; allowed: 1 to {brokers}, the number of brokers")
+
+
+def _places_replicas(topic: Topic, found: TopicState) -> bool:
+    more_partitions = (topic.spec.partitions or 0) > len(found.partitions)
+    return more_partitions or any(len(row) < (topic.spec.replicas or 0) for row in found.targets)
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
@@ -118,15 +110,11 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def replicas_of(topic: Topic, cluster: ClusterState) -> int:
-    """The replicas of each partition: those that are there, else those declared, else the brokers' default."""
+    """The replicas that each partition shall have: those declared, else those that are there, else the default."""
+    if topic.spec.replicas is not None:
+        return topic.spec.replicas
     found = cluster.topics.get(topic.topic_name)
-    if found is not None:
-        return found.replication_factor
-    return topic.spec.replicas or cluster.default_replication_factor
-
-
-def _factors(found: TopicState) -> str:
-    return " and ".join(map(str, sorted({len(replicas) for replicas in found.partitions})))
+    return found.replication_factor if found is not None else cluster.default_replication_factor
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -135,7 +123,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     not_internal,
     valid_config,
     no_fewer_partitions,
-    same_replication_factor,
     enough_brokers,
     reachable_min_insync,
 )

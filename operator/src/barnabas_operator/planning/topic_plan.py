@@ -4,8 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.replica_moves import ReplicaMoves
 from barnabas_operator.planning.replica_placement import place_partitions
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+)
 from barnabas_operator.planning.topic_checks import (
     DELETION_PROTECTED,
     RESOURCE_CONFLICT,
@@ -28,8 +36,23 @@ class TopicPlan:
 
 def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
     """One plan for each declared topic, in their order."""
-    owners = topic_owners(declared)
-    return tuple(_plan(topic, owners[topic.topic_name], cluster) for topic in declared)
+    owners, moves = topic_owners(declared), ReplicaMoves(cluster)
+    return tuple(_plan(topic, owners[topic.topic_name], cluster, moves) for topic in declared)
+
+
+def plan_evacuation(plans: Iterable[TopicPlan], cluster: ClusterState) -> tuple[MoveReplicas, ...]:
+    """Empties the brokers that are to go of all that these plans do not move, also of topics that nobody declares.
+
+    A topic that needs more brokers than stay keeps its replicas where they are.
+    """
+    moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
+    moves = ReplicaMoves(cluster)
+    names = (name for name, topic in sorted(cluster.topics.items()) if name not in moved and _fits(topic, cluster))
+    return tuple(step for name in names if (step := moves.of_topic(name)) is not None) if cluster.leaving else ()
+
+
+def _fits(topic: TopicState, cluster: ClusterState) -> bool:
+    return max(map(len, topic.targets)) <= len(cluster.homes)
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
@@ -53,7 +76,7 @@ def _age(topic: Topic) -> tuple[bool, str]:
     return created is None, created or ""
 
 
-def _plan(topic: Topic, owner: Topic, cluster: ClusterState) -> TopicPlan:
+def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves) -> TopicPlan:
     if owner is not topic:
         message = f"Topic {topic.topic_name} is managed by the older resource {owner.metadata.name}"
         return TopicPlan(topic, refusal=Refusal(RESOURCE_CONFLICT, message))
@@ -63,23 +86,27 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState) -> TopicPlan:
     if refusal is not None:
         return TopicPlan(topic, refusal=refusal)
     found = cluster.topics.get(topic.topic_name)
-    return TopicPlan(topic, (_create(topic, cluster),) if found is None else tuple(_change(topic, found, cluster)))
+    steps = (_create(topic, cluster),) if found is None else tuple(_change(topic, found, cluster, moves))
+    return TopicPlan(topic, steps)
 
 
 def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
     partitions = range(topic.spec.partitions or cluster.num_partitions)
-    placed = place_partitions(topic, cluster.racks, partitions, replicas_of(topic, cluster))
+    placed = place_partitions(topic, cluster.homes, partitions, replicas_of(topic, cluster))
     return CreateTopic(topic.topic_name, placed, declared_texts(topic.spec.config))
 
 
-def _change(topic: Topic, found: TopicState, cluster: ClusterState) -> Iterator[Step]:
+def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[Step]:
     added = range(len(found.partitions), topic.spec.partitions or 0)
+    placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
     if added:
-        placed = place_partitions(topic, cluster.racks, added, found.replication_factor)
         yield IncreasePartitions(topic.topic_name, added.stop, placed)
     changes = config_changes(topic.spec.config, found.overrides)
     if changes:
         yield AlterConfigs(topic.topic_name, changes)
+    moved = moves.of_topic(topic.topic_name, topic.spec.replicas, placed) if topic.spec.replicas else None
+    if moved is not None:
+        yield moved
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:

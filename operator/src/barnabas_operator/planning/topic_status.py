@@ -6,6 +6,7 @@ from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
 RECONCILED = "Reconciled"
+REPLICAS_MOVING = "ReplicasMoving"
 
 
 def topic_status(topic: Topic, found: TopicState | None, problem: Refusal | None, now: str) -> TopicStatus:
@@ -13,9 +14,12 @@ def topic_status(topic: Topic, found: TopicState | None, problem: Refusal | None
 
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
     """
-    before = topic.status or TopicStatus()
+    before, is_ours = topic.status or TopicStatus(), problem is None
+    if problem is None and found is not None and found.moving:
+        message = f"{len(found.moving)} of {len(found.partitions)} partitions are getting other replicas"
+        problem = Refusal(REPLICAS_MOVING, message)
     current = merge_conditions(before.conditions, (_condition(topic, problem, now),))
-    claimed = before.topic_name or (topic.topic_name if problem is None and found is not None else None)
+    claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
     return TopicStatus(
         conditions=current,
         observed_generation=topic.metadata.generation,
