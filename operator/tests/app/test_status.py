@@ -48,7 +48,7 @@ def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: Runni
     assert (topic["name"], topic["records"], topic["topic_id"]) == ("flights", 12, up.status("flights").topic_id)
     ends = [(part["partition"], part["leader"], part["isr"], part["end_offset"]) for part in topic["partitions"]]
     assert ends == [(0, 0, [0], 3), (1, 0, [0], 9)]
-    assert all(part["size_bytes"] > 0 for part in topic["partitions"])
+    assert all(part["size_bytes"] > 0 and part["state"] == "ok" for part in topic["partitions"])
     groups = {group["group_id"]: group for group in report["groups"]}
     assert [(name, groups[name]["state"], groups[name]["lag"]) for name in ("archive", "boards")] == [
         ("archive", "Empty", 4),
@@ -66,6 +66,7 @@ def test_topics_groups_and_lag_are_told_also_of_groups_without_members(up: Runni
         ["boards", "flights", "0", "3", "3", "0", "reader"],
         ["boards", "flights", "1", "5", "9", "4", "reader"],
     ]
+    assert "partitions: every replica is in sync" in text
     assert "__consumer_offsets" not in text
     assert "__consumer_offsets" in barnabas("status", "--data-dir", str(up.data), "-o", "wide").stdout
     active.close()

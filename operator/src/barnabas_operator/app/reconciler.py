@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.steps import (
     AlterConfigs,
@@ -85,13 +85,11 @@ def _failure(step: Step, error: StepRefused) -> str:
 def _with_status(
     plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str
 ) -> tuple[Topic, ...]:
-    return tuple(
-        replace(plan.resource, status=topic_status(plan.resource, _found(plan.resource, state), problem, now))
-        for plan, problem in zip(plans, problems, strict=True)
-    )
+    return tuple(_new_status(plan.resource, problem, state, now) for plan, problem in zip(plans, problems, strict=True))
 
 
-def _found(topic: Topic, state: ClusterState) -> TopicState | None:
-    """The topic that the resource has, by the name that it had first."""
-    before = topic.status.topic_name if topic.status else None
-    return state.topics.get(before or topic.topic_name)
+def _new_status(topic: Topic, problem: Refusal | None, state: ClusterState, now: str) -> Topic:
+    """About the topic that the resource has, by the name that it had first."""
+    name = (topic.status.topic_name if topic.status else None) or topic.topic_name
+    troubles = [trouble for trouble in state.troubles if trouble.topic == name]
+    return replace(topic, status=topic_status(topic, state.topics.get(name), problem, now, troubles))

@@ -21,6 +21,7 @@ from barnabas_operator.kafka.gather_report import gather_report
 EXIT_FAILED: Final = 1
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_TIMEOUT_S: Final = 5.0
+TROUBLES: Final = ("offline", "under-replicated")
 ADDRESSES: Final = re.compile(r"[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*")
 
 
@@ -76,7 +77,12 @@ def _here(data_dir: Path) -> tuple[str, str]:
 def report_json(report: ClusterReport) -> str:
     """The report for machines; sums and lags, which the report derives, included."""
     topics = [
-        {**msgspec.to_builtins(topic), "records": topic.records, "size_bytes": topic.size_bytes}
+        {
+            **msgspec.to_builtins(topic),
+            "records": topic.records,
+            "size_bytes": topic.size_bytes,
+            "partitions": [{**msgspec.to_builtins(part), "state": part.state} for part in topic.partitions],
+        }
         for topic in report.topics
     ]
     groups = [
@@ -95,6 +101,8 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
     """Tables for people."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
+    troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
+    out.print(f"partitions: {troubles or 'every replica is in sync'}")
     topics = [topic for topic in report.topics if wide or not topic.internal]
     for each in (topics_table(topics), partitions_table(topics), groups_table(report.groups), lag_table(report.groups)):
         if each.row_count:
@@ -124,7 +132,7 @@ def _topic_row(topic: TopicReport) -> tuple[str, ...]:
 
 def partitions_table(topics: Iterable[TopicReport]) -> Table:
     """One line a partition."""
-    headings = ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "ISR", "EARLIEST>", "END>", "SIZE>")
+    headings = ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "ISR", "STATE", "EARLIEST>", "END>", "SIZE>")
     rows = (_partition_row(part) for topic in topics for part in topic.partitions)
     return table("Partitions", headings, rows)
 
@@ -136,6 +144,7 @@ def _partition_row(part: PartitionReport) -> tuple[str, ...]:
         "none" if part.leader is None else str(part.leader),
         ",".join(map(str, part.replicas)),
         ",".join(map(str, part.isr)),
+        part.state,
         number(part.earliest_offset),
         number(part.end_offset),
         size(part.size_bytes),

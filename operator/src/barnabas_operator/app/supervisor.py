@@ -51,6 +51,7 @@ class Supervisor:
         self._pause_s = drift_check_s
         self._cluster_problem: Refusal | None = None
         self._rows_shown: list[tuple[str, ...]] = []
+        self._troubles_said = (0, 0)
         self._failures_said: Sequence[str] = ()
 
     def stop(self) -> None:
@@ -132,7 +133,7 @@ class Supervisor:
             return
         self._reachable = True
         self._wanted = outcome.wanted
-        if outcome.state.is_moving:
+        if outcome.state.is_moving or outcome.state.troubles:
             self._pause_s = RETRY_S
         self._show(outcome)
         self._write_status(self._cluster_problem or waiting, outcome.state)
@@ -189,10 +190,18 @@ class Supervisor:
             if line not in self._failures_said:
                 self._log.say(line)
         self._failures_said = outcome.failed
+        self._tell_troubles(len(outcome.state.troubles), sum(each.offline for each in outcome.state.troubles))
         rows = topic_rows((*outcome.wanted.topics, *outcome.wanted.removed))
         if rows != self._rows_shown:
             self._log.out.print(topics_table(rows))
         self._rows_shown = rows
+
+    def _tell_troubles(self, behind: int, offline: int) -> None:
+        """A line when it changes how many partitions lack replicas."""
+        if (behind, offline) != self._troubles_said:
+            lack = f"{behind} partitions lack replicas, {offline} of them a leader"
+            self._log.say(lack if behind else "every replica of every partition is in sync again")
+        self._troubles_said = behind, offline
 
     def _write_status(self, problem: Refusal | None, state: ClusterState | None) -> None:
         cluster = self._wanted.cluster

@@ -25,6 +25,13 @@ class PartitionReport:
     end_offset: int | None
     size_bytes: int | None
 
+    @property
+    def state(self) -> str:
+        """`offline` without a leader, `under-replicated` while a replica is not in sync, else `ok`."""
+        if self.leader is None:
+            return "offline"
+        return "under-replicated" if set(self.replicas) - set(self.isr) else "ok"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
@@ -99,3 +106,7 @@ class ClusterReport:
     brokers: tuple[BrokerReport, ...]
     topics: tuple[TopicReport, ...]
     groups: tuple[GroupReport, ...]
+
+    def partitions_in(self, state: str) -> int:
+        """How many partitions of all topics are in a state."""
+        return sum(part.state == state for topic in self.topics for part in topic.partitions)

@@ -1,6 +1,8 @@
 """A topic's status: what a plan and its outcome say about the resource."""
 
-from barnabas_operator.planning.cluster_state import TopicState
+from collections.abc import Collection
+
+from barnabas_operator.planning.cluster_state import TopicState, Trouble
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
 from barnabas_operator.resources.topic import Topic, TopicStatus
@@ -9,8 +11,12 @@ RECONCILED = "Reconciled"
 REPLICAS_MOVING = "ReplicasMoving"
 
 
-def topic_status(topic: Topic, found: TopicState | None, problem: Refusal | None, now: str) -> TopicStatus:
+def topic_status(
+    topic: Topic, found: TopicState | None, problem: Refusal | None, now: str, troubles: Collection[Trouble] = ()
+) -> TopicStatus:
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
+
+    `troubles` are its partitions that are not fully replicated now; those do not make the resource less ready.
 
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
     """
@@ -27,6 +33,8 @@ def topic_status(topic: Topic, found: TopicState | None, problem: Refusal | None
         topic_id=found.topic_id if found else None,
         partitions=len(found.partitions) if found else None,
         replicas=found.replication_factor if found else None,
+        under_replicated_partitions=len(troubles) if found else None,
+        offline_partitions=sum(trouble.offline for trouble in troubles) if found else None,
     )
 
 

@@ -45,6 +45,8 @@ class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     topic_id: str | None = None
     partitions: int | None = None
     replicas: int | None = None
+    under_replicated_partitions: int | None = None
+    offline_partitions: int | None = None
 
 
 class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
