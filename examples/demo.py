@@ -1,8 +1,9 @@
 """The whole of Barnabas on one machine in under a minute: `make demo`.
 
-Starts `barnabas up` on a copy of examples/quickstart, publishes the 336,776 flights that left New York in 2013 as JSON
-keyed by carrier, has two consumer groups read them all, and raises the topic from 6 to 12 partitions by editing its
-manifest while data flows. DEMO_KEEP=1 leaves the cluster up until Ctrl-C. Exit code 0 when every count is right.
+Starts `barnabas up` on a copy of examples/quickstart: three brokers. Publishes the 336,776 flights that left New York
+in 2013 as JSON keyed by carrier, has two consumer groups read them all, raises the topic from 6 to 12 partitions by
+editing its manifest while data flows, and kills the broker that leads the busiest partition.
+DEMO_KEEP=1 leaves the cluster up until Ctrl-C. Exit code 0 when every count is right.
 """
 
 import os
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 try:
+    from failover import Failover
     from flights import FLIGHTS, PARTITIONS_AFTER, PARTITIONS_BEFORE, TOPIC, ClientFailed, Group, Publisher
 except ModuleNotFoundError as missing:
     sys.exit(f"the package {missing.name} is not installed: run `make venv`, then `make demo`")
@@ -39,6 +41,7 @@ GROUPS: Final = {"boards": 2, "archive": 3}
 """Consumer groups and their members."""
 
 EDIT_AFTER: Final = FLIGHTS // 3
+KILL_AFTER: Final = FLIGHTS // 2
 START_SECONDS_MAX: Final = 60.0
 RAISE_SECONDS_MAX: Final = 30.0
 READ_SECONDS_MAX: Final = 120.0
@@ -116,6 +119,10 @@ class Cluster:
             raise DemoFailed("barnabas up tells no addresses")
         return status.listeners[0].bootstrap_servers, status.metrics[0]
 
+    def pid_of(self, broker_id: int) -> int:
+        """The process of a broker."""
+        return int((self.data_dir / f"broker-{broker_id}" / "pid").read_text(encoding="utf-8"))
+
     def wait_for_end(self) -> None:
         """Until somebody stops it."""
         assert self._process is not None
@@ -183,40 +190,83 @@ def run(cluster: Cluster, out: Console) -> None:
     groups = [Group(name, members, bootstrap) for name, members in GROUPS.items()]
     publisher = Publisher(bootstrap)
     show = Show(out, publisher, groups)
+    story = Story(cluster, publisher, groups, bootstrap, out)
     try:
         for worker in (*(member for group in groups for member in group.members), publisher):
             worker.start()
-        flow(cluster, publisher, groups, show, out)
+        flow(story, show)
         show.end()
         check(publisher, groups)
-        report(publisher, groups, bootstrap, metrics, out)
+        report(story, metrics)
     finally:
         show.end()
-        finish(publisher, groups)
+        finish(story)
 
 
-def flow(cluster: Cluster, publisher: Publisher, groups: Sequence[Group], show: Show, out: Console) -> None:
-    """Until everybody has everything; a third of the way the manifest is edited."""
-    edited_at: float | None = None
-    raised = False
-    deadline = time.monotonic() + READ_SECONDS_MAX
-    while publisher.acknowledged < FLIGHTS or not all(map(complete, groups)):
-        failures = [failure for failure in (publisher.failure, *(group.failure for group in groups)) if failure]
-        if failures:
-            raise DemoFailed("; ".join(failures))
-        if edited_at is None and publisher.acknowledged >= EDIT_AFTER:
-            cluster.edit("topics.yaml", f"partitions: {PARTITIONS_BEFORE}", f"partitions: {PARTITIONS_AFTER}")
-            edited_at = time.monotonic()
-        elif edited_at is not None and not raised and cluster.partitions() == PARTITIONS_AFTER:
-            raised = True
-            out.print(
-                f"{PARTITIONS_AFTER} partitions {time.monotonic() - edited_at:.1f} s after the manifest was edited "
-                f"({publisher.acknowledged:,} flights published by then)"
+class Story:
+    """What happens while data flows: a third of the way the manifest is edited, half-way a broker is killed."""
+
+    def __init__(
+        self, cluster: Cluster, publisher: Publisher, groups: Sequence[Group], bootstrap: str, out: Console
+    ) -> None:
+        self.publisher = publisher
+        self.groups = groups
+        self.bootstrap = bootstrap
+        self.out = out
+        self.failover: Failover | None = None
+        self._cluster = cluster
+        self._edited_at: float | None = None
+        self._raised = False
+        self._events_told = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody has everything, and the cluster is whole."""
+        done = self.failover is not None and self.failover.done
+        return done and self.publisher.acknowledged >= FLIGHTS and all(map(complete, self.groups))
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong anywhere."""
+        parts = (self.publisher, *self.groups, *((self.failover,) if self.failover else ()))
+        return [part.failure for part in parts if part.failure]
+
+    def go_on(self) -> None:
+        """To be called often."""
+        acknowledged = self.publisher.acknowledged
+        if self._edited_at is None and acknowledged >= EDIT_AFTER:
+            self._cluster.edit("topics.yaml", f"partitions: {PARTITIONS_BEFORE}", f"partitions: {PARTITIONS_AFTER}")
+            self._edited_at = time.monotonic()
+        elif self._edited_at and not self._raised and self._cluster.partitions() == PARTITIONS_AFTER:
+            self._raised = True
+            self.out.print(
+                f"{PARTITIONS_AFTER} partitions {time.monotonic() - self._edited_at:.1f} s after the manifest was "
+                f"edited ({acknowledged:,} flights published by then)"
             )
+        if self.failover is None and acknowledged >= KILL_AFTER:
+            self.failover = Failover(self.bootstrap, self.publisher, self._cluster.pid_of)
+            self.failover.start()
+        self._tell_failover()
+
+    def _tell_failover(self) -> None:
+        events = self.failover.events if self.failover else []
+        for event in events[self._events_told :]:
+            self.out.print(f"{event.after_s:7.3f} s: {event.what}")
+        self._events_told = len(events)
+
+
+def flow(story: Story, show: Show) -> None:
+    """Until everybody has everything."""
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while not story.is_over:
+        if story.failures:
+            raise DemoFailed("; ".join(story.failures))
+        story.go_on()
         if time.monotonic() > deadline:
             raise DemoFailed(f"not everything was read within {READ_SECONDS_MAX:.0f} s")
         show.update()
         time.sleep(0.05)
+    story.go_on()
     show.update()
 
 
@@ -236,8 +286,9 @@ def check(publisher: Publisher, groups: Sequence[Group]) -> None:
             raise DemoFailed(f"{group.name}: {told}; expected {FLIGHTS:,}, 0 and 0")
 
 
-def report(publisher: Publisher, groups: Sequence[Group], bootstrap: str, metrics: str, out: Console) -> None:
+def report(story: Story, metrics: str) -> None:
     """The tables."""
+    publisher, groups, out = story.publisher, story.groups, story.out
     rows = [
         (group.name, member.name, number(member.read), ", ".join(map(str, member.partitions)))
         for group in groups
@@ -245,24 +296,26 @@ def report(publisher: Publisher, groups: Sequence[Group], bootstrap: str, metric
     ]
     out.print()
     out.print(table("Members", ("GROUP", "MEMBER", "READ>", "PARTITIONS"), rows))
+    read = min(group.read for group in groups)
+    out.print(f"{publisher.acknowledged:,} flights acknowledged, {read:,} read by each group: none lost, none twice")
     added = sum(count for partition, count in publisher.by_partition.items() if partition >= PARTITIONS_BEFORE)
     out.print(f"{added:,} flights went to the {PARTITIONS_AFTER - PARTITIONS_BEFORE} added partitions")
     out.print()
-    if subprocess.run((*STATUS, "--bootstrap", bootstrap), check=False).returncode != 0:
+    if subprocess.run((*STATUS, "--bootstrap", story.bootstrap), check=False).returncode != 0:
         raise DemoFailed("barnabas status failed")
     with urllib.request.urlopen(metrics, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     out.print()
-    out.print(f"bootstrap {bootstrap}")
+    out.print(f"bootstrap {story.bootstrap}")
     out.print(f"metrics   {metrics} ({sum(not line.startswith('#') for line in lines)} series)")
 
 
-def finish(publisher: Publisher, groups: Sequence[Group]) -> None:
+def finish(story: Story) -> None:
     """Every thread ends, every member leaves its group."""
-    publisher.stopping.set()
-    for group in groups:
-        group.stopping.set()
-    for worker in (publisher, *(member for group in groups for member in group.members)):
+    publisher, groups, failover = story.publisher, story.groups, (story.failover,) if story.failover else ()
+    for part in (publisher, *groups, *failover):
+        part.stopping.set()
+    for worker in (publisher, *failover, *(member for group in groups for member in group.members)):
         if worker.ident is not None:
             worker.join(STOP_SECONDS_MAX)
     for group in groups:

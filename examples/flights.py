@@ -63,6 +63,10 @@ class Publisher(threading.Thread):
         self.sent = 0
         self.acknowledged = 0
         self.by_partition: Counter[int] = Counter()
+        # When the first record that was sent to a partition after a moment was acknowledged (seconds since 1970).
+        self.watched: int | None = None
+        self.watched_from = 0.0
+        self.watched_acknowledged_at: float | None = None
         self.failure: str | None = None
         self.sees_partitions = threading.Event()
         self.stopping = threading.Event()
@@ -108,7 +112,16 @@ class Publisher(threading.Thread):
             self.failure = f"a record was not accepted: {error}"
             return
         self.acknowledged += 1
-        self.by_partition[message.partition() or 0] += 1
+        partition = message.partition() or 0
+        self.by_partition[partition] += 1
+        if partition == self.watched and self.watched_acknowledged_at is None:
+            self._note_acknowledgement(message)
+
+    def _note_acknowledgement(self, message: Message) -> None:
+        """Reports come late and in bunches: the client knows itself how long the record took."""
+        sent_at = message.timestamp()[1] / 1000
+        if sent_at > self.watched_from:
+            self.watched_acknowledged_at = sent_at + (message.latency() or 0.0)
 
 
 class Group:
@@ -191,10 +204,17 @@ class Member(threading.Thread):
             self._commit()
 
     def _commit(self) -> None:
-        if self._offsets:
-            ends = [TopicPartition(TOPIC, partition, offset) for partition, offset in self._offsets.items()]
+        """One that fails because the coordinator moves to another broker is made up for by the next."""
+        if not self._offsets:
+            return
+        ends = [TopicPartition(TOPIC, partition, offset) for partition, offset in self._offsets.items()]
+        try:
             self._consumer.commit(offsets=ends, asynchronous=False)
-            self._offsets.clear()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return
+        self._offsets.clear()
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.partitions = sorted(part.partition for part in partitions)
