@@ -42,10 +42,18 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
     demo = start(tmp_path)
     assert demo.wait(SECONDS_MAX) == 0, output_of(tmp_path)
     text = output_of(tmp_path)
-    assert re.search(r"^flights +12 +1 +336,776 ", text, re.MULTILINE)
+    assert re.search(r"^flights +12 +3 +336,776 ", text, re.MULTILINE)
     assert re.search(r"^boards +Stable +2 +flights +0 *$", text, re.MULTILINE)
     assert re.search(r"^archive +Stable +3 +flights +0 *$", text, re.MULTILINE)
     assert re.search(r"^12 partitions [0-9.]+ s after the manifest was edited", text, re.MULTILINE)
+    killed = re.search(r"s: broker (\d), which led flights-\d, was killed \(SIGKILL\)$", text, re.MULTILINE)
+    seen = re.findall(r"s: leader broker (\d), in sync ([0-9, ]+)$", text, re.MULTILINE)
+    assert killed is not None
+    assert {leader for leader, _ in seen} - set(killed[1])
+    assert any(killed[1] not in in_sync for _, in_sync in seen)
+    assert seen[-1][1] == "0, 1, 2"
+    assert "s: the first record that was sent after the kill was acknowledged" in text
+    assert "336,776 flights acknowledged, 336,776 read by each group: none lost, none twice" in text
     assert processes_of(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["output"]
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, alive, cluster_manifest, topic_manifest
+from harness.stock_client import StockClient
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -22,6 +23,13 @@ def leaders(up: RunningUp, topic: str) -> dict[int, int]:
     """By partition, as a client sees them."""
     topics = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(timeout=10).topics
     return {number: part.leader for number, part in topics[topic].partitions.items()} if topic in topics else {}
+
+
+def replicas_in_sync(up: RunningUp, topic: str) -> dict[int, set[int]]:
+    """By partition, as a client sees them; all replicas are in sync."""
+    found = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=10).topics[topic].partitions
+    assert all(set(part.isrs) == set(part.replicas) for part in found.values())
+    return {number: set(part.isrs) for number, part in found.items()}
 
 
 def send_to_each_partition(up: RunningUp, topic: str, partitions: int) -> None:
@@ -100,7 +108,56 @@ def test_settings_that_no_broker_starts_with_are_taken_back(up: RunningUp) -> No
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
 
 
-def test_brokers_are_added_and_an_empty_one_removed_while_the_others_run(up: RunningUp) -> None:
+def test_replicas_are_copied_to_more_brokers_and_taken_from_some_while_records_stay(up: RunningUp) -> None:
+    flights = topic_manifest("flights", "partitions: 4", "replicas: 1")
+    up.write("cluster.yaml", THREE)
+    up.write("topics.yaml", flights)
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    client = StockClient(up.bootstrap)
+    for number in range(4):
+        client.write("flights", [b"%d" % value for value in range(500)], number)
+    for replicas, generation in ((3, 2), (2, 3)):
+        up.write("topics.yaml", flights.replace("replicas: 1", f"replicas: {replicas}"))
+        wait_for(lambda: up.status("flights").observed_generation, generation.__eq__)
+        wait_for(lambda: up.reason("flights") == "Reconciled")
+        assert up.status("flights").replicas == replicas
+        assert {len(in_sync) for in_sync in replicas_in_sync(up, "flights").values()} == {replicas}
+    assert all(len(client.read("flights", number)) == 500 for number in range(4))
+    up.write("topics.yaml", flights.replace("replicas: 1", "replicas: 4"))
+    wait_for(lambda: up.reason("flights") == "NotEnoughBrokers")
+
+
+def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothing(up: RunningUp) -> None:
+    up.write("cluster.yaml", cluster_manifest(3, **QUICK, default_replication_factor=3, min_insync_replicas=2))
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 3", "replicas: 3"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    client = StockClient(up.bootstrap)
+    producer = Producer({**client.settings, "enable.idempotence": True, "linger.ms": 5})
+    errors: list[object] = []
+    sent = 0
+
+    def send_some() -> None:
+        nonlocal sent
+        for number in range(3):
+            producer.produce(
+                "flights", b"%d" % sent, partition=number, on_delivery=lambda error, _: errors.append(error)
+            )
+        sent += 1
+        producer.poll(0.005)
+
+    up.write("cluster.yaml", (up.manifests / "cluster.yaml").read_text() + "    num.partitions: 4\n")
+    wait_for(lambda: send_some() or up.cluster().status.observed_generation == 2, seconds_max=60)
+    assert producer.flush(30) == 0
+    assert set(errors) == {None}
+    assert up.log().count("restarts: its settings have changed") == 3
+    wait_for(lambda: up.cluster_reason() == "BrokersReady")
+    expected = [b"%d" % number for number in range(sent)]
+    assert [client.read("flights", number) == expected for number in range(3)] == [True] * 3
+
+
+def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: RunningUp) -> None:
     up.write("cluster.yaml", THREE)
     up.write("topics.yaml", topic_manifest("flights", "partitions: 3"))
     up.start()
@@ -108,18 +165,29 @@ def test_brokers_are_added_and_an_empty_one_removed_while_the_others_run(up: Run
     before = [up.broker_pid(number) for number in range(3)]
     up.write("cluster.yaml", cluster_manifest(5, **QUICK))
     wait_for(lambda: up.cluster().status.ready_brokers == 5 and up.cluster_reason() == "BrokersReady")
-    up.write("more.yaml", topic_manifest("wide", "partitions: 4", "replicas: 1"))
+    up.write("more.yaml", topic_manifest("wide", "partitions: 5", "replicas: 2"))
     wait_for(lambda: up.reason("wide") == "Reconciled")
-    assert len(up.bootstrap.split(",")) == 5
+    client = StockClient(up.bootstrap)
+    for number in range(5):
+        client.write("wide", [b"kept"], number)
     added = [up.broker_pid(number) for number in (3, 4)]
+    assert {broker for row in replicas_in_sync(up, "wide").values() for broker in row} == set(range(5))
     up.write("cluster.yaml", THREE)
-    held = {number: [f"wide-{p}" for p, leader in leaders(up, "wide").items() if leader == number] for number in (3, 4)}
-    if held[4]:
-        wait_for(lambda: up.cluster_reason() == "BrokerHoldsReplicas")
-        assert alive(added[1])
-    up.write("more.yaml", topic_manifest("wide", "deletionPolicy: Delete"))
-    wait_for(lambda: up.status("wide").observed_generation == 2)
-    (up.manifests / "more.yaml").unlink()
-    wait_for(lambda: up.cluster_reason() == "BrokersReady" and len(up.bootstrap.split(",")) == 3)
+    wait_for(lambda: len(up.bootstrap.split(",")) == 3 and up.cluster_reason() == "BrokersReady", seconds_max=60)
     assert not any(map(alive, added))
     assert [up.broker_pid(number) for number in range(3)] == before
+    assert all(len(row) == 2 and row <= {0, 1, 2} for row in replicas_in_sync(up, "wide").values())
+    assert all(StockClient(up.bootstrap).read("wide", number) == [b"kept"] for number in range(5))
+
+
+def test_a_broker_that_a_topic_needs_stays_and_why_is_told(up: RunningUp) -> None:
+    up.write("cluster.yaml", THREE)
+    up.write("topics.yaml", topic_manifest("wide", "replicas: 3"))
+    up.start()
+    wait_for(lambda: up.reason("wide") == "Reconciled")
+    up.write("cluster.yaml", cluster_manifest(2, **QUICK))
+    wait_for(lambda: up.cluster_reason() == "BrokerHoldsReplicas")
+    assert "wide must have 2 or fewer replicas first" in up.log()
+    assert alive(up.broker_pid(2))
+    up.write("topics.yaml", topic_manifest("wide", "replicas: 2"))
+    wait_for(lambda: len(up.bootstrap.split(",")) == 2 and up.cluster_reason() == "BrokersReady", seconds_max=60)

@@ -7,7 +7,14 @@ import pytest
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+)
 from harness.running_up import RunningUp
 
 
@@ -55,6 +62,8 @@ REFUSED: dict[str, tuple[Step, ErrorCode]] = {
     "a bad config": (AlterConfigs("there", {"retention.ms": "x"}), ErrorCode.INVALID_CONFIG),
     "an unknown config": (AlterConfigs("there", {"nope": "x"}), ErrorCode.INVALID_CONFIG),
     "the config of no topic": (AlterConfigs("nowhere", {"retention.ms": "1"}), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "a move to a broker that is not": (MoveReplicas("there", {0: (7,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "a move of a partition that is not": (MoveReplicas("there", {9: (0,)}), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "the deletion of no topic": (DeleteTopic("nowhere"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
 }
 
