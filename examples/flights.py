@@ -25,7 +25,7 @@ RECORDS_A_TURN: Final = 2_000
 # The last records wait until the producer knows the new partitions, so that these are sure to get some.
 HOLD_AFTER: Final = FLIGHTS * 2 // 3
 HOLD_SECONDS_MAX: Final = 30.0
-LOG_LEVEL: Final = 3  # Errors only: not that a topic has more partitions now.
+LOG_LEVEL: Final = 2  # Not that a topic has more partitions now, nor that a broker is away.
 COMMIT_EVERY: Final = 20_000
 
 

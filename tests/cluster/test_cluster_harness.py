@@ -34,10 +34,25 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_records(cluster: Barnab
     client.write("flights", [b"kept"])
     port = cluster.brokers[2].port
     cluster.kill(2)
+    wait_for(lambda: cluster.alive(as_told_by=0), lambda alive: alive == {0, 1})
     cluster.start(2)
     assert cluster.brokers[2].port == port
     assert cluster.alive(as_told_by=2) == {0, 1, 2}
     assert client.read("flights") == [b"kept"]
+
+
+def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(cluster: BarnabasCluster) -> None:
+    client = cluster.client()
+    cluster.create_topic("flights", 1, 3, config={"min.insync.replicas": "2"})
+    client.write("flights", [b"before"])
+    leader = cluster.leader("flights")
+    cluster.kill(leader)
+    client.write("flights", [b"after"])
+    (survivor, *_) = cluster.running
+    assert cluster.partition("flights", 0, as_told_by=survivor).leader != leader
+    cluster.start(leader)
+    cluster.wait_until_full("flights")
+    assert client.read("flights") == [b"before", b"after"]
 
 
 def test_a_paused_broker_says_nothing_until_it_goes_on(cluster: BarnabasCluster) -> None:

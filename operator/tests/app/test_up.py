@@ -104,11 +104,12 @@ def test_a_topic_goes_with_its_manifest_only_where_the_policy_says_so(up: Runnin
     assert (partitions(up, "retain"), partitions(up, "protect")) == (1, 1)
 
 
-def test_what_a_broker_refuses_becomes_the_topics_condition(up: RunningUp) -> None:
-    up.write("topics.yaml", topic_manifest("flights", "partitions: 1", "config:", "  segment.bytes: 1048576"))
+def test_more_replicas_than_brokers_are_refused_also_for_a_topic_that_is_there(up: RunningUp) -> None:
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 1"))
     up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
     up.write("topics.yaml", topic_manifest("flights", "replicas: 2"))
-    wait_for(lambda: up.reason("flights") == "NotSupported")
+    wait_for(lambda: up.reason("flights") == "NotEnoughBrokers")
 
 
 def test_a_broker_that_dies_is_started_again(up: RunningUp) -> None:
