@@ -157,6 +157,21 @@ def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothi
     assert [client.read("flights", number) == expected for number in range(3)] == [True] * 3
 
 
+def test_a_cluster_that_was_stopped_has_all_its_records_in_every_replica_when_it_is_up_again(up: RunningUp) -> None:
+    up.write("cluster.yaml", THREE)
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 6", "replicas: 3"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    send_to_each_partition(up, "flights", 6)
+    bootstrap = up.bootstrap
+    up.stop()
+    up.start()
+    wait_for(lambda: up.status("flights").under_replicated_partitions, (0).__eq__)
+    assert up.bootstrap == bootstrap
+    assert {len(in_sync) for in_sync in replicas_in_sync(up, "flights").values()} == {3}
+    assert all(StockClient(bootstrap).read("flights", number) == [b"x"] for number in range(6))
+
+
 def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: RunningUp) -> None:
     up.write("cluster.yaml", THREE)
     up.write("topics.yaml", topic_manifest("flights", "partitions: 3"))

@@ -1,6 +1,7 @@
 """Reads a ClusterReport from any Kafka cluster."""
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -40,11 +41,12 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         ends = _list_offsets(admin, led, OffsetSpec.LATEST)
         sizes = _sizes(admin)
         groups = _groups(admin, ends)
+    live = sorted((broker for broker in cluster["brokers"] if not broker.get("is_fenced")), key=itemgetter("broker_id"))
     return ClusterReport(
         bootstrap=admin.bootstrap,
         cluster_id=cluster["cluster_id"],
         controller_id=cluster["controller_id"],
-        brokers=tuple(_broker(broker) for broker in cluster["brokers"] if not broker.get("is_fenced")),
+        brokers=tuple(_broker(broker) for broker in live),
         topics=tuple(_topic(topic, earliest, ends, sizes) for topic in sorted(topics, key=lambda topic: topic["name"])),
         groups=groups,
     )
