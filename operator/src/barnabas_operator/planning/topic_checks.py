@@ -85,14 +85,15 @@ def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
     """Each replica is on a broker of its own; only what is placed anew counts."""
     found = cluster.topics.get(topic.topic_name)
     replicas, brokers = replicas_of(topic, cluster), len(cluster.homes)
-    if replicas <= brokers or (found is not None and not _places_replicas(topic, found)):
+    if replicas <= brokers or (found is not None and not _places_replicas(topic, found, cluster)):
         return None
     return Refusal(NOT_ENOUGH_BROKERS, f"spec.replicas is {replicas}; allowed: 1 to {brokers}, the number of brokers")
 
 
-def _places_replicas(topic: Topic, found: TopicState) -> bool:
+def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
     more_partitions = (topic.spec.partitions or 0) > len(found.partitions)
-    return more_partitions or any(len(row) < (topic.spec.replicas or 0) for row in found.targets)
+    more_replicas = any(len(row) < (topic.spec.replicas or 0) for row in found.targets)
+    return more_partitions or more_replicas or any(cluster.leaving.intersection(row) for row in found.targets)
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:

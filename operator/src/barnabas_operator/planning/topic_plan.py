@@ -97,7 +97,9 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
 
 
 def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[Step]:
-    added = range(len(found.partitions), topic.spec.partitions or 0)
+    """Kafka wants new partitions to have as many replicas as the others: where those do not fit, they move first."""
+    fits = found.replication_factor <= len(cluster.homes)
+    added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)
     placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
     if added:
         yield IncreasePartitions(topic.topic_name, added.stop, placed)
