@@ -12,7 +12,13 @@ from confluent_kafka.admin import AdminClient
 from flights import LOG_LEVEL, TOPIC, Publisher
 
 LOOK_SECONDS: Final = 0.01
-ANSWER_SECONDS_MAX: Final = 1.0
+ANSWER_SECONDS_MAX: Final = 0.25
+# To all brokers, so that there is one to ask when another dies.
+STAYS_CONNECTED: Final = {
+    "enable.sparse.connections": False,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+}
 WATCH_SECONDS_MAX: Final = 60.0
 
 
@@ -34,7 +40,7 @@ class Failover(threading.Thread):
         self.partition = max(publisher.by_partition, key=publisher.by_partition.__getitem__)
         self._publisher = publisher
         self._pid_of = pid_of
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **STAYS_CONNECTED, "log_level": LOG_LEVEL})
 
     @property
     def done(self) -> bool:
