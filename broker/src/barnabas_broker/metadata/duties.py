@@ -192,7 +192,8 @@ class ControllerDuties:
 
         def begin_lives(state: PartitionState, terms: Terms) -> PartitionState:
             for broker_id, each in returning.items():
-                if broker_id in state.replicas:
+                is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
+                if broker_id in state.replicas and not is_let_in:
                     state = begin_life(state, broker_id, each.registration.may_lack_records, terms)
             return state
 

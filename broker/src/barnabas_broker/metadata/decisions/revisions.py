@@ -6,7 +6,7 @@ import msgspec
 
 from barnabas_broker.metadata.decisions.elections import choose_leader, led_by
 from barnabas_broker.metadata.decisions.terms import Terms
-from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def revised(before: PartitionState, wanted: PartitionState, terms: Terms, lost: Container[int] = ()) -> PartitionState:
@@ -21,7 +21,7 @@ def revised(before: PartitionState, wanted: PartitionState, terms: Terms, lost: 
     if elr != after.elr:
         after = msgspec.structs.replace(after, elr=elr)
     leader = choose_leader(after, terms)
-    if leader != before.leader:
+    if leader != before.leader or (leader != NO_LEADER and leader not in after.isr):
         after = led_by(after, leader, terms)
     if after == before:
         return before
