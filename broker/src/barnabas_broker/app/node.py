@@ -26,6 +26,7 @@ from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.store import MetadataStore
+from barnabas_broker.metadata.wakefulness import Wakefulness
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
@@ -89,6 +90,15 @@ class Node:
         self._store = store
         self._machine = machine
         self._on_failure = on_failure
+        self.wakefulness = Wakefulness(
+            store,
+            self.image,
+            config.broker_session_timeout_ms // 2,
+            machine.clock,
+            machine.timers,
+            asyncio.sleep,
+            self.spawn,
+        )
         self._chores = Chores()
         self._tasks: set[asyncio.Task[object]] = set()
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
@@ -168,7 +178,13 @@ class Node:
             )
         )
         surroundings = Surroundings(
-            machine.clock, machine.timers, purgatory, self.fetchers, self.isr_changes.propose, give_up
+            machine.clock,
+            machine.timers,
+            purgatory,
+            self.fetchers,
+            self.isr_changes.propose,
+            give_up,
+            self.wakefulness.is_awake,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
 
@@ -245,6 +261,7 @@ class Node:
     def host(self) -> None:
         """Take over the partitions of the image, and follow it from now on."""
         services = self.services
+        self.wakefulness.start()
         log_chores = LogChores(services.logs, services.replicas, self._machine.clock)
         self._takedown.append(lambda: services.logs.shutdown(log_chores.high_watermarks()))
         services.replicas.start()

@@ -55,6 +55,7 @@ class FollowerPartition:
         """
         self.wanted = wanted
         self.is_waiting = False
+        self._told = (NO_OFFSET, NO_OFFSET)  # Who asks anew may not have taken over what came with the last answer.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         partition.check_follower(follower_id)

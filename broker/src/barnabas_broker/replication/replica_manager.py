@@ -62,6 +62,8 @@ class Surroundings(NamedTuple):
     propose_isr: Callable[[Partition], object]
     give_up: Callable[[Collection[TopicPartition]], object]
     """Lead these no longer, and leave their ISR, if others can lead: their log cannot be used here."""
+    is_awake: Callable[[], bool] = lambda: True
+    """False while this broker may not know that others lead by now."""
 
 
 class ReplicaManager:
@@ -112,6 +114,8 @@ class ReplicaManager:
 
     def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
         """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
+        if not self._surroundings.is_awake():
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still, and looks who leads now")
         topic = self.topics.get(name) if name is not None else self._topics_by_id.get(topic_id)  # type: ignore[arg-type]
         if topic is None:
             raise self._why_missing(name, topic_id, index)
