@@ -6,6 +6,7 @@ it to be mended, as TCP's would, unless somebody loses patience first. A process
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -144,6 +145,14 @@ class Connection:
             self.channel = None
 
 
+@dataclass
+class Late:
+    """An answer's place among the others; `parts` is None until it is there."""
+
+    mutes: bool
+    parts: list[Part] | None = None
+
+
 class Channel:
     """The broker's end of a connection: what handlers answer through."""
 
@@ -155,7 +164,7 @@ class Channel:
         self.peer = peer
         self.is_closed = False
         self._requests: deque[bytes] = deque()
-        self._is_muted = False
+        self._late: deque[Late] = deque()
         server.channels[self] = None
 
     def receive(self, frame: bytes) -> None:
@@ -164,7 +173,7 @@ class Channel:
         self._go_on()
 
     def _go_on(self) -> None:
-        while self._requests and not self._is_muted and not self.is_closed:
+        while self._requests and not any(each.mutes for each in self._late) and not self.is_closed:
             buffer = memoryview(bytearray(self._requests.popleft()))
             try:
                 self.server.dispatch(self, buffer, SIZE_BYTES, len(buffer))
@@ -172,18 +181,26 @@ class Channel:
                 self.close(str(error))
 
     def respond(self, parts: list[Part]) -> None:
-        if not self.is_closed:
-            self.connection.answer(b"".join(_bytes_of(part) for part in parts))
+        self._late.append(Late(mutes=False, parts=parts))
+        self._answer()
 
-    def defer(self) -> Callable[[list[Part]], None]:
-        self._is_muted = True
-        return self._respond_deferred
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        late = Late(mutes=not reads_on)
+        self._late.append(late)
 
-    def _respond_deferred(self, parts: list[Part]) -> None:
-        self._is_muted = False
-        if parts:
-            self.respond(parts)
-        self._go_on()
+        def respond(parts: list[Part]) -> None:
+            late.parts = parts
+            self._answer()
+            self._go_on()
+
+        return respond
+
+    def _answer(self) -> None:
+        """In the order of the requests."""
+        while self._late and self._late[0].parts is not None:
+            parts = self._late.popleft().parts
+            if parts and not self.is_closed:
+                self.connection.answer(b"".join(_bytes_of(part) for part in parts))
 
     def close(self, reason: str | None = None) -> None:
         if not self.is_closed:

@@ -18,8 +18,11 @@ class Channel(Protocol):
         """Send the answer now."""
         ...
 
-    def defer(self) -> Callable[[list[Part]], None]:
-        """Answer later, by the returned call; an empty list answers nothing and reads on."""
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        """Answer later, by the returned call; an empty list answers nothing.
+
+        The next request is read after that, or, with `reads_on`, now: its answer keeps its place.
+        """
         ...
 
     def close(self, reason: str | None = None) -> None:

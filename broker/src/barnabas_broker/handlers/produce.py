@@ -5,6 +5,7 @@ that recompress or compact look into batches, in the helper process; that answer
 answer; when it fails the connection is closed, which is all the client would notice.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
@@ -12,6 +13,7 @@ from barnabas_broker.handlers.exchange import Channel, CloseConnection
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.produce import (
     ProducePartition,
     ProduceRequest,
@@ -64,7 +66,17 @@ def _check_unanswered(answers: Answers) -> None:
 class _LateAnswer:
     """A request of which some results are not known yet: the answer, once they are or its time is up."""
 
-    __slots__ = ("_acks", "_answers", "_channel", "_correlation_id", "_partitions", "_respond", "_timer", "_version")
+    __slots__ = (
+        "_acks",
+        "_answers",
+        "_channel",
+        "_correlation_id",
+        "_partitions",
+        "_read_on",
+        "_respond",
+        "_timer",
+        "_version",
+    )
 
     def __init__(
         self, services: Services, channel: Channel, request: ProduceRequest, version: int, correlation_id: int
@@ -73,7 +85,8 @@ class _LateAnswer:
         self._acks = request.acks
         self._version = version
         self._correlation_id = correlation_id
-        self._respond = channel.defer()
+        self._respond = channel.defer(reads_on=True)
+        self._read_on: Callable[[list[Part]], None] | None = None
         self._answers: list[tuple[ProduceTopic, Results]] = []
         self._partitions: dict[tuple[int, int], Partition] = {}
         self._timer: Cancellable | None = services.timers.call_later(request.timeout_ms / 1000, self._expire)
@@ -81,6 +94,10 @@ class _LateAnswer:
     def wait_for(self, place: tuple[int, int], partition: Partition) -> None:
         """The result at `place`, (topic, partition) as they come in the request, will be settled later."""
         self._partitions[place] = partition
+
+    def mute(self) -> None:
+        """Nothing of this client is appended before all of this request is: it keeps the order of its batches."""
+        self._read_on = self._read_on or self._channel.defer()
 
     def begin(self, answers: list[tuple[ProduceTopic, Results]]) -> None:
         """All is appended or on its way; these are the results so far."""
@@ -110,6 +127,8 @@ class _LateAnswer:
                 _check_unanswered(answers)
             parts = [encode_produce_response(self._correlation_id, self._version, answers)] if self._acks else []
             self._respond([*parts])
+            if self._read_on is not None:
+                self._read_on([])
         except CloseConnection as reason:
             self._channel.close(str(reason))
 
@@ -166,7 +185,9 @@ class _Appender:
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
             if partition.inspects_records:
                 batch = bytes(self._buffer[start:end])
-                self._services.spawn(self._append_inspected(partition, batch, self._wait(place, partition), place))
+                late = self._wait(place, partition)
+                late.mute()
+                self._services.spawn(self._append_inspected(partition, batch, late, place))
                 return None
             return self._append_batch(partition, self._buffer[start:end], header, place)
         except ApiError as error:

@@ -1,15 +1,18 @@
 """One client's connection: bytes in, requests out to the dispatcher, answers back in the order of the requests.
 
 Reads go into one scratch buffer that all connections share; only a request that is not whole yet takes a buffer of its
-own. A connection is muted while an answer is outstanding or unsent, so answers keep their order and a client that does
-not read cannot fill our memory.
+own. A connection is muted while an answer is outstanding or unsent, so that a client that does not read cannot fill our
+memory. A handler may let it read on, as Produce does while its batches are replicated: one round then carries all that
+came in. Answers keep the order of the requests.
 """
 
 import asyncio
 import logging
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.exchange import CloseConnection
@@ -22,7 +25,19 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 SIZE_BYTES: Final = 4
+LATE_ANSWERS_MAX: Final = 64
+"""Outstanding at once, of requests that let the connection read on."""
 _SIZE: Final = struct.Struct(">i")
+
+
+class _LateAnswer:
+    """Keeps the place of an answer among the others; `parts` is None until it is there."""
+
+    __slots__ = ("mutes", "parts")
+
+    def __init__(self, *, mutes: bool) -> None:
+        self.mutes = mutes
+        self.parts: list[Part] | None = None
 
 
 class Dispatch(Protocol):
@@ -62,7 +77,9 @@ class Connection:
         self._outbox = Outbox(client_socket)
         self._partial: bytearray | None = None
         self._partial_have = 0
-        self._deferred = False
+        self._late: deque[_LateAnswer] = deque()
+        self._mutes = 0
+        self._answers_soon = False
         self._starved = False
         self._reading = True
         self.was_active = True
@@ -81,9 +98,18 @@ class Connection:
         return self._outbox.bytes_sent
 
     def respond(self, parts: list[Part]) -> None:
-        """Send an answer; reading pauses while it is not sent whole. Nothing happens when the connection is closed."""
-        if self._socket is None:
-            return
+        """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
+
+        Nothing happens when the connection is closed.
+        """
+        if self._late:
+            late = _LateAnswer(mutes=False)
+            late.parts = parts
+            self._late.append(late)
+        elif self._socket is not None:
+            self._send(parts)
+
+    def _send(self, parts: list[Part]) -> None:
         try:
             if not self._outbox.put(parts):
                 self._pause_reading()
@@ -91,18 +117,37 @@ class Connection:
         except OSError as error:
             self.close(f"could not send: {error}")
 
-    def defer(self) -> Callable[[list[Part]], None]:
-        """The answer comes later, through the returned call; no further request is read before it."""
-        self._deferred = True
-        self._pause_reading()
-        return self._respond_deferred
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        """The answer comes later, through the returned call, an empty list for none.
 
-    def _respond_deferred(self, parts: list[Part]) -> None:
+        No further request is read before it, unless the handler lets the connection read on.
+        """
+        late = _LateAnswer(mutes=not reads_on)
+        self._late.append(late)
+        self._mutes += late.mutes
+        if late.mutes or len(self._late) >= LATE_ANSWERS_MAX:
+            self._pause_reading()
+        return partial(self._answer_late, late)
+
+    def _answer_late(self, late: _LateAnswer, parts: list[Part]) -> None:
+        late.parts = parts
+        self._mutes -= late.mutes
+        if len(self._late) == 1:
+            self._send_late()
+        elif not self._answers_soon:  # Many are committed in one turn: one send for all.
+            self._answers_soon = True
+            self._loop.call_soon(self._send_late)
+
+    def _send_late(self) -> None:
+        """Send the answers that have none before them outstanding, and read on if that may be."""
+        self._answers_soon = False
         if self._socket is None:
             return
-        self._deferred = False
-        if parts:
-            self.respond(parts)
+        ready: list[Part] = []
+        while self._late and self._late[0].parts is not None:
+            ready += self._late.popleft().parts or ()
+        if ready:
+            self._send(ready)
         self._resume()
 
     def close(self, reason: str | None = None) -> None:
@@ -115,6 +160,7 @@ class Connection:
         self._loop.remove_writer(self._fd)
         self._socket.close()
         self._socket = None
+        self._late.clear()
         self._release_partial()
         self._on_closed(self)
 
@@ -228,7 +274,8 @@ class Connection:
 
     def _resume(self) -> None:
         """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
-        waits = self._deferred or self._starved or not self._outbox.is_empty
+        is_full = self._mutes or len(self._late) >= LATE_ANSWERS_MAX
+        waits = is_full or self._starved or not self._outbox.is_empty
         if self._socket is None or waits or self._reading:
             return
         self._reading = True

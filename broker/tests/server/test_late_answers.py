@@ -1,0 +1,107 @@
+"""Answers that come later keep their place, whether the connection reads on meanwhile or not."""
+
+import asyncio
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_connection import answer, connected, framed
+
+from barnabas_broker.server.connection import LATE_ANSWERS_MAX, Connection
+from barnabas_broker.wire.parts import Part
+
+TURNS_MAX = 5000
+
+
+class Lateness:
+    """A dispatcher: the first byte of a request says how it is answered; `release` answers the late ones."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.outstanding: list[tuple[bytes, Callable[[list[Part]], None]]] = []
+
+    def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        body = bytes(buffer[start:end])
+        assert not any(each.startswith(b"mute") for each, _ in self.outstanding)
+        self.taken.append(body)
+        if body.startswith(b"now"):
+            connection.respond([framed(body)])
+        else:
+            self.outstanding.append((body, connection.defer(reads_on=body.startswith(b"late"))))
+
+    def release(self, index: int) -> None:
+        body, respond = self.outstanding.pop(index % len(self.outstanding))
+        respond([] if body.endswith(b"nothing") else [framed(body)])
+
+
+async def turns(until: Callable[[], bool]) -> None:
+    for _ in range(TURNS_MAX):
+        if until():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+kinds = st.sampled_from([(b"now", b""), (b"late", b""), (b"mute", b""), (b"late", b" nothing"), (b"mute", b" nothing")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(asked=st.lists(kinds, min_size=1, max_size=30), order=st.lists(st.integers(0, 99), min_size=1, max_size=30))
+def test_answers_come_in_the_order_of_the_requests_whichever_is_ready_first(
+    asked: list[tuple[bytes, bytes]], order: list[int]
+) -> None:
+    bodies = [b"%s of %d%s" % (kind, number, rest) for number, (kind, rest) in enumerate(asked)]
+
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (_, reader, writer):  # type: ignore[arg-type]
+            writer.write(b"".join(map(framed, bodies)))
+            released = 0
+            while len(dispatch.taken) < len(bodies) or dispatch.outstanding:
+                await turns(lambda: bool(dispatch.outstanding) or len(dispatch.taken) == len(bodies))
+                if dispatch.outstanding:
+                    dispatch.release(order[released % len(order)])
+                    released += 1
+            expected = [body for body in bodies if not body.endswith(b"nothing")]
+            assert [await answer(reader) for _ in expected] == expected
+            assert dispatch.taken == bodies
+
+    asyncio.run(run())
+
+
+def test_so_many_answers_are_outstanding_and_no_more() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        bodies = [b"late %d" % number for number in range(LATE_ANSWERS_MAX + 5)]
+        async with connected(dispatch) as (_, reader, writer):  # type: ignore[arg-type]
+            writer.write(b"".join(map(framed, bodies)))
+            await turns(lambda: len(dispatch.taken) >= LATE_ANSWERS_MAX)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(dispatch.taken) == LATE_ANSWERS_MAX
+            dispatch.release(1)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(dispatch.taken) == LATE_ANSWERS_MAX
+            dispatch.release(0)
+            await turns(lambda: len(dispatch.taken) == LATE_ANSWERS_MAX + 2)
+            assert [await answer(reader) for _ in range(2)] == bodies[:2]
+
+    asyncio.run(run())
+
+
+def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"late 1") + framed(b"late 2"))
+            await turns(lambda: len(dispatch.taken) == 2)
+            connection.close()
+            dispatch.release(0)
+            dispatch.release(0)
+            connection.respond([framed(b"too late")])
+            await asyncio.sleep(0)
+            assert connection.is_closed
+            assert connection.bytes_sent == 0
+
+    asyncio.run(run())
