@@ -153,6 +153,7 @@ def test_a_rolling_restart_loses_nothing_that_was_acknowledged_and_refuses_nothi
     assert set(errors) == {None}
     assert up.log().count("restarts: its settings have changed") == 3
     wait_for(lambda: up.cluster_reason() == "BrokersReady")
+    wait_for(lambda: sorted(leaders(up, "flights").values()), [0, 1, 2].__eq__)
     expected = [b"%d" % number for number in range(sent)]
     assert [client.read("flights", number) == expected for number in range(3)] == [True] * 3
 
@@ -192,6 +193,8 @@ def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: Runn
     assert not any(map(alive, added))
     assert [up.broker_pid(number) for number in range(3)] == before
     assert all(len(row) == 2 and row <= {0, 1, 2} for row in replicas_in_sync(up, "wide").values())
+    up.write("cluster.yaml", cluster_manifest(5, **QUICK))
+    wait_for(lambda: up.cluster().status.ready_brokers == 5 and up.cluster_reason() == "BrokersReady")
     assert all(StockClient(up.bootstrap).read("wide", number) == [b"kept"] for number in range(5))
 
 

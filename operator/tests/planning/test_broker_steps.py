@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_operator.planning.broker_steps import (
+    BalanceLeaders,
     BrokerStep,
     BrokerView,
     RemoveBroker,
@@ -136,6 +137,18 @@ def test_the_next_step_is(
     wanted: int, views: Sequence[BrokerView], found: ClusterState | None, step: BrokerStep | Refusal | None
 ) -> None:
     assert next_step(wanted, views, found) == step
+
+
+def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanced() -> None:
+    assert next_step(3, brokers(1), state(), unbalanced=True) == RestartBroker(1)
+    waiting = next_step(3, brokers(), state(behind(0, 2, 0, 1)), unbalanced=True)
+    assert waiting == Refusal(
+        "UnderReplicated", "waiting for flights-0 (without broker 2), before leaders are balanced"
+    )
+    assert next_step(3, brokers(), None, unbalanced=True) == Refusal(
+        "BrokersNotReady", "waiting for a broker to tell which replicas are in sync"
+    )
+    assert next_step(3, brokers(), state(), unbalanced=True) == BalanceLeaders()
 
 
 @given(st.integers(1, 7), st.data())

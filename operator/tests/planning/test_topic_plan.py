@@ -313,12 +313,18 @@ def test_a_topic_that_needs_the_broker_to_go_keeps_its_replicas() -> None:
 
 
 def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_same() -> None:
-    found = replace(having(2).topics["flights"], moving={0: (0, 1)})
+    found = TopicState("id", ((0,), (1, 0)), {}, moving={0: (0, 1)})
     status = topic_status(topic(replicas=2), found, None, "T")
     told = status.conditions[0]
     assert (told.status, told.reason) == ("False", "ReplicasMoving")
     assert told.message == "1 of 2 partitions are getting other replicas"
     assert (status.topic_name, status.replicas) == ("flights", 2)
+
+
+def test_replicas_that_were_told_to_move_and_are_not_shown_to_do_so_yet_count_as_moving() -> None:
+    lagging = having(partitions=2, replicas=3, brokers=3).topics["flights"]
+    assert topic_status(topic(replicas=2), lagging, None, "T").conditions[0].reason == "ReplicasMoving"
+    assert topic_status(topic(), lagging, None, "T").conditions[0].reason == "Reconciled"
 
 
 def test_a_status_keeps_its_transition_time_until_the_condition_turns() -> None:

@@ -7,7 +7,14 @@ from typing import Final
 
 from barnabas_operator.app.broker_process import Say
 from barnabas_operator.app.local_cluster import LocalCluster
-from barnabas_operator.planning.broker_steps import BrokerStep, RemoveBroker, RestartBroker, StartBrokers, next_step
+from barnabas_operator.planning.broker_steps import (
+    BalanceLeaders,
+    BrokerStep,
+    RemoveBroker,
+    RestartBroker,
+    StartBrokers,
+    next_step,
+)
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
@@ -18,13 +25,21 @@ PATIENCE_S: Final = 5.0
 
 
 class Rollout:
-    """`look` gathers what the brokers say; None where none of them answers."""
+    """`look` gathers what the brokers say; None where none of them answers. `balance` has preferred replicas lead."""
 
-    def __init__(self, brokers: LocalCluster, look: Callable[[], Awaitable[ClusterState | None]], say: Say) -> None:
+    def __init__(
+        self,
+        brokers: LocalCluster,
+        look: Callable[[], Awaitable[ClusterState | None]],
+        balance: Callable[[], Awaitable[None]],
+        say: Say,
+    ) -> None:
         self._brokers = brokers
         self._look = look
+        self._balance = balance
         self._say = say
         self._waits_for: str | None = None
+        self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
         """Goes on until the brokers are as wanted (None), or for too long has to wait (why). Raises BrokerFailed."""
@@ -46,10 +61,10 @@ class Rollout:
     async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
         """The brokers themselves are only asked where it matters."""
         wanted = cluster.spec.brokers.replicas
-        step = next_step(wanted, self._brokers.views(cluster), None)
+        step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
         if not isinstance(step, Refusal):
             return step
-        return next_step(wanted, self._brokers.views(cluster), await self._look())
+        return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
 
     def _tell(self, why: Refusal) -> None:
         """Once for each step, though the replicas that are waited for become fewer."""
@@ -63,5 +78,14 @@ class Rollout:
                 await self._brokers.start(cluster, numbers)
             case RestartBroker(number):
                 await self._brokers.restart(cluster, number)
+                self._unbalanced = _is_balanced(cluster)
             case RemoveBroker(number):
                 await self._brokers.remove(number)
+            case BalanceLeaders():
+                await self._balance()
+                self._unbalanced = False
+
+
+def _is_balanced(cluster: Cluster) -> bool:
+    """Whether leaders shall go back to the preferred replicas: the brokers do it themselves, some minutes later."""
+    return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() == "true"

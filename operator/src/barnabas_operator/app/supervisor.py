@@ -45,7 +45,7 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
-        self._rollout = Rollout(self._cluster, self._look, log.say)
+        self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
         self._pause_s = drift_check_s
@@ -133,7 +133,7 @@ class Supervisor:
             return
         self._reachable = True
         self._wanted = outcome.wanted
-        if outcome.state.is_moving or outcome.state.troubles:
+        if outcome.done or outcome.state.is_moving or outcome.state.troubles:
             self._pause_s = RETRY_S
         self._show(outcome)
         self._write_status(self._cluster_problem or waiting, outcome.state)
@@ -169,6 +169,13 @@ class Supervisor:
         except ClusterUnreachable:
             self._drop_admin()
             return None
+
+    async def _balance(self) -> None:
+        try:
+            await asyncio.to_thread(lambda: self._connected().balance_leaders())
+        except ClusterUnreachable as error:
+            self._log.say(f"leaders are not balanced: {error}")
+            self._drop_admin()
 
     def _reconcile(self) -> Outcome:
         return reconcile(self._connected(), self._wanted, _now())

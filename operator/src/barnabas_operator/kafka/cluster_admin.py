@@ -16,12 +16,13 @@ from kafka.errors import KafkaError
 from barnabas_core import kafka_uuid
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, requests_of, send
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
-from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, Step
+from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
 REQUEST_TIMEOUT_S: Final = 10.0
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
+PREFERRED: Final = 0  # KIP-460's type of election.
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 
 
@@ -70,6 +71,8 @@ class ClusterAdmin:
         with reachable():
             cluster = self.client.describe_cluster()
             brokers = [broker for broker in cluster["brokers"] if not broker.get("is_fenced")]
+            if not brokers:
+                raise ClusterUnreachable("no broker is counted as alive yet")
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
             names = [topic["name"] for topic in described if topic["name"] in with_configs]
             overrides = self._overrides(names)
@@ -125,12 +128,20 @@ class ClusterAdmin:
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
 
+    def balance_leaders(self) -> None:
+        """Has the preferred replica of each partition lead, where it is in sync."""
+        with reachable():
+            self.client.elect_leaders(PREFERRED, raise_errors=False)
+
     def _wait_until_shown(self, steps: Sequence[Step]) -> None:
         """A broker accepts a change before every broker shows it."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:
             self._wait(lambda: self._all_led(partitions), "not every new partition has a leader")
+        moved = [step for step in steps if isinstance(step, MoveReplicas)]
+        if moved:
+            self._wait(lambda: self._all_moving(moved), "not every move of replicas is shown")
         deleted = {step.topic for step in steps if isinstance(step, DeleteTopic)}
         if deleted:
             self._wait(lambda: deleted.isdisjoint(self.client.list_topics()), "not every deleted topic is gone")
@@ -142,6 +153,19 @@ class ClusterAdmin:
             for topic in self.client.describe_topics(list(partitions))
         }
         return all(led[topic] >= count for topic, count in partitions.items())
+
+    def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
+        """Whether these replicas are on their way, or there."""
+        moving = self._moving()
+        states = {
+            topic["name"]: _topic_state(topic, {}, moving.get(topic["name"], {}))
+            for topic in self.client.describe_topics([step.topic for step in steps])
+        }
+        return all(
+            set(states[step.topic].targets[number]) == set(row)
+            for step in steps
+            for number, row in step.assignments.items()
+        )
 
     @staticmethod
     def _wait(done: Callable[[], bool], otherwise: str) -> None:

@@ -47,13 +47,21 @@ class RemoveBroker:
     broker_id: int
 
 
-BrokerStep = StartBrokers | RestartBroker | RemoveBroker
+@dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """Gives leadership back to the preferred replicas: restarts have moved it to others."""
 
 
-def next_step(wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> BrokerStep | Refusal | None:
+BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
+
+
+def next_step(
+    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+) -> BrokerStep | Refusal | None:
     """The next step, or why it has to wait; None when the brokers are as wanted.
 
-    `wanted` is how many there shall be, `state` what they say themselves: None where none of them answers.
+    `wanted` is how many there shall be, `state` what they say themselves: None where none of them answers, `unbalanced`
+    whether leaders are to be balanced when all restarts are over.
     """
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     if missing:
@@ -64,6 +72,8 @@ def next_step(wanted: int, brokers: Sequence[BrokerView], state: ClusterState | 
         return RestartBroker(down)  # It serves nothing that could be lost, and better settings may be its cure.
     if changed:
         return _one_of(changed, brokers, state)
+    if unbalanced:
+        return _balance(state)
     leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
     return _removal(max(leaving), wanted, state) if leaving else None
 
@@ -76,6 +86,16 @@ def _one_of(
     ids = sorted((broker.broker_id for broker in changed), key=lambda number: (number == controller, number))
     objections = [objection for check in SAFE_TO_RESTART if (objection := check(ids[0], brokers, state)) is not None]
     return objections[0] if objections else RestartBroker(ids[0])
+
+
+def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
+    """The restarts are over when every replica is back in sync: only those can lead."""
+    if state is None:
+        return Refusal(NOT_READY, "waiting for a broker to tell which replicas are in sync")
+    behind = [str(trouble) for trouble in state.troubles if not trouble.offline]
+    if not behind:
+        return BalanceLeaders()
+    return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))}, before leaders are balanced")
 
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:

@@ -21,8 +21,8 @@ def topic_status(
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None
-    if problem is None and found is not None and found.moving:
-        message = f"{len(found.moving)} of {len(found.partitions)} partitions are getting other replicas"
+    if problem is None and found is not None and (moving := _moving(topic, found)):
+        message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
         problem = Refusal(REPLICAS_MOVING, message)
     current = merge_conditions(before.conditions, (_condition(topic, problem, now),))
     claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
@@ -36,6 +36,12 @@ def topic_status(
         under_replicated_partitions=len(troubles) if found else None,
         offline_partitions=sum(trouble.offline for trouble in troubles) if found else None,
     )
+
+
+def _moving(topic: Topic, found: TopicState) -> int:
+    """Partitions whose replicas move, or were told to and do not show it yet."""
+    wanted = None if topic.spec.pause else topic.spec.replicas
+    return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 
 
 def _condition(topic: Topic, problem: Refusal | None, now: str) -> Condition:
