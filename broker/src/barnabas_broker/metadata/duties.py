@@ -219,9 +219,15 @@ class ControllerDuties:
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _settle(self) -> None:
+        """Topics whose records nobody can write come first; that a follower has left waits until they are done."""
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
-            self._changed_topics |= (await self._partitions.change_topics(sorted(changed), settle)).keys()
+            names = sorted(changed, key=lambda name: (not self._is_leaderless(name), name))
+            self._changed_topics |= (await self._partitions.change_topics(names, settle)).keys()
+
+    def _is_leaderless(self, name: str) -> bool:
+        topic = self._image.topics.get(name)
+        return topic is not None and any(state.leader not in self._image.live for state in topic.partitions)
 
     async def _balance(self) -> None:
         """Now and then, for a broker that comes back leads nothing at first."""

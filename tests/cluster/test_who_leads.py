@@ -1,0 +1,243 @@
+"""Who leads when brokers die, hang, stop or come back, and when an administrator asks: real processes, raw requests."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    DeleteTopicsRequest,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from harness.ask import ask
+from harness.cluster import BarnabasCluster, PartitionView, barnabas_cluster
+from harness.deadline import wait_for
+
+SESSION_S = 2.0
+LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000"}
+PREFERRED, UNCLEAN = 0, 1
+LEADER_NOT_AVAILABLE = 5
+INVALID_REPLICA_ASSIGNMENT = 39
+ELECTION_NOT_NEEDED = 84
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=3, properties=LEASES) as running:
+        yield running
+
+
+def when(cluster: BarnabasCluster, told_by: int, condition: Any, topic: str = "t", number: int = 0) -> PartitionView:
+    """The partition once it is so, as one broker tells it."""
+    return wait_for(lambda: cluster.partition(topic, number, as_told_by=told_by), condition)
+
+
+def to_broker(cluster: BarnabasCluster, number: int, request: Any, version: int) -> Any:
+    return ask(cluster.brokers[number].port, request, version)
+
+
+def reassign(cluster: BarnabasCluster, topic: str, replicas: Sequence[int] | None, number: int = 0) -> int:
+    """The error code for the one partition."""
+    wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partition = wanted.ReassignablePartition(partition_index=number, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
+    answer = to_broker(cluster, cluster.running[-1], request, 0)
+    return int(answer.responses[0].partitions[0].error_code)
+
+
+def reassignments(cluster: BarnabasCluster) -> list[tuple[str, int]]:
+    answer = to_broker(cluster, cluster.running[0], ListPartitionReassignmentsRequest(topics=None), 0)
+    return [(topic.name, each.partition_index) for topic in answer.topics for each in topic.partitions]
+
+
+def elect(cluster: BarnabasCluster, election: int, *partitions: tuple[str, int]) -> list[int]:
+    """The error codes."""
+    wanted = ElectLeadersRequest.TopicPartitions
+    request = ElectLeadersRequest(
+        election_type=election,
+        topic_partitions=[wanted(topic=topic, partitions=[number]) for topic, number in partitions],
+        timeout_ms=30_000,
+    )
+    answer = to_broker(cluster, cluster.running[0], request, 2)
+    return [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
+
+
+def folders(cluster: BarnabasCluster, number: int) -> list[str]:
+    """What lies in a broker's log directory."""
+    return [each.name for each in cluster.log_dirs(number)[0].iterdir()]
+
+
+def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0, 1, 2]])
+    client = cluster.client()
+    client.write("t", [b"kept"])
+    began_s = time.monotonic()
+    cluster.kill(0)
+    view = when(cluster, 1, lambda view: view.leader != 0)
+    took_s = time.monotonic() - began_s
+    assert took_s < SESSION_S / 2
+    assert (view.leader, view.isr, view.leader_epoch) == (1, (1, 2), 1)
+    assert client.read("t") == [b"kept"]
+    cluster.start(0)
+    cluster.wait_until_full("t")
+    assert cluster.partition("t", 0).leader == 1
+
+
+def test_a_leader_that_hangs_is_replaced_when_its_session_ends_and_follows_when_it_goes_on(
+    cluster: BarnabasCluster,
+) -> None:
+    cluster.create_topic("t", assignment=[[2, 1, 0]])
+    client = cluster.client()
+    client.write("t", [b"before"])
+    cluster.pause(2)
+    assert when(cluster, 1, lambda view: view.leader != 2).leader == 1
+    client.write("t", [b"meanwhile"])
+    cluster.resume(2)
+    cluster.wait_until_joined()
+    cluster.wait_until_full("t")
+    assert cluster.partition("t", 0, as_told_by=2).leader == 1
+    assert client.read("t") == [b"before", b"meanwhile"]
+
+
+def test_a_controller_that_hangs_is_replaced_and_its_partitions_with_it(cluster: BarnabasCluster) -> None:
+    controller = to_broker(cluster, 0, DescribeClusterRequest(), 0).controller_id
+    others = [number for number in range(3) if number != controller]
+    cluster.create_topic("t", assignment=[[controller, *others]])
+    cluster.pause(controller)
+    assert when(cluster, others[1], lambda view: view.leader != controller).leader == others[0]
+    told = wait_for(
+        lambda: to_broker(cluster, others[0], DescribeClusterRequest(), 0),
+        lambda answer: answer.controller_id in others,
+    )
+    assert {broker.broker_id for broker in told.brokers} == set(others)
+    cluster.resume(controller)
+    cluster.wait_until_joined()
+    cluster.wait_until_full("t")
+
+
+def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 2, assignment=[[0, 1, 2], [1, 0, 2]])
+    cluster.create_topic("alone", assignment=[[0]])
+    assert cluster.stop(0) == 0
+    assert [(view.leader, view.isr) for view in cluster.describe("t", as_told_by=1)] == [(1, (1, 2)), (1, (1, 2))]
+    when(cluster, 1, lambda view: view.leader == -1, topic="alone")
+    cluster.start(0)
+    cluster.wait_until_full("t", "alone")
+    assert cluster.leader("alone") == 0
+
+
+def test_a_dead_broker_is_an_offline_replica_and_leads_nothing(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 2, assignment=[[0], [1, 0]], config={"min.insync.replicas": "2"})
+    cluster.kill(0)
+    when(cluster, 1, lambda view: view.leader == -1)
+    when(cluster, 1, lambda view: view.isr == (1,), number=1)
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    (topic,) = to_broker(cluster, 1, request, 12).topics
+    found = {
+        each.partition_index: (each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions
+    }
+    assert found == {0: (LEADER_NOT_AVAILABLE, -1, [0]), 1: (0, 1, [0])}
+    wanted = [DescribeTopicPartitionsRequest.TopicRequest(name="t")]
+    described = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=10, cursor=None)
+    (topic,) = to_broker(cluster, 1, described, 0).topics
+    told = {each.partition_index: (each.eligible_leader_replicas, each.last_known_elr) for each in topic.partitions}
+    assert told == {0: ([0], [0]), 1: ([0], [])}
+    fenced = to_broker(cluster, 1, DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert {broker.broker_id: broker.is_fenced for broker in fenced.brokers} == {0: True, 1: False, 2: False}
+
+
+def test_a_partition_moves_to_other_brokers_with_its_records(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0]])
+    client = cluster.client()
+    client.write("t", [b"%d" % number for number in range(100)])
+    assert reassign(cluster, "t", [2, 1]) == 0
+    wait_for(lambda: reassignments(cluster), lambda going: not going)
+    view = cluster.partition("t", 0)
+    assert (view.replicas, view.leader, set(view.isr)) == ((2, 1), 2, {1, 2})
+    assert client.read("t") == [b"%d" % number for number in range(100)]
+    wait_for(
+        lambda: [folder.name for folder in cluster.log_dirs(0)[0].iterdir() if folder.name == "t-0"],
+        lambda left: not left,
+    )
+
+
+def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancelled(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0]])
+    cluster.create_topic("u", assignment=[[0]])
+    cluster.kill(2)
+    cluster.wait_until_joined()
+    assert [reassign(cluster, topic, [2]) for topic in ("t", "u")] == [0, 0]
+    assert reassignments(cluster) == [("t", 0), ("u", 0)]
+    assert reassign(cluster, "u", None) == 0
+    assert reassignments(cluster) == [("t", 0)]
+    cluster.start(2)
+    wait_for(lambda: reassignments(cluster), lambda going: not going)
+    assert [cluster.partition(topic, 0).replicas for topic in ("t", "u")] == [(2,), (0,)]
+
+
+@pytest.mark.parametrize("replicas", [[], [0, 0], [7], [-1, 0]], ids=str)
+def test_a_reassignment_that_cannot_be_changes_nothing(cluster: BarnabasCluster, replicas: list[int]) -> None:
+    cluster.create_topic("t", assignment=[[0]])
+    before = cluster.partition("t", 0)
+    assert reassign(cluster, "t", replicas) == INVALID_REPLICA_ASSIGNMENT
+    assert cluster.partition("t", 0) == before
+
+
+def test_leadership_goes_back_to_the_preferred_replica_on_request(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 2, assignment=[[0, 1, 2], [1, 2, 0]])
+    cluster.restart(0)
+    cluster.wait_until_full("t")
+    assert cluster.leader("t", 0) == 1
+    assert elect(cluster, PREFERRED, ("t", 0), ("t", 1)) == [0, ELECTION_NOT_NEEDED]
+    assert cluster.leader("t", 0) == 0
+
+
+def test_an_unclean_leader_is_elected_only_on_request(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0, 1]])
+    client = cluster.client()
+    cluster.kill(1)
+    when(cluster, 0, lambda view: view.isr == (0,))
+    client.write("t", [b"only on broker 0"])
+    cluster.kill(0)
+    cluster.start(1)
+    assert when(cluster, 1, lambda view: view.leader == -1).isr == ()
+    assert elect(cluster, UNCLEAN, ("t", 0)) == [0]
+    assert when(cluster, 1, lambda view: view.leader == 1).isr == (1,)
+    cluster.start(0)
+    cluster.wait_until_full("t")
+    assert client.read("t") == []
+
+
+def test_topics_change_while_a_broker_is_down(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("gone", assignment=[[2, 0]])
+    cluster.create_topic("t", 2, 2)
+    cluster.kill(2)
+    when(cluster, 0, lambda view: view.leader == 0, topic="gone")
+    names = [DeleteTopicsRequest.DeleteTopicState(name="gone", topic_id=None)]
+    assert to_broker(cluster, 0, DeleteTopicsRequest(topics=names, timeout_ms=30_000), 6).responses[0].error_code == 0
+    more = [CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)]
+    answer = to_broker(cluster, 1, CreatePartitionsRequest(topics=more, timeout_ms=30_000, validate_only=False), 2)
+    assert answer.results[0].error_code == 0
+    added = cluster.describe("t", as_told_by=1)[2:]
+    assert all(set(view.replicas) == {0, 1} for view in added)
+    cluster.start(2)
+    cluster.wait_until_full("t")
+    wait_for(lambda: folders(cluster, 2), lambda names: "gone-0" not in names)
+
+
+def test_a_topic_with_a_replica_on_a_dead_broker_is_whole_when_that_is_back(cluster: BarnabasCluster) -> None:
+    cluster.kill(1)
+    wait_for(lambda: cluster.alive(as_told_by=0), lambda alive: alive == {0, 2})
+    cluster.client().create_topic("t", 6, replication_factor=3)
+    views = cluster.describe("t", as_told_by=2)
+    assert all(set(view.replicas) == {0, 1, 2} and set(view.isr) == {0, 2} and view.leader != 1 for view in views)
+    cluster.start(1)
+    cluster.wait_until_full("t")
