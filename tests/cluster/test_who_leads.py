@@ -81,7 +81,7 @@ def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(c
     client.write("t", [b"kept"])
     began_s = time.monotonic()
     cluster.kill(0)
-    view = when(cluster, 1, lambda view: view.leader != 0)
+    view = when(cluster, 1, lambda view: view.leader not in (0, -1))
     took_s = time.monotonic() - began_s
     assert took_s < SESSION_S / 2
     assert (view.leader, view.isr, view.leader_epoch) == (1, (1, 2), 1)
@@ -98,7 +98,7 @@ def test_a_leader_that_hangs_is_replaced_when_its_session_ends_and_follows_when_
     client = cluster.client()
     client.write("t", [b"before"])
     cluster.pause(2)
-    assert when(cluster, 1, lambda view: view.leader != 2).leader == 1
+    assert when(cluster, 1, lambda view: view.leader not in (2, -1)).leader == 1
     client.write("t", [b"meanwhile"])
     cluster.resume(2)
     cluster.wait_until_joined()
@@ -112,7 +112,7 @@ def test_a_controller_that_hangs_is_replaced_and_its_partitions_with_it(cluster:
     others = [number for number in range(3) if number != controller]
     cluster.create_topic("t", assignment=[[controller, *others]])
     cluster.pause(controller)
-    assert when(cluster, others[1], lambda view: view.leader != controller).leader == others[0]
+    assert when(cluster, others[1], lambda view: view.leader in others).leader == others[0]
     told = wait_for(
         lambda: to_broker(cluster, others[0], DescribeClusterRequest(), 0),
         lambda answer: answer.controller_id in others,
@@ -135,21 +135,20 @@ def test_a_broker_that_stops_hands_its_partitions_over(cluster: BarnabasCluster)
 
 
 def test_a_dead_broker_is_an_offline_replica_and_leads_nothing(cluster: BarnabasCluster) -> None:
-    cluster.create_topic("t", 2, assignment=[[0], [1, 0]], config={"min.insync.replicas": "2"})
+    cluster.create_topic("alone", assignment=[[0]])
+    cluster.create_topic("both", assignment=[[1, 0]], config={"min.insync.replicas": "2"})
     cluster.kill(0)
-    when(cluster, 1, lambda view: view.leader == -1)
-    when(cluster, 1, lambda view: view.isr == (1,), number=1)
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
-    (topic,) = to_broker(cluster, 1, request, 12).topics
-    found = {
-        each.partition_index: (each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions
-    }
-    assert found == {0: (LEADER_NOT_AVAILABLE, -1, [0]), 1: (0, 1, [0])}
-    wanted = [DescribeTopicPartitionsRequest.TopicRequest(name="t")]
+    when(cluster, 1, lambda view: view.leader == -1, topic="alone")
+    when(cluster, 1, lambda view: view.isr == (1,), topic="both")
+    names = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("alone", "both")]
+    answer = to_broker(cluster, 1, MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
+    found = [topic.partitions[0] for topic in answer.topics]
+    assert [each.error_code for each in found] == [LEADER_NOT_AVAILABLE, 0]
+    assert [(each.leader_id, each.offline_replicas) for each in found] == [(-1, [0]), (1, [0])]
+    wanted = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("alone", "both")]
     described = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=10, cursor=None)
-    (topic,) = to_broker(cluster, 1, described, 0).topics
-    told = {each.partition_index: (each.eligible_leader_replicas, each.last_known_elr) for each in topic.partitions}
-    assert told == {0: ([0], [0]), 1: ([0], [])}
+    told = [topic.partitions[0] for topic in to_broker(cluster, 1, described, 0).topics]
+    assert [(each.eligible_leader_replicas, each.last_known_elr) for each in told] == [([0], [0]), ([0], [])]
     fenced = to_broker(cluster, 1, DescribeClusterRequest(include_fenced_brokers=True), 2)
     assert {broker.broker_id: broker.is_fenced for broker in fenced.brokers} == {0: True, 1: False, 2: False}
 
@@ -175,9 +174,9 @@ def test_a_reassignment_to_a_dead_broker_goes_on_when_that_is_back_or_is_cancell
     cluster.kill(2)
     cluster.wait_until_joined()
     assert [reassign(cluster, topic, [2]) for topic in ("t", "u")] == [0, 0]
-    assert reassignments(cluster) == [("t", 0), ("u", 0)]
+    wait_for(lambda: reassignments(cluster), lambda going: going == [("t", 0), ("u", 0)])
     assert reassign(cluster, "u", None) == 0
-    assert reassignments(cluster) == [("t", 0)]
+    wait_for(lambda: reassignments(cluster), lambda going: going == [("t", 0)])
     cluster.start(2)
     wait_for(lambda: reassignments(cluster), lambda going: not going)
     assert [cluster.partition(topic, 0).replicas for topic in ("t", "u")] == [(2,), (0,)]

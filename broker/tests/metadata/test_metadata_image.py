@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.metadata import image_feed
@@ -115,6 +115,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int | None]]:
     return draw(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(1, 5))), max_size=30))
 
 
+@settings(deadline=None)
 @given(histories(), st.data())
 def test_listing_and_following_give_the_same_image(history: list[tuple[str, int | None]], data: st.DataObject) -> None:
     """However the changes are cut into batches, and wherever a listing comes in between, and listeners can keep up."""

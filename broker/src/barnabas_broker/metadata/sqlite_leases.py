@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from barnabas_broker.metadata.doorbell import Answer, ring
-from barnabas_broker.metadata.sqlite_schema import transaction
+from barnabas_broker.metadata.sqlite_schema import transaction, unsynced
 from barnabas_broker.metadata.store import Lease, LeaseLost
 
 _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
@@ -34,9 +34,13 @@ def _ended(lease: Lease, address: str, now_ms: int) -> bool:
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
-    """The lease from now on; LeaseLost where another holder came in between."""
+    """The lease from now on; LeaseLost where another holder came in between.
+
+    A power cut may undo it, for the lease has ended by then: so nobody waits for the disk, and a process that is
+    stopped at that moment, with the only lock that there is, is a rare one.
+    """
     renewed = lease._replace(expires_at_ms=now_ms + lease.duration_ms)
-    with transaction(connection):
+    with unsynced(connection), transaction(connection):
         cursor = connection.execute(
             "UPDATE leases SET expires_at_ms = ? WHERE name = ? AND holder = ? AND token = ?",
             (renewed.expires_at_ms, lease.name, lease.holder, lease.token),

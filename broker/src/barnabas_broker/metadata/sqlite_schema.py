@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+_SYNCED: Final = "PRAGMA synchronous = FULL"
 BUSY_TIMEOUT_S: Final = 10.0
 FORMAT: Final = 1
 
@@ -31,7 +32,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         _use_wal(connection)
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(_SYNCED)
         with transaction(connection):
             _create_or_check(connection)
     except BaseException:
@@ -74,3 +75,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+@contextmanager
+def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is committed meanwhile reaches the disk with the next synced commit, and never without what was before."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute(_SYNCED)
