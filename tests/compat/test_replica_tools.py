@@ -68,8 +68,8 @@ def test_a_reassignment_is_listed_and_cancelled(
         listed = wait_for(lambda: cluster_tools.check(f"{tool} --list"), lambda text: topic in text)
         assert f"{topic}-0: replicas: 2,0. adding: 2. removing: 0." in listed
         plan = file_of(tmp_path, {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2]}]})
-        cancelled = cluster_tools.check(f"{tool} --reassignment-json-file {plan} --cancel")
-        assert "Successfully cancelled partition reassignments" in cancelled
+        cancelled = cluster_tools.check(f"{tool} --reassignment-json-file {plan} --cancel --preserve-throttles")
+        assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
         wait_for(lambda: cluster_tools.check(f"{tool} --list"), lambda text: "No partition reassignments" in text)
         assert cluster.partition(topic, 0).replicas == (0,)
     finally:
