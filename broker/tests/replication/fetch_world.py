@@ -139,7 +139,7 @@ class WorldBroker:
         self.fetchers = Fetchers(
             FetchEnvironment(
                 broker_id,
-                lambda: 1,
+                lambda: world.broker_epochs[broker_id],
                 world,
                 world.time,
                 world.time,
@@ -220,6 +220,7 @@ class World:
         vars(self.config).update(settings)
         self.log_config = LogConfig(min_insync_replicas=1)
         self.links: set[WorldLink] = set()
+        self.broker_epochs = {1: 1, 2: 1, 3: 1}
         self.unreachable: set[int] = set()
         self.silent: set[int] = set()
         self.requests: list[FetchRequest] = []

@@ -227,6 +227,23 @@ def test_what_is_not_followed_any_more_leaves_the_session_and_the_last_one_the_l
     assert world.links == set()
 
 
+def test_a_new_life_of_the_follower_in_the_metadata_is_told_for_idle_partitions_too(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index in (0, 1):
+        world.lead(index, 1)
+    world.time.advance(1)
+    world.broker_epochs[2] = 5
+    world.time.advance(1)
+    for index in (0, 1):
+        leadership = world.brokers[1].partitions[index].leadership
+        assert leadership is not None
+        assert leadership.followers[2].broker_epoch == 5
+        world.append(index)
+    world.time.advance(ROUND_S)
+    assert world.is_equal(0)
+    assert world.brokers[2].suspects == []
+
+
 class BadDisk(PosixFileSystem):
     """Fails for the logs in directories of these names."""
 

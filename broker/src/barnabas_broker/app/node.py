@@ -146,6 +146,7 @@ class Node:
             controller=controller,
             logs=logs,
             replicas=replicas,
+            fetchers=self.fetchers,
             followers=self._wire_followers(replicas),
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._move_throttle(), self.spawn),

@@ -8,6 +8,7 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
@@ -31,6 +32,7 @@ class Services:
     controller: Controller
     logs: LogManager
     replicas: ReplicaManager
+    fetchers: Fetchers
     followers: FollowerSessions
     purgatory: Purgatory
     mover: LogMover

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 REQUESTS_MAX: Final = 2
 """Under way at once."""
 TIMER_S_MIN: Final = 0.001
+NO_EPOCH: Final = -1
 
 
 class Fetcher:
@@ -38,6 +39,7 @@ class Fetcher:
         self.session = FetchSession(leader_id, environment, throttle, self._wake)
         self._link: Link | None = None
         self._next_number = 1
+        self._broker_epoch = NO_EPOCH
         self._sent_s: deque[float] = deque()
         """When the requests went that are not answered, the oldest first."""
         self._is_woken = False
@@ -94,13 +96,16 @@ class Fetcher:
             self._send(self._link)
 
     def _send(self, link: Link) -> None:
-        number = self._next_number
+        number, broker_epoch = self._next_number, self._environment.broker_epoch()
+        if broker_epoch != self._broker_epoch:  # Another life in the metadata: leaders are told by every partition.
+            self._broker_epoch = broker_epoch
+            self.session.restart(number)
         named, forgotten = self.session.news(number)
         config = self._environment.config()
         fetch = ReplicaFetch(
             self._client_id,
             self._environment.broker_id,
-            self._environment.broker_epoch(),
+            broker_epoch,
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
