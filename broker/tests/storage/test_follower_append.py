@@ -229,3 +229,26 @@ def test_however_the_leaders_bytes_are_cut_into_fetches_the_follower_ends_with_t
         assert bytes_of(again.read(0, 10**6, offset, at_least_one_batch=True))
         log.release_files()
         again.release_files()
+
+
+def test_an_epoch_whose_first_batch_did_not_fit_on_the_disk_has_not_begun(tmp_path: Path) -> None:
+    disk = FullDisk()
+    log = OneLog(tmp_path, files=disk).open()
+    append(log, batch(2), leader_epoch=1)
+    disk.writes_left = 0
+    with pytest.raises(DiskFull):
+        append(log, batch(1), leader_epoch=2)
+    assert log.epochs.latest_epoch == 1
+    disk.writes_left = 10**9
+    append(log, batch(1), leader_epoch=3)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (3, 2)]
+
+
+def test_truncating_at_the_end_forgets_an_epoch_without_records(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    follow(log, stored(0, 2, epoch=1))
+    log.epochs.assign(3, 2)
+    log.truncate_to(5)
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
+    assert follow(log, stored(2, epoch=2))
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (2, 2)]

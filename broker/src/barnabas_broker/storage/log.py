@@ -182,11 +182,11 @@ class Log:
             segment = self.segments.active
             if segment.must_roll(self._config, size_bytes, last_offset, timestamp_ms, now_ms):
                 segment = self.roll(now_ms)
+            assign_offset(batch, 0, offset, leader_epoch)
+            segment.append(batch, size_bytes, last_offset, timestamp_ms)
             if leader_epoch != self._latest_epoch:
                 self.epochs.assign(leader_epoch, offset)
                 self._latest_epoch = leader_epoch
-            assign_offset(batch, 0, offset, leader_epoch)
-            segment.append(batch, size_bytes, last_offset, timestamp_ms)
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
@@ -336,8 +336,13 @@ class Log:
 
     @disk_access
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at `offset` and above, on a follower whose leader has other data there."""
+        """Drop everything at `offset` and above, on a follower whose leader has other data there.
+
+        Epochs without records, too: a leader may have begun one and written nothing.
+        """
         if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            self._latest_epoch = self.epochs.latest_epoch
             return
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, 0)
