@@ -85,6 +85,8 @@ def test_another_replica_leads_long_before_the_session_of_a_killed_leader_ends(c
     took_s = time.monotonic() - began_s
     assert took_s < SESSION_S / 2
     assert (view.leader, view.isr, view.leader_epoch) == (1, (1, 2), 1)
+    elections = "kafka_controller_controllerstats_leaderelections_total"
+    wait_for(lambda: sum(cluster.metric(number, elections) or 0 for number in (1, 2)), lambda count: count == 1)
     assert client.read("t") == [b"kept"]
     cluster.start(0)
     cluster.wait_until_full("t")
@@ -149,6 +151,12 @@ def test_a_dead_broker_is_an_offline_replica_and_leads_nothing(cluster: Barnabas
     described = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=10, cursor=None)
     told = [topic.partitions[0] for topic in to_broker(cluster, 1, described, 0).topics]
     assert [(each.eligible_leader_replicas, each.last_known_elr) for each in told] == [([0], [0]), ([0], [])]
+    controller = "kafka_controller_kafkacontroller_"
+    counts = {"activebrokercount": 2, "fencedbrokercount": 1, "offlinepartitionscount": 1}
+    assert {name: cluster.metric(1, f"{controller}{name}") for name in counts} == counts
+    elections = "kafka_controller_controllerstats_leaderelections_total"
+    assert sum(cluster.metric(number, f"{controller}activecontrollercount") or 0 for number in (1, 2)) == 1
+    assert sum(cluster.metric(number, elections) or 0 for number in (1, 2)) == 0
     fenced = to_broker(cluster, 1, DescribeClusterRequest(include_fenced_brokers=True), 2)
     assert {broker.broker_id: broker.is_fenced for broker in fenced.brokers} == {0: True, 1: False, 2: False}
 

@@ -9,6 +9,7 @@ from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
+from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
@@ -28,6 +29,7 @@ def make_pages(
             *broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections)),
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
         ]
+        families += controller_families(services)
         families += group_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
 

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.metadata.decisions.terms import Terms, terms_of
-from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.documents import AnyDocument, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -31,6 +31,8 @@ class PartitionChanges:
         self._transitions = transitions
         self._image = image
         self._config = config
+        self.elections_total = 0
+        """Leaders that were elected from here."""
 
     def terms(self, topic: TopicDocument) -> Terms:
         """What decisions on the partitions of `topic` go by at this moment."""
@@ -86,12 +88,30 @@ class PartitionChanges:
         return Planned(topic_key(name), msgspec.structs.replace(topic, partitions=partitions))
 
     async def _carry_out(self, names: Sequence[str], decide: Callable[[str], Planned | None]) -> dict[str, ApiError]:
+        elections: dict[str, int] = {}
+
         def decide_all(wanted: Sequence[str]) -> dict[str, Planned | ApiError]:
-            decided = {name: decide(name) for name in wanted}
-            return {name: planned for name, planned in decided.items() if planned is not None}
+            decided: dict[str, Planned | ApiError] = {}
+            for name in wanted:
+                planned = decide(name)
+                if planned is not None:
+                    decided[name] = planned
+                    elections[name] = _elections(self._image.topics[name], planned.document)
+            return decided
 
         outcomes = await self._transitions.carry_out(names, decide_all)
-        return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+        failures = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+        self.elections_total += sum(elections[name] for name in outcomes.keys() - failures.keys())
+        return failures
+
+
+def _elections(before: TopicDocument, after: AnyDocument | None) -> int:
+    """How many partitions got a leader."""
+    assert isinstance(after, TopicDocument), "partitions are changed with their topic"
+    return sum(
+        now.leader_epoch > was.leader_epoch and now.leader != NO_LEADER
+        for was, now in zip(before.partitions, after.partitions, strict=True)
+    )
 
 
 def _decide_one(

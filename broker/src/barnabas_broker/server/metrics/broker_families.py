@@ -11,7 +11,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 def broker_families(
     services: Services, requests: Iterable[RequestStats], connections: Callable[[], int]
 ) -> list[Family]:
-    """Traffic, replicas, requests, controller, log dirs."""
+    """Traffic, replicas, requests, log dirs."""
     return [*_traffic(services), *_replicas(services), *_requests(requests, connections), *_logs(services)]
 
 
@@ -58,19 +58,6 @@ def _replicas(services: Services) -> list[Family]:
             "Replicas here whose disk has failed",
             lambda each: each.failure is not None,
         ),
-        Family(
-            "kafka_controller_kafkacontroller_activecontrollercount",
-            "gauge",
-            "1 on the broker that is the controller",
-            lambda: [Sample("", int(services.image.controller_id == services.broker_id))],
-        ),
-        Family(
-            "kafka_controller_kafkacontroller_offlinepartitionscount",
-            "gauge",
-            "Partitions without a leader",
-            lambda: [Sample("", _leaderless(services))],
-        ),
-        Family("kafka_brokers", "gauge", "Brokers that are alive", lambda: [Sample("", len(services.image.brokers))]),
     ]
 
 
@@ -80,11 +67,6 @@ def _always(_: Partition) -> bool:
 
 def _count(services: Services, name: str, help_text: str, counts: Callable[[Partition], bool]) -> Family:
     return Family(name, "gauge", help_text, lambda: [Sample("", sum(map(counts, services.replicas.partitions())))])
-
-
-def _leaderless(services: Services) -> int:
-    brokers = services.image.brokers
-    return sum(state.leader not in brokers for topic in services.image.topics.values() for state in topic.partitions)
 
 
 def _requests(requests: Iterable[RequestStats], connections: Callable[[], int]) -> list[Family]:

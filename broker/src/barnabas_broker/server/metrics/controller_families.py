@@ -1,0 +1,57 @@
+"""Who controls the cluster, who lives, who leads: what every broker's metadata tell, under Kafka's names."""
+
+from collections.abc import Callable
+
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.reassignments import is_reassigned
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.server.metrics.exposition import Family, Sample
+
+
+def controller_families(services: Services) -> list[Family]:
+    """Every broker knows them; only its own elections does the controller count for itself."""
+    image, prefix = services.image, "kafka_controller_kafkacontroller_"
+    return [
+        _gauge(
+            f"{prefix}activecontrollercount",
+            "1 on the broker that is the controller",
+            lambda: int(image.controller_id == services.broker_id),
+        ),
+        _gauge(f"{prefix}activebrokercount", "Brokers that are alive", lambda: len(image.live)),
+        _gauge(f"{prefix}fencedbrokercount", "Brokers that are not", lambda: len(image.brokers) - len(image.live)),
+        _partitions(
+            services,
+            f"{prefix}offlinepartitionscount",
+            "Partitions without a leader",
+            lambda state: state.leader not in image.live,
+        ),
+        _partitions(
+            services,
+            f"{prefix}preferredreplicaimbalancecount",
+            "Partitions that another replica leads than the preferred one",
+            lambda state: state.leader != state.replicas[0],
+        ),
+        _partitions(
+            services,
+            "kafka_server_replicamanager_reassigningpartitions",
+            "Partitions led here that get other replicas",
+            lambda state: state.leader == services.broker_id and is_reassigned(state),
+        ),
+        Family(
+            "kafka_controller_controllerstats_leaderelections_total",
+            "counter",
+            "Leaders elected by this broker",
+            lambda: [Sample("", services.controller.partitions.elections_total)],
+        ),
+    ]
+
+
+def _gauge(name: str, help_text: str, value: Callable[[], int]) -> Family:
+    return Family(name, "gauge", help_text, lambda: [Sample("", value())])
+
+
+def _partitions(services: Services, name: str, help_text: str, counts: Callable[[PartitionState], bool]) -> Family:
+    def value() -> int:
+        return sum(counts(state) for topic in services.image.topics.values() for state in topic.partitions)
+
+    return _gauge(name, help_text, value)
