@@ -11,7 +11,9 @@ CLIENT_ID = "harness"
 _numbers = itertools.count(1)
 
 
-def ask(port: int, request: Any, version: int, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
+def ask(
+    port: int, request: Any, version: int, timeout_seconds: float = TIMEOUT_SECONDS, host: str = "127.0.0.1"
+) -> Any:
     """Sends a request of `kafka.protocol` and returns its response. OSError where the broker does not answer in time.
 
     >>> ask(port, MetadataRequest(topics=None), version=12).brokers
@@ -19,7 +21,7 @@ def ask(port: int, request: Any, version: int, timeout_seconds: float = TIMEOUT_
     request.API_VERSION = version
     request.with_header(correlation_id=next(_numbers), client_id=CLIENT_ID)
     frame = request.encode(header=True, framed=True)
-    with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
+    with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
         connection.sendall(frame)
         (size,) = struct.unpack(">i", _exactly(connection, 4))
         answer = _exactly(connection, size)

@@ -8,22 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.apache_kafka import write_properties
-from harness.server_process import ServerProcess, free_port
+from harness.server_process import HERE, Place, ServerProcess, free_port
 
 
-def prepare_barnabas(folder: Path, properties: Mapping[str, str]) -> ServerProcess:
+def prepare_barnabas(folder: Path, properties: Mapping[str, str], place: Place = HERE) -> ServerProcess:
     """A broker that is not running: files in `folder`, a log dir `logs`, output in `server.log`."""
     port = free_port()
     settings = {
         "broker.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{place.host}:{port}",
         "log.dirs": str(folder / "logs"),
         "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
         **properties,
     }
     write_properties(folder / "server.properties", settings)
     command = [sys.executable, "-m", "barnabas", "broker", str(folder / "server.properties")]
-    return ServerProcess(command, port, folder / "server.log")
+    return ServerProcess(command, port, folder / "server.log", place=place)
 
 
 def page(http_port: int, path: str) -> tuple[int, str]:

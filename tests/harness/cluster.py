@@ -11,14 +11,14 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask
 from harness.barnabas_server import metric, page, prepare_barnabas
 from harness.deadline import wait_for
-from harness.server_process import ServerProcess, free_port
+from harness.server_process import HERE, Place, ServerProcess, free_port
 from harness.stock_client import StockClient
 
 REPLICAS_OF_OFFSETS_MAX = 3
@@ -102,10 +102,14 @@ class RunningCluster:
             broker.close()
         self.paused.clear()
 
+    def ask(self, number: int, request: Any, version: int) -> Any:
+        """One broker's answer to a request of `kafka.protocol`; OSError where it does not answer in time."""
+        return ask(self.brokers[number].port, request, version, host=self.brokers[number].host)
+
     def alive(self, as_told_by: int) -> set[int]:
         """The brokers that this one counts as alive; none where it does not answer."""
         with suppress(OSError):
-            answer = ask(self.brokers[as_told_by].port, MetadataRequest(topics=[]), METADATA_VERSION)
+            answer = self.ask(as_told_by, MetadataRequest(topics=[]), METADATA_VERSION)
             return {broker.node_id for broker in answer.brokers}
         return set()
 
@@ -138,7 +142,7 @@ class RunningCluster:
         told_by = self.running[0] if as_told_by is None else as_told_by
         wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics] if topics else None
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = ask(self.brokers[told_by].port, request, METADATA_VERSION)
+        answer = self.ask(told_by, request, METADATA_VERSION)
         return sorted(
             PartitionView(
                 topic.name,
@@ -191,10 +195,10 @@ class BarnabasCluster(RunningCluster):
         self._log_dirs = log_dirs
         self._http_ports: dict[int, int] = {}
 
-    def add_broker(self, number: int, properties: Mapping[str, str] | None = None) -> None:
-        """Another broker, not started; these properties go over those of all."""
+    def add_broker(self, number: int, properties: Mapping[str, str] | None = None, place: Place = HERE) -> None:
+        """Another broker, not started; these properties go over those of all. `/metrics` is for who is in its place."""
         folder = self.folder_of(number)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self._http_ports[number] = free_port()
         settings = {
             "broker.id": str(number),
@@ -202,7 +206,8 @@ class BarnabasCluster(RunningCluster):
             "metadata.store": f"sqlite:///{self.folder / 'metadata.sqlite'}",
             "http.listener": f"127.0.0.1:{self._http_ports[number]}",
         }
-        self.brokers[number] = prepare_barnabas(folder, {**settings, **self._properties, **(properties or {})})
+        chosen = {**settings, **self._properties, **(properties or {})}
+        self.brokers[number] = prepare_barnabas(folder, chosen, place)
 
     def remove_broker(self, number: int) -> None:
         """Kills it if it runs, and forgets it with its files."""

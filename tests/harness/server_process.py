@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
@@ -45,13 +46,29 @@ def bound_to_us(command: Sequence[str]) -> list[str]:
     return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]
 
 
+class Place(NamedTuple):
+    """Where a server runs: the address it listens on, and the command that goes there before it becomes the server."""
+
+    host: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+HERE = Place()
+
+
 class ServerProcess:
     """One command that serves a port; may be started again after it ended. Output is appended to `log_path`."""
 
     def __init__(
-        self, command: Sequence[str], port: int, log_path: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        port: int,
+        log_path: Path,
+        environment: Mapping[str, str] | None = None,
+        place: Place = HERE,
     ) -> None:
-        self.command = bound_to_us(command)
+        self.command = bound_to_us([*place.enter, *command])
+        self.host = place.host
         self.port = port
         self.log_path = log_path
         self.environment = {**os.environ, **(environment or {})}
@@ -60,7 +77,7 @@ class ServerProcess:
     @property
     def bootstrap(self) -> str:
         """The address for clients, `host:port`."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
@@ -102,7 +119,7 @@ class ServerProcess:
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection((self.host, self.port), timeout=1).close()
         except OSError:
             return False
         return True

@@ -1,0 +1,159 @@
+"""Machines inside this machine: each with a network and a small disk of its own, joined by a switch, cut off at will.
+
+    with Lan(3, disk_at=lambda number: folder / str(number), disk_mib=512) as lan:
+        lan.cut(0, 1)           # What 0 sends to 1 is lost; 1 still reaches 0.
+        lan.cut(CLIENTS, 2)     # What this process sends to 2 is lost.
+        lan.mend()
+
+Needs root. A machine is a process that waits, in namespaces of its own. With the process that made it ends the machine,
+and with it links, addresses and disk: nothing is left behind, however a run ends.
+What one machine sends to another is lost when it knows a wrong hardware address for it: as behind a broken cable,
+nobody is told, and no firewall is needed.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from harness.deadline import wait_for
+from harness.server_process import Place, bound_to_us
+
+CLIENTS: Final = -1
+"""This process's own end, in the numbering of machines."""
+NOBODYS_HARDWARE_ADDRESS: Final = "02:00:00:00:00:99"
+# 198.18.0.0/15 is set aside for trials of networks (RFC 2544): nobody is reached there.
+NETWORKS: Final = [f"198.{18 + number // 256}.{number % 256}" for number in range(512)]
+PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
+
+
+class MachinesUnavailable(Exception):
+    """This machine does not allow it; says why."""
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachinesUnavailable(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Machine:
+    """A process that waits in a network and a mount namespace of its own."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        command = bound_to_us(["unshare", "--net", "--mount", "sleep", "infinity"])
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.pid = self._process.pid
+        try:
+            wait_for(self._is_apart, seconds_max=5)
+        except AssertionError:
+            self.close()
+            raise MachinesUnavailable("unshare: no namespaces of its own") from None
+
+    def _is_apart(self) -> bool:
+        namespaces = [os.readlink(f"/proc/{who}/ns/mnt") for who in (self.pid, os.getpid())]
+        return namespaces[0] != namespaces[1] and self._process.poll() is None
+
+    @property
+    def place(self) -> Place:
+        """For servers that are to run here."""
+        namespaces = (f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt")
+        return Place(self.address, ("nsenter", *namespaces, "--"))
+
+    def run(self, *command: str) -> str:
+        """What a command prints that runs here. Raises MachinesUnavailable."""
+        return _run(*self.place.enter, *command)
+
+    def mount_disk(self, path: Path, size_mib: int) -> None:
+        """A small disk that only this machine sees."""
+        path.mkdir(parents=True, exist_ok=True)
+        self.run("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path))
+
+    def seen_from_outside(self, path: Path) -> Path:
+        """Where we find what this machine finds at an absolute path."""
+        return Path(f"/proc/{self.pid}/root") / path.relative_to("/")
+
+    def close(self) -> None:
+        """Ends the machine with all that is its own; what runs in it has to end by itself."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Lan:
+    """Machines 0, 1, ... and we ourselves (`CLIENTS`) on one switch. Raises MachinesUnavailable."""
+
+    def __init__(self, count: int, disk_at: Callable[[int], Path], disk_mib: int) -> None:
+        missing = [program for program in PROGRAMS if shutil.which(program) is None]
+        if missing or os.geteuid() != 0:
+            raise MachinesUnavailable(f"{missing[0]} is not on the machine" if missing else "needs root")
+        self._network = next(network for network in NETWORKS if f"{network}." not in _run("ip", "-4", "route"))
+        self._cuts: list[tuple[int, int]] = []
+        self._switch = Machine("")
+        self._device = f"lan{self._switch.pid}"
+        self.machines: list[Machine] = []
+        try:
+            self._connect_us()
+            for number in range(count):
+                self._add_machine(number)
+                self.machines[number].mount_disk(disk_at(number), disk_mib)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect_us(self) -> None:
+        self._switch.run("ip", "link", "add", "switch", "type", "bridge")
+        self._switch.run("ip", "link", "set", "switch", "up")
+        self._plug(self._device, "clients", os.getpid())
+        _run("ip", "address", "add", f"{self.address(CLIENTS)}/24", "dev", self._device)
+        _run("ip", "link", "set", self._device, "up")
+
+    def _add_machine(self, number: int) -> None:
+        machine = Machine(self.address(number))
+        self.machines.append(machine)
+        self._plug("eth0", f"machine{number}", machine.pid)
+        machine.run("ip", "address", "add", f"{machine.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            machine.run("ip", "link", "set", device, "up")
+
+    def _plug(self, device: str, socket: str, pid: int) -> None:
+        """A cable from a device of that process to a socket of the switch."""
+        peer = ("type", "veth", "peer", "name", device, "netns", str(pid))
+        self._switch.run("ip", "link", "add", socket, *peer)
+        self._switch.run("ip", "link", "set", socket, "master", "switch", "up")
+
+    def address(self, number: int) -> str:
+        """Of a machine, or of us."""
+        return f"{self._network}.{254 if number == CLIENTS else number + 1}"
+
+    def cut(self, source: int, target: int) -> None:
+        """From now on nothing reaches the target that the source sends."""
+        wrong = ("lladdr", NOBODYS_HARDWARE_ADDRESS, "nud", "permanent")
+        self._neighbour("replace", source, target, *wrong)
+        self._cuts.append((source, target))
+
+    def mend(self) -> None:
+        """All machines reach each other."""
+        while self._cuts:
+            source, target = self._cuts.pop()
+            if (source, target) not in self._cuts:
+                self._neighbour("del", source, target)
+
+    def _neighbour(self, change: str, source: int, target: int, *how: str) -> None:
+        device = self._device if source == CLIENTS else "eth0"
+        run = _run if source == CLIENTS else self.machines[source].run
+        run("ip", "neigh", change, self.address(target), *how, "dev", device)
+
+    def close(self) -> None:
+        """Ends all machines and the switch."""
+        for machine in (*self.machines, self._switch):
+            machine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

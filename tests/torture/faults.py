@@ -1,0 +1,180 @@
+"""What can happen to a broker, its disk and its network. A fault begins, holds for a while, and is undone."""
+
+import os
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from kafka.protocol.admin import DescribeClusterRequest
+
+from harness.cluster import BarnabasCluster
+from harness.machines import CLIENTS, Lan
+
+SESSION_TIMEOUT_S: Final = 3.0
+BALLAST: Final = "ballast"
+BALLAST_PIECES_BYTES: Final = (1 << 24, 1 << 20, 1 << 12)
+
+Undo = Callable[[], None]
+
+
+@dataclass
+class Arena:
+    """The brokers under torture; `lan` is None where this machine allows no machines inside."""
+
+    cluster: BarnabasCluster
+    lan: Lan | None
+    topics: tuple[str, ...]
+    problems: list[str]
+
+    def log_dir(self, number: int) -> Path:
+        """Where we find a broker's log dir."""
+        path = self.cluster.log_dirs(number)[0]
+        return self.lan.machines[number].seen_from_outside(path) if self.lan else path
+
+    def others(self, victim: int) -> list[int]:
+        """The other brokers."""
+        return [number for number in self.cluster.brokers if number != victim]
+
+    def controller(self) -> int:
+        """The broker that has that office."""
+        return int(self.cluster.ask(self.cluster.running[0], DescribeClusterRequest(), 0).controller_id)
+
+    def leader(self, chance: random.Random) -> int:
+        """The leader of a busy partition."""
+        leaders = [view.leader for view in self.cluster.describe(*self.topics) if view.leader >= 0]
+        return chance.choice(leaders)
+
+
+def _kill(arena: Arena, victim: int, _: random.Random) -> Undo:
+    arena.cluster.kill(victim)
+    return arena.cluster.brokers[victim].launch
+
+
+def _restart(arena: Arena, victim: int, _: random.Random) -> Undo:
+    status = arena.cluster.stop(victim)
+    if status != 0:
+        arena.problems.append(f"bad end: broker {victim} ended with {status} on SIGTERM")
+    return arena.cluster.brokers[victim].launch
+
+
+def _pause(arena: Arena, victim: int, _: random.Random) -> Undo:
+    arena.cluster.pause(victim)
+    return lambda: arena.cluster.resume(victim)
+
+
+def _fill_disk(arena: Arena, victim: int, _: random.Random) -> Undo:
+    """To the last page, while the broker goes on writing: what it appends next fails, torn or whole."""
+    ballast = arena.log_dir(victim) / BALLAST
+    with ballast.open("wb") as file:
+        for size_bytes in BALLAST_PIECES_BYTES:
+            with suppress(OSError):
+                while True:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size_bytes)
+    return ballast.unlink
+
+
+def _cut(*pairs: tuple[int, int]) -> Callable[[Arena], Undo]:
+    def cut(arena: Arena) -> Undo:
+        assert arena.lan is not None
+        for source, target in pairs:
+            arena.lan.cut(source, target)
+        return arena.lan.mend
+
+    return cut
+
+
+def _from_a_peer(arena: Arena, victim: int, chance: random.Random) -> Undo:
+    peer = chance.choice(arena.others(victim))
+    return _cut((victim, peer), (peer, victim))(arena)
+
+
+def _to_a_peer(arena: Arena, victim: int, chance: random.Random) -> Undo:
+    return _cut((victim, chance.choice(arena.others(victim))))(arena)
+
+
+def _from_all_peers(arena: Arena, victim: int, _: random.Random) -> Undo:
+    others = arena.others(victim)
+    return _cut(*((victim, peer) for peer in others), *((peer, victim) for peer in others))(arena)
+
+
+def _to_all_peers(arena: Arena, victim: int, _: random.Random) -> Undo:
+    return _cut(*((victim, peer) for peer in arena.others(victim)))(arena)
+
+
+def _by_all_peers(arena: Arena, victim: int, _: random.Random) -> Undo:
+    return _cut(*((peer, victim) for peer in arena.others(victim)))(arena)
+
+
+def _from_clients(arena: Arena, victim: int, _: random.Random) -> Undo:
+    return _cut((CLIENTS, victim), (victim, CLIENTS))(arena)
+
+
+def _to_clients(arena: Arena, victim: int, _: random.Random) -> Undo:
+    """Requests arrive and are carried out; the answers are lost."""
+    return _cut((victim, CLIENTS))(arena)
+
+
+def _from_everybody(arena: Arena, victim: int, chance: random.Random) -> Undo:
+    _from_clients(arena, victim, chance)
+    return _from_all_peers(arena, victim, chance)
+
+
+def any_broker(arena: Arena, chance: random.Random) -> int:
+    """Whichever."""
+    return chance.choice(list(arena.cluster.brokers))
+
+
+def _controller(arena: Arena, chance: random.Random) -> int:
+    try:
+        return arena.controller()
+    except OSError:  # It is cut off or paused already; another will do.
+        return any_broker(arena, chance)
+
+
+def _leader(arena: Arena, chance: random.Random) -> int:
+    try:
+        return arena.leader(chance)
+    except (OSError, KafkaException, IndexError):
+        return any_broker(arena, chance)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind. `begin` starts it on a victim and returns how it is undone; it holds for seconds between two bounds."""
+
+    begin: Callable[[Arena, int, random.Random], Undo]
+    hold_s: tuple[float, float]
+    victim: Callable[[Arena, random.Random], int] = any_broker
+    needs_machines: bool = False
+
+
+_SHORT: Final = (0.1, 1.0)
+_LONG: Final = (SESSION_TIMEOUT_S + 0.5, SESSION_TIMEOUT_S + 2.0)
+# Longer than replica.lag.time.max.ms of the run at times: ISRs shrink.
+_WHILE: Final = (0.5, 4.5)
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "kill -9 of a broker": Fault(_kill, _WHILE),
+    "kill -9 of a broker, back at once": Fault(_kill, (0.0, 0.0)),
+    "kill -9 of the controller": Fault(_kill, _WHILE, _controller),
+    "kill -9 of the leader of a busy partition": Fault(_kill, _WHILE, _leader),
+    "short pause": Fault(_pause, _SHORT),
+    "pause longer than the session": Fault(_pause, _LONG),
+    "pause of a leader longer than the session": Fault(_pause, _LONG, _leader),
+    "pause of the controller longer than the session": Fault(_pause, _LONG, _controller),
+    "controlled restart": Fault(_restart, _SHORT),
+    "controlled restart of the controller": Fault(_restart, _SHORT, _controller),
+    "full disk": Fault(_fill_disk, _WHILE, needs_machines=True),
+    "cut between two brokers": Fault(_from_a_peer, _WHILE, needs_machines=True),
+    "one-way cut between two brokers": Fault(_to_a_peer, _WHILE, needs_machines=True),
+    "cut from all brokers": Fault(_from_all_peers, _WHILE, _leader, needs_machines=True),
+    "one-way cut, to all brokers": Fault(_to_all_peers, _WHILE, _leader, needs_machines=True),
+    "one-way cut, by all brokers": Fault(_by_all_peers, _WHILE, _leader, needs_machines=True),
+    "cut from the clients": Fault(_from_clients, _WHILE, _leader, needs_machines=True),
+    "one-way cut, to the clients": Fault(_to_clients, _WHILE, _leader, needs_machines=True),
+    "cut from everybody": Fault(_from_everybody, _WHILE, _leader, needs_machines=True),
+}

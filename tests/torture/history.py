@@ -1,0 +1,151 @@
+"""What clients saw of a run, and what of it cannot be (`check`): pure, so that the checker itself can be tested.
+
+Record number n of a writer has the value `WRITER/n`; its numbers rise in every partition.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SHOWN_MAX = 5
+
+
+class Lane(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Acknowledged(NamedTuple):
+    """A writer was told that a record of it is there; `offset` is negative where the client does not know it."""
+
+    lane: Lane
+    value: bytes
+    offset: int
+
+
+class Commit(NamedTuple):
+    """A member of the group was told that its commit is kept. Times are of one clock, in seconds."""
+
+    lane: Lane
+    offset: int
+    began_s: float
+    ended_s: float
+
+
+@dataclass
+class History:
+    """All of a run. `logs` is what was read back at the end, from offset 0 on."""
+
+    idempotent_topics: frozenset[str]
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)  # By writer: how many; the next number.
+    seen: dict[Lane, dict[int, bytes]] = field(default_factory=dict)  # By the group's members, first of all.
+    commits: list[Commit] = field(default_factory=list)
+    committed: dict[Lane, int] = field(default_factory=dict)  # At the end.
+    logs: dict[Lane, list[bytes]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)  # What was noticed while it ran.
+
+    def saw(self, lane: Lane, offset: int, value: bytes) -> None:
+        """A member of the group was given this record."""
+        known = self.seen.setdefault(lane, {}).setdefault(offset, value)
+        if known != value:
+            self.problems.append(f"two values: {lane} offset {offset} was {known!r} and then {value!r}")
+
+
+def check(history: History) -> list[str]:
+    """All violations, at most some of each kind, each `kind: what`."""
+    found = [*history.problems]
+    for lane, log in history.logs.items():
+        found += _lost(history, lane, log)
+        found += _never_sent(history, lane, log)
+        found += _repeats(history, lane, log)
+        found += _unseen(history, lane, log)
+    found += _commits_backwards(history.commits)
+    found += _commits_lost(history)
+    return list(_some_of_each_kind(found))
+
+
+def _lost(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
+    there = set(log)
+    for record in history.acknowledged:
+        if record.lane != lane:
+            continue
+        if record.value not in there:
+            yield f"lost: {record.value!r} was acknowledged at {lane} offset {record.offset}; it is nowhere"
+        elif record.offset >= 0 and (record.offset >= len(log) or log[record.offset] != record.value):
+            yield f"moved: {record.value!r} was acknowledged at {lane} offset {record.offset}; it is not there"
+
+
+def _never_sent(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
+    for offset, value in enumerate(log):
+        writer, number = parsed(value)
+        if not 0 <= number < history.sent.get(writer, 0):
+            yield f"never sent: {value!r} is at {lane} offset {offset}"
+
+
+def _repeats(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
+    """Without idempotence a retry may repeat a record, but not put a new one before an older."""
+    idempotent = lane.topic in history.idempotent_topics
+    times = Counter(log)
+    if idempotent:
+        yield from (f"duplicate: {value!r} is {n} times in {lane}" for value, n in times.items() if n > 1)
+    newest: dict[str, int] = {}
+    for value in dict.fromkeys(log):
+        writer, number = parsed(value)
+        if number < newest.get(writer, -1):
+            yield f"reorder: {value!r} comes after {newest[writer]} in {lane}"
+        newest[writer] = max(number, newest.get(writer, -1))
+
+
+def _unseen(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
+    seen = history.seen.get(lane, {})
+    for offset, value in enumerate(log):
+        if offset not in seen:
+            yield f"unseen: the group was never given {value!r} of {lane} offset {offset}"
+    for offset, value in seen.items():
+        if offset >= len(log) or log[offset] != value:
+            there = log[offset] if offset < len(log) else "nothing"
+            yield f"seen and gone: {value!r} of {lane} offset {offset}; {there!r} is there"
+
+
+def _commits_backwards(commits: list[Commit]) -> Iterator[str]:
+    """A commit that began after another had ended must not be behind it."""
+    for lane in {commit.lane for commit in commits}:
+        of_lane = [commit for commit in commits if commit.lane == lane]
+        ended = sorted(of_lane, key=lambda commit: commit.ended_s)
+        position, highest = 0, -1
+        for commit in sorted(of_lane, key=lambda commit: commit.began_s):
+            while ended[position].ended_s < commit.began_s:
+                highest = max(highest, ended[position].offset)
+                position += 1
+            if commit.offset < highest:
+                yield f"commit backwards: {commit.offset} of {lane} after {highest} was kept"
+
+
+def _commits_lost(history: History) -> Iterator[str]:
+    for lane in {commit.lane for commit in history.commits}:
+        highest = max(commit.offset for commit in history.commits if commit.lane == lane)
+        if history.committed.get(lane, -1) < highest:
+            yield f"commit lost: {highest} of {lane} was kept; {history.committed.get(lane)} is there"
+
+
+def parsed(value: bytes) -> tuple[str, int]:
+    """Writer and number of a record; ("", -1) for what no writer writes."""
+    writer, _, number = value.decode("latin-1").partition("/")
+    return (writer, int(number)) if number.isdecimal() else ("", -1)
+
+
+def _some_of_each_kind(found: list[str]) -> Iterator[str]:
+    kinds: Counter[str] = Counter()
+    for problem in found:
+        kind = problem.partition(":")[0]
+        kinds[kind] += 1
+        if kinds[kind] <= SHOWN_MAX:
+            yield problem
+    yield from (f"{kind}: {count} in all" for kind, count in kinds.items() if count > SHOWN_MAX)

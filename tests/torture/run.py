@@ -1,0 +1,259 @@
+"""A run: brokers, writers and readers, round after round of faults; at the end everything is read back and compared."""
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from harness.cluster import BarnabasCluster
+from harness.deadline import wait_for
+from harness.machines import Lan, MachinesUnavailable
+from harness.replica_comparison import differences, partition_dirs
+from harness.server_process import HERE
+from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
+from torture.history import History, Lane, check
+from torture.workload import Reader, Writer
+
+BROKERS: Final = 3
+DISK_MIB: Final = 512
+GROUP: Final = "readers"
+IDEMPOTENT, PLAIN = "idempotent", "plain"
+TOPICS: Final = {IDEMPOTENT: 6, PLAIN: 3}
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+HEAL_SECONDS_MAX: Final = 60.0
+CATCH_UP_SECONDS_MAX: Final = 60.0
+SECOND_FAULT_PROBABILITY: Final = 0.35
+PROPERTIES: Final = {
+    "auto.create.topics.enable": "false",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+    "replica.lag.time.max.ms": "3000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": str(BROKERS),
+    "min.insync.replicas": "2",
+    "leader.imbalance.check.interval.seconds": "10",
+    "log.segment.bytes": str(1024 * 1024),
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is to do; `rate` is records a second of each writer."""
+
+    rounds: int
+    seed: int
+    rate: int = 200
+    first: int = 0
+    only: tuple[str, ...] = ()
+
+
+class Round(NamedTuple):
+    """One that was survived."""
+
+    faults: tuple[str, ...]
+    heal_s: float
+
+
+@dataclass
+class Report:
+    """What a run showed."""
+
+    rounds: list[Round] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    seen: int = 0
+    commits: int = 0
+    partitions_compared: int = 0
+    longest_gap_s: float = 0.0
+
+
+def torture(folder: Path, plan: Plan, say: Say) -> Report:
+    """Everything; what was wrong is in the report's problems."""
+    report = Report()
+    with ExitStack() as running:
+        lan = _machines(folder, report, running)
+        cluster = _cluster(folder, lan)
+        running.callback(cluster.close)
+        cluster.start()
+        for topic, partitions in TOPICS.items():
+            cluster.create_topic(topic, partitions, BROKERS)
+        history = History(idempotent_topics=frozenset([IDEMPOTENT]))
+        arena = Arena(cluster, lan, tuple(TOPICS), history.problems)
+        writers, readers = _clients(cluster.bootstrap, history, plan.rate)
+        try:
+            _rounds(arena, plan, writers, report, say)
+            _rest(arena, history, writers, readers, report)
+        except AssertionError as error:
+            history.problems.append(f"did not heal: {error}\n{_views(cluster)}")
+        say("reading everything back ...")
+        report.problems += check(history)
+        report.problems += _tracebacks(cluster)
+        if report.problems and lan is not None:
+            _keep_logs(arena, folder)
+        report.acknowledged, report.commits = len(history.acknowledged), len(history.commits)
+        report.seen = sum(map(len, history.seen.values()))
+        report.longest_gap_s = max(writer.longest_gap_s for writer in writers)
+    return report
+
+
+def _machines(folder: Path, report: Report, running: ExitStack) -> Lan | None:
+    try:
+        return running.enter_context(Lan(BROKERS, lambda number: folder / f"broker-{number}/logs-0", DISK_MIB))
+    except MachinesUnavailable as reason:
+        names = [name for name, fault in FAULTS.items() if fault.needs_machines]
+        report.skipped.append(f"left out ({reason}): {', '.join(names)}")
+        return None
+
+
+def _cluster(folder: Path, lan: Lan | None) -> BarnabasCluster:
+    cluster = BarnabasCluster(folder, PROPERTIES, log_dirs=1)
+    for number in range(BROKERS):
+        cluster.add_broker(number, place=lan.machines[number].place if lan else HERE)
+    return cluster
+
+
+def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer], list[Reader]]:
+    sure = {"rate": rate, "partitions": TOPICS[IDEMPOTENT], "enable_idempotence": True}
+    plain = {"rate": rate, "partitions": TOPICS[PLAIN], "max_in_flight_requests_per_connection": 1}
+    writers = [Writer(f"sure{n}", history, bootstrap, IDEMPOTENT, **sure) for n in range(2)]
+    writers.append(Writer("plain", history, bootstrap, PLAIN, **plain))
+    readers = [Reader(f"reader{n}", history, bootstrap, GROUP, TOPICS) for n in range(2)]
+    for client in (*writers, *readers):
+        client.start()
+    return writers, readers
+
+
+def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say: Say) -> None:
+    usable = [name for name, fault in FAULTS.items() if arena.lan is not None or not fault.needs_machines]
+    names = [name for name in usable if not plan.only or name in plan.only]
+    for number in range(plan.first, plan.first + plan.rounds):
+        chance = random.Random(f"{plan.seed}/{number}")
+        faults = tuple(chance.sample(names, 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1))
+        told = _inflict(arena, faults, chance)
+        heal_s = _heal(arena, writers)
+        report.rounds.append(Round(faults, heal_s))
+        clock = time.strftime("%H:%M:%S")
+        answers = sum(writer.done for writer in writers)
+        say(f"{clock} round {number}: {' + '.join(told)}; healed in {heal_s:.1f} s; {answers} answers")
+        if arena.problems:
+            return
+
+
+def _inflict(arena: Arena, names: tuple[str, ...], chance: random.Random) -> list[str]:
+    """Begins the faults one soon after the other, each on a broker of its own, and undoes them in any order."""
+    victims: list[int] = []
+    undoing: list[Undo] = []
+    told: list[str] = []
+    hold_s = 0.0
+    try:
+        for name in names:
+            fault = FAULTS[name]
+            victim = fault.victim(arena, chance)
+            if victim in victims:
+                victim = chance.choice([number for number in arena.cluster.brokers if number not in victims])
+            victims.append(victim)
+            undoing.append(fault.begin(arena, victim, chance))
+            told.append(f"{name} ({victim})")
+            time.sleep(chance.uniform(0.0, 0.5))
+            hold_s = max(hold_s, chance.uniform(*fault.hold_s))
+        time.sleep(hold_s)
+    finally:
+        chance.shuffle(undoing)
+        for undo in undoing:
+            undo()
+            time.sleep(chance.uniform(0.0, 0.2))
+    return told
+
+
+def _heal(arena: Arena, writers: list[Writer]) -> float:
+    """Until all replicas are in sync and writers have answers to all they have sent; how long it took."""
+    began_s = time.monotonic()
+    for broker in arena.cluster.brokers.values():
+        broker.await_port()
+    arena.cluster.wait_until_joined(HEAL_SECONDS_MAX)
+    arena.cluster.wait_until_full(seconds_max=HEAL_SECONDS_MAX)
+    sent = [writer.sent for writer in writers]
+    wait_for(
+        lambda: [f"{w.name}: {n - w.done} without an answer" for w, n in zip(writers, sent, strict=True) if w.done < n],
+        lambda behind: not behind,
+        HEAL_SECONDS_MAX,
+    )
+    return time.monotonic() - began_s
+
+
+def _rest(arena: Arena, history: History, writers: list[Writer], readers: list[Reader], report: Report) -> None:
+    """Writers end, readers catch up and end, logs are read back and replicas compared."""
+    for writer in writers:
+        writer.finish()
+    arena.cluster.wait_until_full()
+    client = arena.cluster.client()
+    lanes = [Lane(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
+    for lane in lanes:
+        history.logs[lane] = client.read(lane.topic, lane.partition, 0)
+    _catch_up(history)
+    for reader in readers:
+        reader.finish()
+    consumer = client.consumer(GROUP)
+    for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=30):
+        history.committed[Lane(place.topic, place.partition)] = place.offset
+    consumer.close()
+    report.partitions_compared = _compare_replicas(arena, history)
+
+
+def _catch_up(history: History) -> None:
+    """What readers have not seen after that is the checker's to tell."""
+    deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
+    wanted = {lane: len(log) for lane, log in history.logs.items()}
+    while time.monotonic() < deadline:
+        if all(len(history.seen.get(lane, {})) >= count for lane, count in wanted.items()):
+            return
+        time.sleep(0.1)
+
+
+def _compare_replicas(arena: Arena, history: History) -> int:
+    """Nobody writes any more: all replicas must have all, byte by byte. How many partitions were compared."""
+    found = partition_dirs({f"broker {number}": arena.log_dir(number) for number in arena.cluster.brokers})
+    compared = [name for name in found if name.rpartition("-")[0] in (*TOPICS, OFFSETS_TOPIC)]
+    ends = {str(lane): len(log) for lane, log in history.logs.items()}
+    for name in compared:
+        if len(found[name]) != BROKERS:
+            history.problems.append(f"replicas differ: {name} lies on {', '.join(found[name])} only")
+        history.problems += [f"replicas differ: {name}: {each}" for each in differences(found[name], ends.get(name))]
+    return len(compared)
+
+
+def _keep_logs(arena: Arena, folder: Path) -> None:
+    """The machines' disks end with them; who looks for the reason wants the logs."""
+    for number in arena.cluster.brokers:
+        shutil.copytree(arena.log_dir(number), folder / "kept" / f"broker-{number}")
+
+
+def _views(cluster: BarnabasCluster) -> str:
+    """What each broker says of partitions that are not in order."""
+    lines = []
+    for number in cluster.running:
+        try:
+            bad = [view for view in cluster.describe(as_told_by=number) if not view.is_full]
+            lines.append(f"broker {number} says: {bad or 'all full'}")
+        except (OSError, AssertionError) as error:
+            lines.append(f"broker {number}: {error!r}")
+    return "\n".join(lines)
+
+
+def _tracebacks(cluster: BarnabasCluster) -> list[str]:
+    texts = {number: broker.log_text() for number, broker in cluster.brokers.items()}
+    return [
+        f"traceback: in the log of broker {number}: {text[text.index('Traceback') :][:3000]}"
+        for number, text in texts.items()
+        if "Traceback" in text
+    ]

@@ -1,0 +1,121 @@
+"""The checker of the torture: it finds every mistake that is put into a good history."""
+
+from collections.abc import Callable
+
+import pytest
+
+from torture.history import Acknowledged, Commit, History, Lane, check
+
+SURE, PLAIN = Lane("sure", 0), Lane("plain", 0)
+
+
+def good_history() -> History:
+    """Two writers, a retry of the plain one that came twice, a group that read all and committed twice."""
+    history = History(idempotent_topics=frozenset(["sure"]), sent={"a": 5, "b": 4})
+    history.logs = {SURE: [b"a/%d" % n for n in range(5)], PLAIN: [b"b/0", b"b/1", b"b/0", b"b/1", b"b/2", b"b/3"]}
+    for lane, log in history.logs.items():
+        for offset, value in enumerate(log):
+            history.saw(lane, offset, value)
+    history.acknowledged = [Acknowledged(SURE, b"a/%d" % n, n) for n in range(5)]
+    history.acknowledged += [Acknowledged(PLAIN, b"b/0", 2), Acknowledged(PLAIN, b"b/2", -1)]
+    history.commits = [Commit(SURE, 2, 1.0, 2.0), Commit(SURE, 5, 3.0, 4.0)]
+    history.committed = {SURE: 5, PLAIN: 6}
+    return history
+
+
+def lose_the_last(history: History) -> None:
+    history.logs[SURE].pop()
+
+
+def lose_one_in_the_middle(history: History) -> None:
+    del history.logs[SURE][2]
+
+
+def repeat(history: History) -> None:
+    history.logs[SURE].append(b"a/4")
+
+
+def swap(history: History) -> None:
+    log = history.logs[SURE]
+    log[1], log[2] = log[2], log[1]
+
+
+def swap_plain(history: History) -> None:
+    log = history.logs[PLAIN]
+    log[4], log[5] = log[5], log[4]
+
+
+def invent(history: History) -> None:
+    history.logs[SURE].append(b"a/5")
+
+
+def invent_noise(history: History) -> None:
+    history.logs[PLAIN].append(b"\x00\xff")
+
+
+def hide_from_the_group(history: History) -> None:
+    del history.seen[SURE][3]
+
+
+def show_another_value(history: History) -> None:
+    history.saw(SURE, 3, b"a/7")
+
+
+def show_what_is_not_kept(history: History) -> None:
+    history.saw(PLAIN, 6, b"b/3")
+
+
+def commit_backwards(history: History) -> None:
+    history.commits.append(Commit(SURE, 4, 5.0, 6.0))
+
+
+def forget_the_commit(history: History) -> None:
+    history.committed[SURE] = 2
+
+
+def fail_a_write(history: History) -> None:
+    history.problems.append("write failed: a: timed out")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "found"),
+    [
+        (lose_the_last, "lost: b'a/4'"),
+        (lose_one_in_the_middle, "lost: b'a/2'"),
+        (lose_one_in_the_middle, "moved: b'a/3'"),
+        (repeat, "duplicate: b'a/4'"),
+        (swap, "reorder: b'a/1'"),
+        (swap_plain, "reorder: b'b/2'"),
+        (invent, "never sent: b'a/5'"),
+        (invent_noise, "never sent:"),
+        (hide_from_the_group, "unseen:"),
+        (show_another_value, "two values: sure-0 offset 3"),
+        (show_what_is_not_kept, "seen and gone: b'b/3'"),
+        (commit_backwards, "commit backwards: 4 of sure-0 after 5"),
+        (forget_the_commit, "commit lost: 5 of sure-0"),
+        (fail_a_write, "write failed:"),
+    ],
+)
+def test_each_mistake_is_found(mistake: Callable[[History], None], found: str) -> None:
+    history = good_history()
+    mistake(history)
+    assert any(problem.startswith(found) for problem in check(history)), check(history)
+
+
+def test_a_good_history_has_no_problems() -> None:
+    assert check(good_history()) == []
+
+
+def test_commits_that_ran_at_the_same_time_may_come_in_any_order() -> None:
+    history = good_history()
+    history.commits.append(Commit(SURE, 3, 3.5, 5.0))
+    assert check(history) == []
+
+
+def test_of_many_problems_of_a_kind_some_are_shown_and_all_are_counted() -> None:
+    history = good_history()
+    history.logs[SURE].clear()
+    problems = check(history)
+    assert "lost: 5 in all" not in problems
+    history.acknowledged += [Acknowledged(SURE, b"a/0", 0)] * 10
+    assert "lost: 15 in all" in check(history)

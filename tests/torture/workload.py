@@ -1,0 +1,147 @@
+"""Stock clients that write and read without a pause, and note what they are told. Each runs in a thread of its own."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from harness.stock_client import RECONNECTS
+from torture.history import Acknowledged, Commit, History, Lane
+
+WRITER = {
+    **RECONNECTS,
+    "acks": "all",
+    "linger.ms": 5,
+    "message.timeout.ms": 300_000,
+    # A broker that hangs is given up soon, so that requests are repeated whose answer is unknown.
+    "socket.timeout.ms": 5_000,
+    "request.timeout.ms": 4_000,
+}
+READER = {
+    **RECONNECTS,
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 1_000,
+    "socket.timeout.ms": 10_000,
+    "fetch.wait.max.ms": 100,
+}
+TURN_S = 0.02
+PENDING_MAX = 5_000
+FLUSH_SECONDS_MAX = 120.0
+COMMIT_EVERY_S = 0.5
+
+
+class Worker(threading.Thread):
+    """What it fails with is the run's problem."""
+
+    def __init__(self, name: str, history: History) -> None:
+        super().__init__(name=name, daemon=True)
+        self.history = history
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except Exception as error:
+            self.history.problems.append(f"client failed: {self.name}: {error!r}")
+
+    def work(self) -> None:
+        """Until `_ending` is set."""
+        raise NotImplementedError
+
+    def finish(self, seconds_max: float = FLUSH_SECONDS_MAX + 10) -> None:
+        """Returns when it has ended in order."""
+        self._ending.set()
+        self.join(seconds_max)
+        if self.is_alive():
+            self.history.problems.append(f"client failed: {self.name} does not end")
+
+
+class Writer(Worker):
+    """Numbered records, to the partitions in turn, at an even rate."""
+
+    def __init__(self, name: str, history: History, bootstrap: str, topic: str, **settings: object) -> None:
+        """Settings of librdkafka with `_` for `.`; besides `partitions` and `rate` (records a second)."""
+        super().__init__(name, history)
+        self._topic = topic
+        self._partitions = int(settings.pop("partitions"))
+        self._a_turn = max(1, int(settings.pop("rate") * TURN_S))
+        chosen = {setting.replace("_", "."): value for setting, value in settings.items()}
+        self._producer = Producer({**WRITER, **chosen, "bootstrap.servers": bootstrap})
+        self.sent = 0
+        self.done = 0
+        self.acknowledged_s = time.monotonic()
+        self.longest_gap_s = 0.0
+
+    def work(self) -> None:
+        next_s = time.monotonic()
+        while not self._ending.is_set():
+            if time.monotonic() >= next_s and self.sent - self.done < PENDING_MAX:
+                self._send()
+                next_s += TURN_S
+            self._producer.poll(TURN_S / 2)
+        left = self._producer.flush(FLUSH_SECONDS_MAX)
+        if left:
+            self.history.problems.append(f"stuck: {self.name} has {left} records without an answer at the end")
+
+    def _send(self) -> None:
+        for number in range(self.sent, self.sent + self._a_turn):
+            value = f"{self.name}/{number}".encode()
+            self.history.sent[self.name] = self.sent = number + 1
+            self._producer.produce(
+                self._topic, value, partition=number % self._partitions, on_delivery=self._on_delivery
+            )
+
+    def _on_delivery(self, error: object, message: object) -> None:
+        self.done += 1
+        if error is not None:
+            self.history.problems.append(f"write failed: {self.name}: {error}")
+            return
+        now_s = time.monotonic()
+        self.longest_gap_s = max(self.longest_gap_s, now_s - self.acknowledged_s)
+        self.acknowledged_s = now_s
+        offset = message.offset()
+        lane = Lane(message.topic(), message.partition())
+        self.history.acknowledged.append(Acknowledged(lane, message.value(), -1 if offset is None else offset))
+
+
+class Reader(Worker):
+    """A member of the group; commits what it was given, now and then."""
+
+    def __init__(self, name: str, history: History, bootstrap: str, group: str, topics: Mapping[str, int]) -> None:
+        super().__init__(name, history)
+        self._consumer = Consumer({**READER, "bootstrap.servers": bootstrap, "group.id": group, "client.id": name})
+        self._consumer.subscribe(list(topics))
+
+    def work(self) -> None:
+        committed_s = time.monotonic()
+        while not self._ending.is_set():
+            for message in self._consumer.consume(500, 0.1):
+                self._take(message)
+            if time.monotonic() - committed_s > COMMIT_EVERY_S:
+                self._commit()
+                committed_s = time.monotonic()
+        self._commit()
+        self._consumer.close()
+
+    def _take(self, message: object) -> None:
+        error = message.error()
+        if error is None:
+            self.history.saw(Lane(message.topic(), message.partition()), message.offset(), message.value())
+        elif error.fatal():
+            raise KafkaException(error)
+
+    def _commit(self) -> None:
+        """A commit that fails is tried again with the next."""
+        began_s = time.monotonic()
+        try:
+            kept = self._consumer.commit(asynchronous=False)
+        except KafkaException:
+            return
+        ended_s = time.monotonic()
+        for place in kept or ():
+            if place.error is None and place.offset >= 0:
+                lane = Lane(place.topic, place.partition)
+                self.history.commits.append(Commit(lane, place.offset, began_s, ended_s))
