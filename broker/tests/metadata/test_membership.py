@@ -1,5 +1,6 @@
 """A broker's lease, its registration, and who is the controller."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import StoreUnavailable
 from barnabas_core.errors import ApiError, ErrorCode
 
 pytestmark = pytest.mark.anyio
@@ -164,3 +166,98 @@ async def test_while_the_store_is_away_a_broker_keeps_on_trying(machine: Machine
     with pytest.raises(Stopped):
         await broker.keep()
     await broker.leave()
+
+
+async def registered(machine: Machine, membership: Membership) -> BrokerRegistration:
+    await membership.join()
+    return (await machine.image()).brokers[0]
+
+
+async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machine) -> None:
+    def life(boot_id: str, *, was_clean: bool = False) -> Membership:
+        registration = BrokerRegistration(
+            0, UUID(int=machine.random.getrandbits(128)), (), directory_ids=(UUID(int=1),), boot_id=boot_id
+        )
+        return Membership(
+            machine.stores[0],
+            registration,
+            HEARTBEAT_MS,
+            SESSION_MS,
+            machine.clock,
+            asyncio.sleep,
+            was_clean=was_clean,
+        )
+
+    machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
+    assert not (await registered(machine, life("first"))).may_lack_records
+    for boot_id, was_clean, lacks in [("first", False, False), ("second", True, False), ("third", False, True)]:
+        machine.clock.time_ms += SESSION_MS
+        assert (await registered(machine, life(boot_id, was_clean=was_clean))).may_lack_records is lacks
+    machine.clock.time_ms += SESSION_MS
+    again = await registered(machine, life("third", was_clean=True))
+    assert again.may_lack_records, "nobody has dealt with what the life before lacked"
+    assert again.broker_epoch == 5
+
+
+async def test_who_renewed_in_time_takes_an_expired_lease_for_a_death(machine: Machine) -> None:
+    broker = await machine.broker(0, heartbeats=1)
+    assert not broker.trusts_expiry(machine.clock.time_ms), "it has no lease itself"
+    await broker.join()
+    assert broker.trusts_expiry(machine.clock.time_ms + SESSION_MS - 1)
+    assert not broker.trusts_expiry(machine.clock.time_ms + SESSION_MS)
+    machine.clock.time_ms += SESSION_MS
+    with pytest.raises(Stopped):
+        await broker.keep()
+    a_heartbeat_later_ms = machine.clock.time_ms
+    assert not broker.trusts_expiry(a_heartbeat_later_ms)
+    assert broker.trusts_expiry(a_heartbeat_later_ms + HEARTBEAT_MS)
+
+
+async def test_the_controllers_lease_is_tried_for_when_it_expires(machine: Machine) -> None:
+    first, second = await machine.broker(0), await machine.broker(1, heartbeats=99)
+    await first.join()
+    expires_ms = machine.clock.time_ms + SESSION_MS
+    machine.clock.time_ms += HEARTBEAT_MS // 2
+    await second.join()
+    keeping = asyncio.create_task(second.keep())
+    while not second.is_controller:
+        await asyncio.sleep(0)
+    assert machine.clock.time_ms == expires_ms
+    await second.leave()
+    await keeping
+
+
+class FailingStore(SqliteStore):
+    """Does not answer the writes of `fails`."""
+
+    fails = 0
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        if key.startswith("brokers/") and self.fails:
+            self.fails -= 1
+            raise StoreUnavailable("away")
+        return await super().put(key, value, expected_version)
+
+
+async def test_a_broker_that_could_not_register_anew_tries_again(machine: Machine) -> None:
+    store = await FailingStore.open(machine.path, machine.clock)
+    machine.stores.append(store)
+    left = 6
+
+    async def sleep(seconds: float) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Stopped
+
+    broker = Membership(store, BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+    await broker.join()
+    machine.clock.time_ms += SESSION_MS
+    stolen = await store.acquire_lease("broker-0", "somebody else", SESSION_MS)
+    assert stolen is not None
+    await store.release_lease(stolen)
+    store.fails = 2
+    with pytest.raises(Stopped):
+        await broker.keep()
+    (lease,) = await store.leases("broker-0")
+    assert (await machine.image()).brokers[0].broker_epoch == lease.token

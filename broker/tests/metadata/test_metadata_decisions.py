@@ -148,6 +148,16 @@ def test_placement_uses_fenced_brokers_only_where_it_must() -> None:
         create(a_cluster([registration(0, fenced=True)]), NewTopic("a"))
 
 
+def test_every_new_partition_has_a_replica_that_is_alive_and_stays() -> None:
+    fenced = [registration(number, fenced=True) for number in range(1, 5)]
+    stopping = msgspec.structs.replace(registration(5), is_shutting_down=True)
+    view = a_cluster([registration(0), *fenced, stopping], a_topic("old", (1, 2)))
+    created = create(view, NewTopic("a", 20, 2)).partitions
+    added = decide_create_partitions(view, NewPartitions("old", 20)).partitions[1:]
+    for state in (*created, *added):
+        assert (state.leader, state.isr, len(set(state.replicas))) == (0, (0,), 2)
+
+
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_the_same_seed_gives_the_same_topic(seed: int, partitions: int) -> None:
     racks = [registration(number, f"rack-{number % 2}") for number in range(4)]

@@ -37,6 +37,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 CONTROLLER_LEASE: Final = "controller"
 BROKER_LEASES: Final = "broker-"
+NO_EPOCH: Final = -1
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class Membership:
         self._controller_lease: Lease | None = None
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
+        self._registered_epoch = NO_EPOCH
+        self._has_left = False
         self._turns = asyncio.Lock()
 
     @property
@@ -137,10 +140,10 @@ class Membership:
         while True:
             await self._sleep(self._pause_s())
             async with self._turns:
-                if self._lease is None:
+                if self._has_left:
                     return
                 try:
-                    await self._renew(self._lease)
+                    await self._renew()
                     await self._try_for_controller()
                 except StoreUnavailable as error:
                     log.warning("the metadata store does not answer, leases are not renewed: %s", error)
@@ -155,6 +158,7 @@ class Membership:
         """Gives everything back, so that others need not wait for leases to expire."""
         async with self._turns:
             lease, controller_lease = self._lease, self._controller_lease
+            self._has_left = True
             self._lease = self._controller_lease = None
             try:
                 if controller_lease is not None:
@@ -184,6 +188,7 @@ class Membership:
             self._registration, fenced=True, broker_epoch=broker_epoch, may_lack_records=lacks
         )
         await self._store.put(key, encode(registration))
+        self._registered_epoch = broker_epoch
 
     async def _fence(self, broker_epoch: int) -> None:
         """Fences this life of the broker, unless it is another's turn already."""
@@ -199,7 +204,11 @@ class Membership:
             except VersionConflict:
                 continue
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _renew(self) -> None:
+        lease = self._lease
+        if lease is None or lease.token != self._registered_epoch:  # The store went away while this broker joined anew.
+            await self.join()
+            return
         if lease.expires_at_ms <= self._clock.now_ms():
             self._punctual_from_ms = self._clock.now_ms() + 2 * self._heartbeat_ms
         try:
