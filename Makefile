@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
 WORKERS ?= 2
 
-.PHONY: venv demo test fast check format fuzz torture bench compat-clients clean
+.PHONY: venv demo test fast check format fuzz sim torture bench compat-clients clean
 
 venv: .venv/ready
 
@@ -40,6 +40,10 @@ compat-clients: venv
 # FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
 fuzz: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m fuzz $(FUZZ)
+
+# SIM='--seed 7' replays; SIM='--seeds 500 --first 10000' goes on elsewhere.
+sim: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m simulation $(SIM)
 
 # TORTURE='--rounds 20 --seed 7' replays; the seed is printed first. Network and disk faults need root.
 torture: venv

@@ -1,6 +1,7 @@
 """What goes wrong, by chance: one thing after the other, often while the one before still is."""
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -59,6 +60,20 @@ class Faults:
         self._cluster.note(f"kill {broker.name}")
         broker.kill()
         self._later(self._random.expovariate(1), lambda: self._start(broker))
+
+    def _kill_who_a_returning_one_follows(self) -> None:
+        """A broker comes back after a while, and just then the others go one after the other."""
+        returning, *others = self._random.sample(self._cluster.brokers, 3)
+        self._cluster.note(f"{returning.name} comes back while {', '.join(each.name for each in others)} go")
+        if self._random.random() < 0.5:
+            self._slow()
+        returning.kill()
+        back_s = self._random.uniform(0.5, 4)
+        self._later(back_s, lambda: self._start(returning))
+        for other in others:
+            back_s += self._random.choice([0.03, 0.1, 0.3]) * self._random.uniform(0.5, 2)
+            self._later(back_s, other.kill)
+            self._later(back_s + 0.5 + self._random.expovariate(1), partial(self._start, other))
 
     def _lose_power(self) -> None:
         if self._lost_power or self._cluster.why_unhealthy() is not None:

@@ -65,7 +65,10 @@ class Simulation:
         self.history = History()
         self.partitions = random.randint(1, 3)
         brokers = random.choice([3, 3, 3, 4, 5])
-        self.cluster = SimulatedCluster(loop, random, brokers, {}, process_leases=random.random() < 0.5)
+        fetch_bytes = random.choice(["1048576", "400"])
+        self.cluster = SimulatedCluster(
+            loop, random, brokers, {"replica.fetch.max.bytes": fetch_bytes}, process_leases=random.random() < 0.5
+        )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
         self._watch = Watch(self.cluster, self.history)
         self._faults = Faults(self.cluster, random, TOPIC)

@@ -1,0 +1,230 @@
+"""Known mistakes of replication protocols, each put in by a patch: the simulation has to find every one of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+
+from barnabas_broker.metadata.decisions import elections, isr_changes, revisions
+from barnabas_broker.metadata.documents import encode
+from barnabas_broker.metadata.membership import Membership
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.store import Write
+from barnabas_broker.metadata.transitions import Planned, Transitions
+from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage import follower_append
+from barnabas_broker.storage.log import Log
+from barnabas_broker.wire.parts import FileSlice
+
+
+@contextmanager
+def truncates_to_the_high_watermark() -> Iterator[None]:
+    """As before KIP-101: who begins to follow cuts off all that it does not know to be committed."""
+    apply = Partition.apply
+
+    def mistaken(self: Partition, state: PartitionState) -> None:
+        epoch = self.leader_epoch
+        apply(self, state)
+        if not self.is_leader and self.leader_epoch != epoch:
+            self._truncate_to(self.high_watermark)
+
+    with patch.object(Partition, "apply", mistaken):
+        yield
+
+
+@contextmanager
+def joins_the_isr_before_the_epochs_start() -> Iterator[None]:
+    """A follower is taken in whatever it has."""
+
+    def mistaken(self: LeaderState, high_watermark: int) -> frozenset[int] | None:
+        if self.pending_isr is not None:
+            return None
+        alive = {each for each, at in self.followers.items() if self._is_eligible(each, at.broker_epoch)}
+        return self.isr | alive if alive - self.isr else None
+
+    with patch.object(LeaderState, "isr_with_joining", mistaken):
+        yield
+
+
+@contextmanager
+def acknowledges_before_the_high_watermark() -> Iterator[None]:
+    """acks=all is answered when the leader has it."""
+
+    def mistaken(self: Partition, end_offset: int, done: Callable[[Any], object]) -> None:
+        self.commits.wait(-1, done)
+        self.commits.committed(0)
+
+    with patch.object(Partition, "when_committed", mistaken):
+        yield
+
+
+@contextmanager
+def counts_a_shrink_before_it_is_written() -> Iterator[None]:
+    """The high watermark does not wait for who is proposed to leave."""
+
+    def mistaken(self: LeaderState) -> frozenset[int]:
+        return self.isr if self.pending_isr is None else self.pending_isr
+
+    with patch.object(LeaderState, "maximal_isr", property(mistaken)):
+        yield
+
+
+@contextmanager
+def commits_offsets_before_they_are_replicated() -> Iterator[None]:
+    """The group coordinator answers when its own log has the record."""
+    append = RecordLog.append
+
+    def mistaken(self: RecordLog, partition: int, records: Any, done: Callable[[Any], object]) -> None:
+        answers: list[object] = []
+        append(self, partition, records, answers.append)
+        done(answers[0] if answers else None)
+
+    with patch.object(RecordLog, "append", mistaken):
+        yield
+
+
+@contextmanager
+def elects_from_outside_the_isr() -> Iterator[None]:
+    """Whoever lives, in the order of the replicas."""
+
+    def mistaken(state: PartitionState, unclean: bool) -> Iterator[Sequence[int]]:
+        yield state.replicas
+
+    with patch.object(elections, "_candidates", mistaken):
+        yield
+
+
+@contextmanager
+def writes_without_compare_and_set() -> Iterator[None]:
+    """A controller that is not one any more, or whose image is old, writes over what others decided."""
+
+    def mistaken(self: Transitions, planned: Planned) -> Write:
+        return Write(planned.key, None if planned.document is None else encode(planned.document), None)
+
+    with patch.object(Transitions, "_as_write", mistaken):
+        yield
+
+
+@contextmanager
+def keeps_the_leader_epoch() -> Iterator[None]:
+    """An election does not begin a new epoch."""
+    led_by = elections.led_by
+
+    def mistaken(state: PartitionState, leader: int, terms: Any) -> PartitionState:
+        return msgspec.structs.replace(led_by(state, leader, terms), leader_epoch=state.leader_epoch)
+
+    with patch.object(elections, "led_by", mistaken), patch.object(revisions, "led_by", mistaken):
+        yield
+
+
+@contextmanager
+def takes_any_life_of_a_broker_for_the_same() -> Iterator[None]:
+    """Without KIP-903: what the life before has fetched counts for the one that began without it."""
+    complaint = isr_changes._complaint
+
+    def eligible(self: ReplicaManager, broker_id: int, broker_epoch: int) -> bool:
+        found = self._image.brokers.get(broker_id)
+        return found is not None
+
+    def mistaken(registration: Any, broker_epoch: int, is_member: bool) -> str | None:
+        return None if registration is None else complaint(registration, registration.broker_epoch, True)
+
+    with (
+        patch.object(ReplicaManager, "_is_eligible", eligible),
+        patch.object(isr_changes, "_complaint", lambda *_: None),
+        patch.object(Membership, "join", _joins_unfenced(Membership.join)),
+    ):
+        yield
+
+
+def _joins_unfenced(join: Any) -> Any:
+    """A new life is not noticed, either: it takes over the place of the one before."""
+
+    async def mistaken(self: Membership) -> None:
+        replace = msgspec.structs.replace
+
+        def unfenced(struct: Any, **changes: Any) -> Any:
+            if changes.get("fenced") and "broker_epoch" in changes:
+                changes |= {"fenced": False, "may_lack_records": False}
+            return replace(struct, **changes)
+
+        with patch("barnabas_broker.metadata.membership.msgspec.structs.replace", unfenced):
+            await join(self)
+
+    return mistaken
+
+
+@contextmanager
+def shows_what_is_not_committed() -> Iterator[None]:
+    """Consumers read up to the log's end."""
+
+    def mistaken(self: Partition, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
+        return self.log.read(offset, length_max, self.log.log_end_offset, at_least_one_batch=at_least_one_batch)
+
+    with patch.object(Partition, "read", mistaken):
+        yield
+
+
+@contextmanager
+def followers_forget_the_producers() -> Iterator[None]:
+    """Only leaders take note of sequence numbers: a retry after a failover is written twice."""
+    append_run = follower_append._append_run
+
+    def mistaken(log: Log, run: memoryview, headers: list[Any]) -> None:
+        append_run(log, run, [header._replace(producer_id=-1) for header in headers])
+
+    with patch.object(follower_append, "_append_run", mistaken):
+        yield
+
+
+@contextmanager
+def trusts_a_disk_that_lost_power() -> Iterator[None]:
+    """A broker that may lack records comes back as if it had them."""
+    with patch("barnabas_broker.metadata.membership.may_lack_records", lambda *_: False):
+        yield
+
+
+@contextmanager
+def advances_with_too_few_in_sync() -> Iterator[None]:
+    """Without KIP-966: a leader alone commits, though the replicas that left may be elected after it."""
+    high_watermark = LeaderState.high_watermark
+
+    def mistaken(self: LeaderState, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
+        return high_watermark(self, log_end_offset, 0, now_ms, lag_ms_max)
+
+    with patch.object(LeaderState, "high_watermark", mistaken):
+        yield
+
+
+@contextmanager
+def wakes_up_as_a_leader() -> Iterator[None]:
+    """A process that stood still answers as it would have before."""
+    with patch.object(Wakefulness, "is_awake", lambda self: True):
+        yield
+
+
+MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
+    mutant.__name__.replace("_", "-"): mutant
+    for mutant in (
+        truncates_to_the_high_watermark,
+        joins_the_isr_before_the_epochs_start,
+        acknowledges_before_the_high_watermark,
+        counts_a_shrink_before_it_is_written,
+        commits_offsets_before_they_are_replicated,
+        elects_from_outside_the_isr,
+        writes_without_compare_and_set,
+        keeps_the_leader_epoch,
+        takes_any_life_of_a_broker_for_the_same,
+        shows_what_is_not_committed,
+        followers_forget_the_producers,
+        trusts_a_disk_that_lost_power,
+        advances_with_too_few_in_sync,
+        wakes_up_as_a_leader,
+    )
+}
