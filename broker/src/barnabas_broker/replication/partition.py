@@ -262,9 +262,9 @@ class Partition:
         self.commits.committed(self.high_watermark)
 
     def _advance_high_watermark(self, now_ms: int) -> None:
-        """On the leader; it never goes back."""
+        """On the leader; it never goes back. Nothing is committed without those that may be elected (KIP-966)."""
         leadership = self._leadership
-        if leadership is None or self.failure is not None:
+        if leadership is None or self.failure is not None or self._state.elr:
             return
         offset = self.log.log_end_offset
         if leadership.followers:
