@@ -18,7 +18,6 @@ from simulation.run import Outcome, run
 HASH_SEED: Final = "0"
 EVENTS_SHOWN: Final = 40
 PROGRESS_S: Final = 10.0
-FAILURES_MAX: Final = 10
 
 
 def main() -> int:
@@ -38,7 +37,7 @@ def main() -> int:
             _tell(outcome, options.mutant)
         elif options.story:
             print("\n".join(outcome.events), f"\nuntil {outcome.seconds:.6f} s, {outcome.acknowledged} acknowledged")
-        if failures == FAILURES_MAX:
+        if failures == options.failures_max:
             break
         if time.monotonic() - said_s > PROGRESS_S:
             said_s = time.monotonic()
@@ -53,6 +52,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this mistake put in")
+    parser.add_argument("--failures-max", type=int, default=10, help="stop after so many")
     parser.add_argument("--story", action="store_true", help="what happened, too, where nothing is wrong")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()

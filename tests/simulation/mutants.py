@@ -7,9 +7,8 @@ from unittest.mock import patch
 
 import msgspec
 
-from barnabas_broker.metadata.decisions import elections, isr_changes, revisions
+from barnabas_broker.metadata.decisions import elections, revisions
 from barnabas_broker.metadata.documents import encode
-from barnabas_broker.metadata.membership import Membership
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store import Write
 from barnabas_broker.metadata.transitions import Planned, Transitions
@@ -17,7 +16,6 @@ from barnabas_broker.metadata.wakefulness import Wakefulness
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage import follower_append
 from barnabas_broker.storage.log import Log
 from barnabas_broker.wire.parts import FileSlice
@@ -124,43 +122,6 @@ def keeps_the_leader_epoch() -> Iterator[None]:
 
 
 @contextmanager
-def takes_any_life_of_a_broker_for_the_same() -> Iterator[None]:
-    """Without KIP-903: what the life before has fetched counts for the one that began without it."""
-    complaint = isr_changes._complaint
-
-    def eligible(self: ReplicaManager, broker_id: int, broker_epoch: int) -> bool:
-        found = self._image.brokers.get(broker_id)
-        return found is not None
-
-    def mistaken(registration: Any, broker_epoch: int, is_member: bool) -> str | None:
-        return None if registration is None else complaint(registration, registration.broker_epoch, True)
-
-    with (
-        patch.object(ReplicaManager, "_is_eligible", eligible),
-        patch.object(isr_changes, "_complaint", lambda *_: None),
-        patch.object(Membership, "join", _joins_unfenced(Membership.join)),
-    ):
-        yield
-
-
-def _joins_unfenced(join: Any) -> Any:
-    """A new life is not noticed, either: it takes over the place of the one before."""
-
-    async def mistaken(self: Membership) -> None:
-        replace = msgspec.structs.replace
-
-        def unfenced(struct: Any, **changes: Any) -> Any:
-            if changes.get("fenced") and "broker_epoch" in changes:
-                changes |= {"fenced": False, "may_lack_records": False}
-            return replace(struct, **changes)
-
-        with patch("barnabas_broker.metadata.membership.msgspec.structs.replace", unfenced):
-            await join(self)
-
-    return mistaken
-
-
-@contextmanager
 def shows_what_is_not_committed() -> Iterator[None]:
     """Consumers read up to the log's end."""
 
@@ -220,7 +181,6 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         elects_from_outside_the_isr,
         writes_without_compare_and_set,
         keeps_the_leader_epoch,
-        takes_any_life_of_a_broker_for_the_same,
         shows_what_is_not_committed,
         followers_forget_the_producers,
         trusts_a_disk_that_lost_power,
