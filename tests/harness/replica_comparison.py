@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
 
 LENGTH_OFFSET = 12
 
@@ -41,6 +41,11 @@ def batches(partition_dir: Path) -> Iterator[Batch]:
                 break
             yield Batch(header.base_offset, header.last_offset, data[position:end])
             position = end
+
+
+def parse_headers(partition_dir: Path) -> Iterator[BatchHeader]:
+    """Of all whole batches of a partition's log."""
+    return (parse_header(batch.data, 0) for batch in batches(partition_dir))
 
 
 def differences(replicas: Mapping[str, Path], end_offset: int | None = None) -> list[str]:

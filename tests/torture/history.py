@@ -4,9 +4,11 @@ Record number n of a writer has the value `WRITER/n`; its numbers rise in every 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from barnabas_broker.wire.record_batch import BatchHeader
 
 SHOWN_MAX = 5
 
@@ -90,17 +92,31 @@ def _never_sent(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]
 
 
 def _repeats(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
-    """Without idempotence a retry may repeat a record, but not put a new one before an older."""
-    idempotent = lane.topic in history.idempotent_topics
-    times = Counter(log)
-    if idempotent:
-        yield from (f"duplicate: {value!r} is {n} times in {lane}" for value, n in times.items() if n > 1)
+    """Without idempotence a retry may repeat a record, and come to a new leader after what was sent there before."""
+    if lane.topic not in history.idempotent_topics:
+        return
+    yield from (f"duplicate: {value!r} is {n} times in {lane}" for value, n in Counter(log).items() if n > 1)
     newest: dict[str, int] = {}
     for value in dict.fromkeys(log):
         writer, number = parsed(value)
         if number < newest.get(writer, -1):
             yield f"reorder: {value!r} comes after {newest[writer]} in {lane}"
         newest[writer] = max(number, newest.get(writer, -1))
+
+
+def broken_sequences(headers: Iterable[BatchHeader]) -> Iterator[str]:
+    """Batches of one partition whose sequence does not follow that of the batch before of the same producer epoch."""
+    expected: dict[tuple[int, int], int] = {}
+    for header in headers:
+        producer = header.producer_id, header.producer_epoch
+        if header.producer_id < 0:
+            continue
+        if header.base_sequence != expected.get(producer, 0):
+            yield (
+                f"offset {header.base_offset} of producer {producer} has sequence {header.base_sequence}, "
+                f"not {expected.get(producer, 0)}"
+            )
+        expected[producer] = header.base_sequence + header.record_count
 
 
 def _unseen(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:

@@ -14,17 +14,17 @@ from confluent_kafka import TopicPartition
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import Lan, MachinesUnavailable
-from harness.replica_comparison import differences, partition_dirs
+from harness.replica_comparison import differences, parse_headers, partition_dirs
 from harness.server_process import HERE
 from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
-from torture.history import History, Lane, check
+from torture.history import History, Lane, broken_sequences, check
 from torture.workload import Reader, Writer
 
 BROKERS: Final = 3
 DISK_MIB: Final = 512
 GROUP: Final = "readers"
-IDEMPOTENT, PLAIN = "idempotent", "plain"
-TOPICS: Final = {IDEMPOTENT: 6, PLAIN: 3}
+IDEMPOTENT, PIPELINED, PLAIN = "idempotent", "pipelined", "plain"
+TOPICS: Final = {IDEMPOTENT: 6, PIPELINED: 3, PLAIN: 3}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 HEAL_SECONDS_MAX: Final = 60.0
 CATCH_UP_SECONDS_MAX: Final = 60.0
@@ -123,10 +123,20 @@ def _cluster(folder: Path, lan: Lan | None) -> BarnabasCluster:
 
 
 def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer], list[Reader]]:
-    sure = {"rate": rate, "partitions": TOPICS[IDEMPOTENT], "enable_idempotence": True}
-    plain = {"rate": rate, "partitions": TOPICS[PLAIN], "max_in_flight_requests_per_connection": 1}
-    writers = [Writer(f"sure{n}", history, bootstrap, IDEMPOTENT, **sure) for n in range(2)]
-    writers.append(Writer("plain", history, bootstrap, PLAIN, **plain))
+    """With more than one request under way librdkafka itself repeats records that it may have written already.
+
+    It takes a new producer epoch when one of them fails and the next is out of order (its issue 4953): no broker can
+    know. So of `pipelined` only sequences within a producer epoch are checked, and that nothing is lost.
+    """
+    settings = {
+        IDEMPOTENT: {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1},
+        PIPELINED: {"enable_idempotence": True},
+        PLAIN: {"enable_idempotence": False},
+    }
+    writers = [
+        Writer(topic, history, bootstrap, topic, rate=rate, partitions=TOPICS[topic], **chosen)
+        for topic, chosen in settings.items()
+    ]
     readers = [Reader(f"reader{n}", history, bootstrap, GROUP, TOPICS) for n in range(2)]
     for client in (*writers, *readers):
         client.start()
@@ -229,6 +239,8 @@ def _compare_replicas(arena: Arena, history: History) -> int:
         if len(found[name]) != BROKERS:
             history.problems.append(f"replicas differ: {name} lies on {', '.join(found[name])} only")
         history.problems += [f"replicas differ: {name}: {each}" for each in differences(found[name], ends.get(name))]
+        one = next(iter(found[name].values()))
+        history.problems += [f"sequence: {name}: {each}" for each in broken_sequences(parse_headers(one))]
     return len(compared)
 
 
