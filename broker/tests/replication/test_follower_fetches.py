@@ -1,12 +1,14 @@
 """F31: followers that fetch, and the leader's end of their sessions, over real logs and a network without sockets."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from fetch_world import LATENCY_S, TOPIC_ID, World
 
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_core.errors import ErrorCode
@@ -67,6 +69,49 @@ def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path
     assert world.ends(2) == world.ends(1)
     assert all(world.is_equal(index) for index in range(20))
     assert max(world.response_sizes) < 12_000
+
+
+def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    for index in range(8):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    happened: list[int | str] = []
+    append, call_soon = Partition.append_as_follower, world.time.call_soon
+
+    def noted(partition: Partition, *arguments: Any) -> None:
+        happened.append(partition.topic_partition.partition)
+        append(partition, *arguments)
+
+    monkeypatch.setattr(Partition, "append_as_follower", noted)
+    monkeypatch.setattr(world.time, "call_soon", lambda call: call_soon(lambda: (happened.append("turn"), call())))
+    for index in range(8):
+        world.append(index, b"x" * 900_000)
+    world.time.advance(2 * LATENCY_S)
+    first = happened.index(0)
+    assert happened[first : first + 9] == [0, 1, 2, 3, 4, "turn", 5, 6, 7]
+    assert all(world.is_equal(index) for index in range(8))
+
+
+def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    for index in range(8):
+        world.lead(index, 1)
+    world.time.advance(0.1)
+    append = Partition.append_as_follower
+    follower = world.brokers[2]
+
+    def and_unfollow(partition: Partition, *arguments: Any) -> None:
+        append(partition, *arguments)
+        follower.fetchers.unfollow(follower.partitions[7])
+
+    monkeypatch.setattr(Partition, "append_as_follower", and_unfollow)
+    for index in range(8):
+        world.append(index, b"x" * 900_000)
+    world.time.advance(1)
+    assert world.ends(2) == dict.fromkeys(range(7), 1) | {7: 0}
 
 
 def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from barnabas_broker.server.peer_link import FIRST_BUFFER_BYTES, PeerLink, PeerLinks
+from barnabas_broker.server.peer_link import FIRST_BUFFER_BYTES, SMALL_UNTIL_SHRUNK, PeerLink, PeerLinks
 
 WAIT_S = 10
 
@@ -115,6 +115,46 @@ def test_answers_larger_than_the_buffer_and_small_ones_behind_them_come_whole() 
         peer.answer(*bodies)
         await calls.wait_for(responses=5)
         assert [data for _, data in calls.responses] == bodies
+
+    linked(body)
+
+
+def test_an_answer_that_is_kept_stays_as_it_was_while_others_come() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        kept: list[memoryview] = []
+        bodies = [bytes([number]) * size for number, size in enumerate((10, FIRST_BUFFER_BYTES * 3, 7, 200_000, 1))]
+        for number in range(5):
+
+            def keep(frame: memoryview, number: int = number) -> None:
+                if number % 2 == 0:
+                    kept.append(frame[:])
+                calls.on_response(number)(frame)
+
+            link.send(b"r", keep)
+        await peer.got(5)
+        for each in bodies:
+            peer.answer(each)
+            await calls.wait_for(responses=bodies.index(each) + 1)
+        assert [bytes(each) for each in kept] == [bodies[0], bodies[2], bodies[4]]
+        assert [data for _, data in calls.responses] == bodies
+
+    linked(body)
+
+
+def test_a_large_buffer_is_let_go_after_many_small_answers() -> None:
+    async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
+        rounds = SMALL_UNTIL_SHRUNK + 3
+        link.send(b"r", calls.on_response(0))
+        await peer.got(1)
+        peer.answer(bytes(FIRST_BUFFER_BYTES * 9))
+        await calls.wait_for(responses=1)
+        for number in range(1, rounds):
+            link.send(b"r", calls.on_response(number))
+            await peer.got(number + 1)
+            peer.answer(b"%d" % number)
+            await calls.wait_for(responses=number + 1)
+        assert [data for _, data in calls.responses[1:]] == [b"%d" % number for number in range(1, rounds)]
+        assert len(link._buffer) == FIRST_BUFFER_BYTES
 
     linked(body)
 

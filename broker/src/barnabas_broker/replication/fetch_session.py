@@ -6,6 +6,7 @@ by itself. Called by `fetcher.Fetcher`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -93,6 +94,8 @@ class FetchSession:
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Key, Followed] = {}
         self._forgotten: dict[Key, None] = {}
+        self._arrived: deque[tuple[int, Key, FetchedPartition]] = deque()
+        """Results of the request of this number, not taken over yet."""
         self._first_number = 0
         """Answers to requests before this one are of an earlier session."""
         self.session_id = NO_SESSION
@@ -144,6 +147,7 @@ class FetchSession:
         self.session_id, self.session_epoch = NO_SESSION, 0
         self._first_number = next_number
         self._forgotten.clear()
+        self._arrived.clear()
         for followed in self._followed.values():
             followed.asked_in = NOT_ASKED
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
@@ -195,21 +199,27 @@ class FetchSession:
         """The request is on its way."""
         self.session_epoch = self.session_epoch % SESSION_EPOCH_MAX + 1
 
-    def apply(self, number: int, response: ReplicaFetchResponse) -> bool:
-        """Take over the answer to request `number`; False when the leader has refused it as a whole."""
+    def arrived(self, number: int, response: ReplicaFetchResponse) -> bool:
+        """The answer to request `number` is here, to be taken over; False when the leader has refused it as a whole."""
         if number < self._first_number:
             return True
         if response.error or response.session_id == NO_SESSION:
             return False
         self.session_id = response.session_id
-        now_ms = self._environment.clock.now_ms()
         for topic_id, results in response.topics:
-            for result in results:
-                key = topic_id, result.partition
-                followed = self._followed.get(key)
-                if followed is not None and followed.asked_in <= number and key not in self._changed:
-                    self._apply_partition(key, followed, result, now_ms)
+            self._arrived += ((number, (topic_id, result.partition), result) for result in results)
         return True
+
+    def take_over(self, bytes_max: int) -> bool:
+        """Apply what has arrived, about so many bytes of it; whether something is left."""
+        now_ms = self._environment.clock.now_ms()
+        while self._arrived and bytes_max > 0:
+            number, key, result = self._arrived.popleft()
+            bytes_max -= len(result.records)
+            followed = self._followed.get(key)
+            if followed is not None and followed.asked_in <= number and key not in self._changed:
+                self._apply_partition(key, followed, result, now_ms)
+        return bool(self._arrived)
 
     def _apply_partition(self, key: Key, followed: Followed, result: FetchedPartition, now_ms: int) -> None:
         """Nothing that goes wrong here concerns another partition."""

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 2
 """Under way at once."""
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""Appended in one turn of the loop. Only who is far behind gets more at once; smaller turns would let new records in
+before those that wait to be committed."""
 TIMER_S_MIN: Final = 0.001
 NO_EPOCH: Final = -1
 
@@ -43,6 +46,7 @@ class Fetcher:
         self._sent_s: deque[float] = deque()
         """When the requests went that are not answered, the oldest first."""
         self._is_woken = False
+        self._is_taking_over = False
         self._failures = 0
         self._retry: Cancellable | None = None
         self._watchdog: Cancellable | None = None
@@ -131,13 +135,22 @@ class Fetcher:
         if response.correlation_id != number & 0x7FFFFFFF:
             self._broke(f"answer {response.correlation_id} to request {number}")
             return
-        if self.session.apply(number, response):
+        if self.session.arrived(number, response):
             self._failures = 0
-            self._ask()
+            if not self._is_taking_over:
+                self._take_over()
         else:
             log.info("broker %d refuses the fetch session: error %d", self.leader_id, response.error)
             self.session.restart(self._next_number)
             self._ask_later()
+
+    def _take_over(self) -> None:
+        """Append what has arrived, in turns; a large answer must not hold up everybody else."""
+        self._is_taking_over = self.session.take_over(TURN_BYTES)
+        if self._is_taking_over:
+            self._environment.timers.call_soon(self._take_over)
+        else:
+            self._ask()
 
     def _broke(self, reason: str) -> None:
         """The link, whichever side ended it: the leader's broker may be dead."""

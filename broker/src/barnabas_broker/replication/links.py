@@ -13,7 +13,8 @@ class Link(Protocol):
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
         """Send a framed request; it waits while the link is on its way.
 
-        `on_response` gets the answer without its size, good only until it returns, and never from within `send`.
+        `on_response` gets the answer without its size, never from within `send`. It may keep it: that memory is not
+        used again before the memoryview and all slices of it are gone.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Links to other brokers over sockets on the event loop: what followers fetch by (`replication.links`).
 
-Responses are received into one buffer, which grows to the largest and is used again; parsed in place, nothing of them
-is copied.
+Responses are received into one buffer, which grows to the largest and is used again once nobody looks at it any more;
+nothing of them is copied.
 """
 
 import asyncio
@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 FIRST_BUFFER_BYTES: Final = 64 * 1024
+SMALL_UNTIL_SHRUNK: Final = 256
+"""Responses in a row that the first buffer would hold: then a larger one is let go."""
+TURN_BYTES: Final = 1024 * 1024
+"""Received in one turn of the loop."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
 OnResponse = Callable[[memoryview], None]
@@ -53,6 +57,8 @@ class PeerLink:
         self._unsent = bytearray()
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._have = 0
+        self._spare: bytearray | None = None
+        self._small_in_a_row = 0
         self._connecting = loop.create_task(self._connect(address))
 
     def send(self, frame: bytes | bytearray, on_response: OnResponse) -> None:
@@ -140,7 +146,7 @@ class PeerLink:
     def _readable(self) -> None:
         assert self._socket is not None
         try:
-            received = self._socket.recv_into(memoryview(self._buffer)[self._have :])
+            received = self._socket.recv_into(memoryview(self._buffer)[self._have : self._have + TURN_BYTES])
         except BlockingIOError:
             return
         except OSError as error:
@@ -171,11 +177,31 @@ class PeerLink:
             self._waiting.popleft()(memoryview(buffer)[position + SIZE_BYTES : position + needed])
             if self._socket is None:
                 return
+            self._small_in_a_row = self._small_in_a_row + 1 if needed <= FIRST_BUFFER_BYTES else 0
             position += needed
-        rest = memoryview(buffer)[position:have]
-        if needed > len(buffer):
-            self._buffer = bytearray(needed)
-            self._buffer[: len(rest)] = rest
-        elif position:
-            buffer[: len(rest)] = bytes(rest)
+            needed = SIZE_BYTES
+        if needed > len(buffer) or (position and _is_held(buffer)):
+            self._buffer = self._another_buffer(needed)
+        elif not position:
+            return
+        elif self._small_in_a_row == SMALL_UNTIL_SHRUNK and needed <= FIRST_BUFFER_BYTES:
+            self._buffer, self._spare = bytearray(FIRST_BUFFER_BYTES), None
+        rest = bytes(memoryview(buffer)[position:have])
+        self._buffer[: len(rest)] = rest
         self._have = len(rest)
+
+    def _another_buffer(self, needed: int) -> bytearray:
+        """The one before, if nobody looks at it any more: fresh memory costs as much as receiving into it."""
+        spare, self._spare = self._spare, self._buffer
+        if spare is not None and len(spare) >= needed and not _is_held(spare):
+            return spare
+        return bytearray(max(1 << (needed - 1).bit_length(), FIRST_BUFFER_BYTES))
+
+
+def _is_held(buffer: bytearray) -> bool:
+    """Whether somebody still looks at what is in it: then it cannot be resized."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False
