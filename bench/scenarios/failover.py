@@ -20,7 +20,8 @@ LEAD_IN_S: Final = 0.5
 HUNG_S: Final = 0.1
 FAILOVER_SECONDS_MAX: Final = 30.0
 ELECTION_SECONDS_MAX: Final = 60.0
-LOOK_S: Final = 0.005
+# Each look has a broker encode a thousand partitions, and this process decode them.
+LOOK_S: Final = 0.02
 
 
 def others(cluster: Cluster, broker: int) -> list[int]:
