@@ -25,6 +25,8 @@ from barnabas_core.topic_partition import TopicPartition
 
 _IDS = count(1)
 
+Done = Callable[[ApiError | None], object]
+
 
 class Timer:
     def __init__(self, callback: Callable[[], object]) -> None:
@@ -73,39 +75,73 @@ class SimulatedTime:
 
 
 class MemoryLog:
-    """An OffsetsLog. `holding`: appended batches are committed only by `commit`."""
+    """An OffsetsLog: batches in the order they were written, and how many of them are committed.
 
-    def __init__(self, partitions: int) -> None:
-        self.records: list[list[KeyValue]] = [[] for _ in range(partitions)]
+    `holding`: batches are committed only by `commit`. `failing`: nothing is written.
+    """
+
+    def __init__(self, partitions: int, time: SimulatedTime) -> None:
         self.batches = 0
         self.holding = False
         self.failing: ErrorCode | None = None
         self.read_failures = 0
-        self._held: list[tuple[int, Sequence[KeyValue], Callable[[ApiError | None], object]]] = []
+        self._time = time
+        self._written: list[list[Sequence[KeyValue]]] = [[] for _ in range(partitions)]
+        self._committed = [0] * partitions
+        self._waiting: list[list[tuple[int, Done]]] = [[] for _ in range(partitions)]
 
-    def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
+    def append(self, partition: int, records: Sequence[KeyValue], done: Done) -> None:
         self.batches += 1
         if self.failing is not None:
             done(ApiError(self.failing))
             return
-        self._held.append((partition, records, done))
-        if not self.holding:
-            self.commit()
+        self.write(partition, records)
+        self.when_committed(partition, done)
 
-    def commit(self) -> None:
-        """The high watermark passes everything that was appended."""
-        held, self._held = self._held, []
-        for partition, records, done in held:
-            self.records[partition].extend(records)
-            done(None)
+    def write(self, partition: int, records: Sequence[KeyValue]) -> None:
+        """Nobody asks what becomes of it."""
+        self._written[partition].append(records)
+
+    def when_committed(self, partition: int, done: Done) -> None:
+        self._waiting[partition].append((len(self._written[partition]), done))
+        self._time.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        for partition, batches in enumerate(self._written):
+            if not self.holding:
+                self._committed[partition] = len(batches)
+            self._tell(partition)
+
+    def _tell(self, partition: int) -> None:
+        waiting = self._waiting[partition]
+        while waiting and waiting[0][0] <= self._committed[partition]:
+            waiting.pop(0)[1](None)
+
+    def commit(self, batches: int = 2**31) -> None:
+        """The high watermarks pass so many batches more."""
+        for partition, written in enumerate(self._written):
+            self._committed[partition] = min(self._committed[partition] + batches, len(written))
+            self._tell(partition)
+
+    def fail(self, error: ErrorCode, survivors: int = 0) -> None:
+        """Nobody can say any more what becomes of what is not committed; so many batches of it stay in the logs."""
+        self._written = [
+            batches[: committed + survivors] for batches, committed in zip(self._written, self._committed, strict=True)
+        ]
+        for partition, waiting in enumerate(self._waiting):
+            self._waiting[partition] = []
+            for _, done in waiting:
+                done(ApiError(error))
 
     def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
         if self.read_failures:
             self.read_failures -= 1
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is away")
-        records = list(self.records[partition])
-        for start in range(0, len(records), 3):
-            yield records[start : start + 3]
+        yield from list(self._written[partition])
+
+    def committed(self, partition: int) -> list[KeyValue]:
+        """The records that are committed."""
+        return [record for batch in self._written[partition][: self._committed[partition]] for record in batch]
 
 
 class World:
@@ -114,24 +150,43 @@ class World:
     def __init__(self, config: GroupConfig, partitions: int = 1) -> None:
         self.config = config
         self.time = SimulatedTime()
-        self.log = MemoryLog(partitions)
+        self.log = MemoryLog(partitions, self.time)
         self.partitions = partitions
+        self.leader_epoch = 0
+        self.deleted_topics: set[str] = set()
         self.coordinator = self._new_coordinator()
+        self.elect()
 
     def _new_coordinator(self) -> GroupCoordinator:
-        environment = Environment(self.config, self.log, self.time, self.time, lambda: str(next(_IDS)))
-        coordinator = GroupCoordinator(environment, self.partitions)
-        for partition in range(self.partitions):
-            coordinator.on_elected(partition)
-        self.time.run()
-        return coordinator
+        environment = Environment(
+            self.config,
+            self.log,
+            self.time,
+            self.time,
+            lambda topic: topic not in self.deleted_topics,
+            lambda: str(next(_IDS)),
+        )
+        return GroupCoordinator(environment, self.partitions)
 
-    def crash(self) -> None:
-        """The broker dies; another one reads what is committed."""
+    def elect(self) -> None:
+        """This broker leads all partitions, in a new epoch."""
+        self.leader_epoch += 1
+        for partition in range(self.partitions):
+            self.coordinator.on_elected(partition, self.leader_epoch)
+        self.time.run()
+
+    def resign(self, survivors: int = 0) -> None:
+        """Another broker leads; so many batches were replicated beyond the high watermark that was known here."""
+        self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
+        for partition in range(self.partitions):
+            self.coordinator.on_resigned(partition)
+
+    def crash(self, survivors: int = 0) -> None:
+        """The broker dies; another one reads what is there."""
         self.coordinator.stop()
-        self.log.holding = False
-        self.log._held.clear()
+        self.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
         self.coordinator = self._new_coordinator()
+        self.elect()
 
 
 class Client:

@@ -154,7 +154,7 @@ def test_requests_during_loading_are_answered_so_that_clients_wait(world: World)
     client.commit(("flights", 0, 1))
     world.time.run()
     world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0)
+    world.coordinator.on_elected(0, 0)
     assert client.heartbeat() is ErrorCode.NONE
     assert client.commit(("flights", 0, 2)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
     for ask in (client.committed, client.leave, world.coordinator.list_groups):
@@ -166,11 +166,11 @@ def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> Non
     client = Client(world, "a")
     stable(world, client)
     world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0)
+    world.coordinator.on_elected(0, 0)
     client.sync()
     assert client.synced[-1].error is ErrorCode.REBALANCE_IN_PROGRESS
     world.coordinator.on_resigned(0)
-    world.coordinator.on_elected(0)
+    world.coordinator.on_elected(0, 0)
     client.join()
     assert client.joined[-1].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -191,9 +191,8 @@ def test_a_record_that_cannot_be_read_costs_nobody_else(world: World, caplog: py
     client = Client(world, "a")
     client.commit(("flights", 0, 7))
     world.time.run()
-    world.log.records[0].insert(0, (encode_group_key("broken"), b"\0\3\0"))
-    world.log.records[0].insert(0, (b"\0\3\0\4news", b"anything"))
-    world.crash()
+    world.log.write(0, [(encode_group_key("broken"), b"\0\3\0"), (b"\0\3\0\4news", b"anything")])
+    world.crash(survivors=1)
     assert client.committed() == {"flights-0": 7}
     assert "left out a record with key 0002000662726f6b656e" in caplog.text
 
@@ -226,7 +225,7 @@ def test_groups_are_found_by_the_hash_of_their_name() -> None:
     client = Client(world, "a", group_id="flights-readers")
     client.commit(("flights", 0, 1))
     world.time.run()
-    written = [partition for partition, records in enumerate(world.log.records) if records]
+    written = [partition for partition, records in enumerate(map(world.log.committed, range(50))) if records]
     assert written == [42]  # abs("flights-readers".hashCode()) % 50, by Java.
     world.coordinator.on_resigned(42)
     assert client.heartbeat() is ErrorCode.NOT_COORDINATOR
@@ -394,7 +393,7 @@ def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with
     assert client.committed() == {}
     assert world.coordinator.list_groups() == []
     assert world.coordinator.counters.offset_expirations == 1
-    keys = [decode_key(key) for key, value in world.log.records[0] if value is None]
+    keys = [decode_key(key) for key, value in world.log.committed(0) if value is None]
     assert len(keys) == 2
 
 

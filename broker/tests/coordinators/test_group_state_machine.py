@@ -1,6 +1,6 @@
-"""F41-F46: clients that join, sync, live, leave, vanish and start anew in any order, over a log that hesitates and a
-broker that dies. Whatever they do: nobody is kept waiting for ever, nobody gets another's part, nothing acknowledged is
-lost.
+"""F41-F46: clients that join, sync, live, leave, vanish and start anew in any order, over a log that hesitates, commits
+piece by piece, refuses, and changes its leader with what was on its way lost or not. Whatever happens: nobody is kept
+waiting for ever, nobody gets another's part, nothing acknowledged is lost, and nothing is shown that is not committed.
 """
 
 from collections import Counter
@@ -35,14 +35,21 @@ class Machine(RuleBasedStateMachine):
         self.sent: Counter[str] = Counter()
         self.next_offset = 0
         self.commits: list[tuple[int, list[list[ErrorCode]]]] = []
+        self.deletions_asked = 0
+        self.deletions: list[ErrorCode] = []
 
     def waits(self, client: Client) -> bool:
         answered = len(client.joined) + len(client.synced)
         return self.sent[client.name] > answered
 
-    def group(self) -> Group | None:
+    def tables(self) -> GroupTables | None:
+        """Once they are loaded."""
         shard = self.world.coordinator._shards[0]
-        return shard.tables.groups.get("readers")
+        return shard.tables if shard.is_loaded else None
+
+    def group(self) -> Group | None:
+        tables = self.tables()
+        return None if tables is None else tables.groups.get("readers")
 
     @rule(index=CLIENTS, topics=st.sampled_from([("flights",), ("flights", "weather")]), asks_for_id=st.booleans())
     def join(self, index: int, topics: tuple[str, ...], asks_for_id: bool) -> None:
@@ -81,6 +88,8 @@ class Machine(RuleBasedStateMachine):
         if self.waits(client):
             return
         answered = client.joined[-1].error if client.joined else None
+        if answered in START_ANEW:
+            client.member_id = ""
         if answered is not ErrorCode.NONE:
             self.join(index, ("flights",), asks_for_id=True)
         elif len(client.sync_asked) == 0 or client.sync_asked[-1][0] != client.generation:
@@ -90,7 +99,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(index=CLIENTS)
     def leave(self, index: int) -> None:
-        if self.clients[index].member_id:
+        if self.clients[index].member_id and self.tables() is not None:
             self.clients[index].leave()
 
     @rule(index=CLIENTS)
@@ -114,15 +123,41 @@ class Machine(RuleBasedStateMachine):
         self.world.log.commit()
         self.world.time.run()
 
+    @precondition(lambda self: self.world.log.holding)
+    @rule()
+    def log_commits_one_batch(self) -> None:
+        self.world.log.commit(batches=1)
+        self.world.time.run()
+
+    @rule(refuses=st.sampled_from([None, None, ErrorCode.NOT_ENOUGH_REPLICAS]))
+    def log_refuses_or_takes_appends_again(self, refuses: ErrorCode | None) -> None:
+        self.world.log.failing = refuses
+
+    @rule()
+    def the_group_is_deleted(self) -> None:
+        self.deletions_asked += 1
+        self.world.coordinator.delete_group("readers", self.deletions.append)
+        self.world.time.run()
+
     @rule(index=st.integers(0, 14))
-    def disaster(self, index: int) -> None:
-        """Now and then the broker dies; more often a client does, and starts again: what it waited for goes nowhere."""
-        if index == 14:
-            self.world.crash()
-        elif index < len(self.clients):
+    def a_client_dies(self, index: int) -> None:
+        """It starts again: what it waited for goes nowhere."""
+        if index < len(self.clients):
             old = self.clients[index]
             self.clients[index] = Client(self.world, old.name, old.instance_id)
             self.sent[old.name] = 0
+
+    @rule(kind=st.sampled_from(["", "", "", "", "crash", "elected again", "disk"]), survivors=st.integers(0, 3))
+    def leadership_changes(self, kind: str, survivors: int) -> None:
+        """Some of what is not committed is in the next leader's log, too."""
+        if kind == "crash":
+            self.world.crash(survivors)
+        elif kind == "elected again":
+            self.world.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, survivors)
+            self.world.elect()
+        elif kind == "disk":
+            self.world.log.fail(ErrorCode.KAFKA_STORAGE_ERROR, survivors)
+            self.world.time.run()
 
     @invariant()
     def the_group_is_consistent(self) -> None:
@@ -149,27 +184,32 @@ class Machine(RuleBasedStateMachine):
                     assert reply.assignment.decode() == f"{generation}:{part}"
 
     @invariant()
-    def the_tables_are_what_the_log_says(self) -> None:
+    def the_tables_are_what_is_committed(self) -> None:
+        tables = self.tables()
+        if tables is None:
+            return
         replayed = GroupTables()
-        for key, value in self.world.log.records[0]:
+        for key, value in self.world.log.committed(0):
             record = decode(key, value)
             assert record is not None
             replayed.apply(record)
-        tables = self.world.coordinator._shards[0].tables
         assert (tables.stored, tables.offsets) == (replayed.stored, replayed.offsets)
 
     @invariant()
     def nothing_acknowledged_is_lost(self) -> None:
         acknowledged = [offset for offset, answers in self.commits if answers == [[ErrorCode.NONE]]]
-        if acknowledged:
+        if acknowledged and self.tables() is not None and not self.deletions_asked:
             assert self.clients[0].committed()["flights-0"] >= acknowledged[-1]
 
     def teardown(self) -> None:
         """When everybody falls silent all that wait are answered, and then the group is empty."""
+        self.world.log.failing = None
         if self.world.log.holding:
             self.log_goes_on()
         self.world.time.run(for_ms=LONG_MS)
         assert not any(self.waits(client) for client in self.clients)
+        assert all(len(answers) == 1 for _, answers in self.commits)
+        assert len(self.deletions) == self.deletions_asked
         group = self.group()
         assert group is None or (group.state is GroupState.EMPTY and not group.pending_joins)
 

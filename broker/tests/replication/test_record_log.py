@@ -82,11 +82,11 @@ class Broker:
         self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
         self.replicas.start()
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop)
-        self.groups = GroupCoordinator(Environment(GroupConfig(), self.log, self.loop, self.loop), 1)
+        self.groups = GroupCoordinator(Environment(GroupConfig(), self.log, self.loop, self.loop, lambda _: True), 1)
 
     async def elected(self) -> "Broker":
         """Returns when the groups are loaded."""
-        self.groups.on_elected(0)
+        self.groups.on_elected(0, 0)
         while True:
             try:
                 self.groups.list_groups()
@@ -149,7 +149,7 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
         data[61] = 0x7F  # The length of the first record.
         segment.write_bytes(data)
         broker.groups.on_resigned(0)
-        broker.groups.on_elected(0)
+        broker.groups.on_elected(0, 0)
         for _ in range(5):
             await asyncio.sleep(0)
         with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):

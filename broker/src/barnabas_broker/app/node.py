@@ -136,7 +136,14 @@ class Node:
         purgatory = Purgatory(timers)
         replicas = self._wire_replicas(logs, controller, purgatory)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock)
-        environment = Environment(group_config(config), offsets_log, clock, timers)
+        environment = Environment(
+            group_config(config),
+            offsets_log,
+            clock,
+            timers,
+            topic_exists=lambda topic: topic in self.image.topics,
+            is_awake=self.wakefulness.is_awake,
+        )
         self.services = Services(
             broker_id=config.broker_id,
             config=config,

@@ -16,7 +16,7 @@ def follow_offsets_topic(groups: GroupCoordinator, broker_id: int, image: Metada
         groups.partition_count = len(document.partitions)
         for index, state in enumerate(document.partitions):
             if state.leader == broker_id:
-                groups.on_elected(index)
+                groups.on_elected(index, state.leader_epoch)
             else:
                 groups.on_resigned(index)
 

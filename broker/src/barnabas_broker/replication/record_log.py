@@ -28,7 +28,9 @@ class RecordLog:
         self._clock = clock
 
     def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
-        """Append one batch; `done(None)` once it is committed, `done(error)` if that cannot be said any more."""
+        """Append one batch. `done(error)` before this returns: nothing was written. Else later, in the order of the
+        appends: `done(None)` once it is committed, `done(error)` when nobody can say whether it will be.
+        """
         now_ms = self._clock.now_ms()
         batch = encode_batch([Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)])
         try:
@@ -38,11 +40,17 @@ class RecordLog:
         except ApiError as error:
             done(error)
             return
-        end_offset = appended.base_offset + len(records)
-        if end_offset <= hosted.high_watermark:
-            done(None)
-        else:
-            hosted.when_committed(end_offset, done)
+        hosted.when_committed(appended.base_offset + len(records), done)
+
+    def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
+        """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
+        try:
+            hosted = self._replicas.find(self._topic, None, partition)
+            hosted.check_readable(-1)
+        except ApiError as error:
+            done(error)
+            return
+        hosted.when_committed(hosted.log.log_end_offset, done)
 
     def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
         """All records with a key from the log's start to its end of now, slice by slice. ApiError, StorageError.

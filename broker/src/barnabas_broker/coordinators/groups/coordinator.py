@@ -6,6 +6,7 @@ Handlers call it with typed requests and a callback for the answer; `replication
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.groups import removal
@@ -81,6 +82,7 @@ class GroupCoordinator:
         self.partition_count = partition_count
         """Of `__consumer_offsets`; to be set anew should the topic have another count than the settings."""
         self._shards: dict[int, GroupShard] = {}
+        self._loader = Loader(environment)
         self._warned: set[str] = set()
         self._expiry: Cancellable | None = None
 
@@ -100,13 +102,21 @@ class GroupCoordinator:
         for shard in self._loaded():
             removal.expire(shard, self._warned)
 
-    def on_elected(self, partition: int) -> None:
-        """This broker leads a partition of `__consumer_offsets` from now on; its groups are loaded. Harmless if it
-        did.
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads a partition of `__consumer_offsets` from now on; its groups are loaded. Harmless if it did
+        in this epoch. In a later one others may have led in between, and what was on its way may be lost or not.
         """
-        if partition not in self._shards:
-            shard = self._shards[partition] = GroupShard(partition, self._environment, self.counters)
-            Loader(shard).start()
+        known = self._shards.get(partition)
+        if known is None or known.leader_epoch < leader_epoch:
+            self._load(partition, leader_epoch)
+
+    def _load(self, partition: int, leader_epoch: int) -> None:
+        """Begin anew, from the log."""
+        self.on_resigned(partition)
+        on_doubt = partial(self._load, partition, leader_epoch)
+        shard = GroupShard(partition, leader_epoch, self._environment, self.counters, on_doubt)
+        self._shards[partition] = shard
+        self._loader.load(shard)
 
     def on_resigned(self, partition: int) -> None:
         """Another broker leads the partition from now on: who waits is told so."""
@@ -253,7 +263,7 @@ class GroupCoordinator:
 
     def _shard(self, group_id: str) -> GroupShard:
         shard = self._shards.get(coordinator_partition(group_id, self.partition_count))
-        if shard is None:
+        if shard is None or not self._environment.is_awake():
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.is_loaded:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -1,7 +1,8 @@
 """What takes groups and offsets away: DeleteGroups, OffsetDelete, deleted topics, and time (KIP-211).
 
 All of them write tombstones and change nothing before those are committed. A group that is being deleted is Dead from
-the decision on, so that nobody joins or commits in between.
+the decision until the fate of its tombstones is known, so that nobody joins or commits in between: those who did would
+be gone with it.
 """
 
 import logging
@@ -29,21 +30,22 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
     if group is None or error is not ErrorCode.NONE:
         answer(error)
         return
-    group.transition(GroupState.DEAD, shard.now())
-    doomed = group
+    doomed, since_ms = group, group.state_timestamp_ms
+    offsets = _committed_or_about_to_be(shard, group_id)
+    shard.counters.offset_deletions += len(offsets)
+    doomed.transition(GroupState.DEAD, shard.now())
 
-    def write_tombstones() -> None:
-        offsets = shard.tables.offsets.get(group_id, {})
-        shard.counters.offset_deletions += len(offsets)
-        records = [*_tombstones(group_id, offsets), Record(GroupKey(group_id), None)]
-        shard.writer.submit(group_id, records, finished)
+    def revive() -> None:
+        if shard.tables.groups.get(group_id) is doomed:
+            doomed.transition(GroupState.EMPTY, shard.now())
+            doomed.state_timestamp_ms = since_ms
 
     def finished(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            doomed.transition(GroupState.EMPTY, shard.now())
+            shard.writer.when_idle(group_id, revive)
         answer(error)
 
-    shard.writer.when_idle(group_id, write_tombstones)
+    shard.writer.submit(group_id, [*_tombstones(group_id, offsets), Record(GroupKey(group_id), None)], finished)
 
 
 def delete_offsets(
@@ -60,19 +62,18 @@ def delete_offsets(
         return
     in_use = [group.is_subscribed_to(partition.topic) for partition in partitions]
     free = [partition for partition, used in zip(partitions, in_use, strict=True) if not used]
-    records = _tombstones(group_id, _committed_or_about_to_be(shard, group_id, free))
+    there = _committed_or_about_to_be(shard, group_id)
+    records = _tombstones(group_id, [partition for partition in free if partition in there])
     shard.counters.offset_deletions += len(records)
     checks = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
     shard.writer.submit(group_id, records, lambda failure: answer(failure, [] if failure else checks))
 
 
-def _committed_or_about_to_be(
-    shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]
-) -> list[TopicPartition]:
-    if shard.writer.is_writing(group_id):
-        return list(partitions)
-    committed = shard.tables.offsets.get(group_id, {})
-    return [partition for partition in partitions if partition in committed]
+def _committed_or_about_to_be(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
+    """The partitions with an offset of the group."""
+    pending = (key for key, _ in shard.writer.pending(group_id))
+    about_to_be = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
+    return dict.fromkeys([*shard.tables.offsets.get(group_id, ()), *about_to_be])
 
 
 def forget_topics(shard: GroupShard, topics: Collection[str]) -> None:
@@ -88,6 +89,14 @@ def _forget_topics_of(shard: GroupShard, group_id: str, topics: Collection[str])
         _logger.info("group %s: %d offsets of deleted topics are removed", group_id, len(gone))
         shard.counters.offset_deletions += len(gone)
         shard.writer.submit(group_id, _tombstones(group_id, gone), lambda _: None)
+
+
+def forget_missing_topics(shard: GroupShard) -> None:
+    """Topics may have been deleted while nobody, or another broker, coordinated these groups."""
+    topics = {partition.topic for offsets in shard.tables.offsets.values() for partition in offsets}
+    missing = {topic for topic in topics if not shard.environment.topic_exists(topic)}
+    if missing:
+        forget_topics(shard, missing)
 
 
 def expire(shard: GroupShard, warned: set[str]) -> None:

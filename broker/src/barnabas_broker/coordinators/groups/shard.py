@@ -44,6 +44,9 @@ class Environment(NamedTuple):
     log: OffsetsLog
     clock: Clock
     timers: Timers
+    topic_exists: Callable[[str], bool]
+    is_awake: Callable[[], bool] = lambda: True
+    """False while this broker may not know that another one coordinates by now."""
     new_id: Callable[[], str] = lambda: str(uuid4())
     """What makes a member id one of a kind."""
 
@@ -75,17 +78,26 @@ class _Alarm(NamedTuple):
 
 
 class GroupShard:
-    """The groups of one partition."""
+    """The groups of one partition, under one election of this broker. Once closed it stays so."""
 
-    def __init__(self, partition: int, environment: Environment, counters: Counters) -> None:
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        environment: Environment,
+        counters: Counters,
+        on_doubt: Callable[[], object],
+    ) -> None:
+        """`on_doubt`: what is known of the groups may not be what the log says, so they have to be loaded anew."""
         self.partition = partition
+        self.leader_epoch = leader_epoch
         self.environment = environment
         self.counters = counters
         self.is_loaded = False
         self.is_closed = False
         self.tables = GroupTables()
         timeout_ms = environment.config.offsets_commit_timeout_ms
-        self.writer = PartitionWriter(partition, environment.log, environment.timers, timeout_ms, self._apply)
+        self.writer = PartitionWriter(partition, environment.log, environment.timers, timeout_ms, self._apply, on_doubt)
         self._last_token = 0
         self._joins: dict[Token, Callable[[JoinReply], object]] = {}
         self._syncs: dict[Token, Callable[[SyncReply], object]] = {}

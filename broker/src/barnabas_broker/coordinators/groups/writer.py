@@ -2,7 +2,8 @@
 
 Records are applied when they are committed, in the order of the log, then those who submitted them are answered. An
 answer that takes longer than the timeout is an error, but the records, once they are committed, are applied all the
-same.
+same. What was written and then failed may be in the log or not, now or after the next election: only the log can tell,
+so it has to be read again.
 """
 
 from collections import Counter
@@ -36,13 +37,19 @@ class OffsetsLog(Protocol):
     """The partitions of `__consumer_offsets` that this broker leads."""
 
     def append(self, partition: int, records: Sequence[KeyValue], done: Callable[[ApiError | None], object]) -> None:
-        """Append one batch now. `done(None)` once the high watermark is past it, in the order of the appends, perhaps
-        before this returns; `done(error)` if it was not written or never will be committed.
+        """Append one batch now. `done(error)` before this returns: nothing was written. Else later, in the order of the
+        appends: `done(None)` once the high watermark is past it, `done(error)` when nobody can say whether it will be.
         """
         ...
 
     def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
-        """All records from the log's start to its end, in slices that take a few milliseconds each (some 64 KiB)."""
+        """All records from the log's start to its end, committed or not, in slices that take a few milliseconds each
+        (some 64 KiB). ApiError, StorageError.
+        """
+        ...
+
+    def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
+        """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
         ...
 
 
@@ -68,17 +75,26 @@ class PartitionWriter:
     """The appends to one partition."""
 
     def __init__(
-        self, partition: int, log: OffsetsLog, timers: Timers, timeout_ms: int, apply: Callable[[Record], None]
+        self,
+        partition: int,
+        log: OffsetsLog,
+        timers: Timers,
+        timeout_ms: int,
+        apply: Callable[[Record], None],
+        on_doubt: Callable[[], object],
     ) -> None:
+        """`on_doubt`: records were written and nobody knows whether they stay, so what was applied may be outdated."""
         self._partition = partition
         self._log = log
         self._timers = timers
         self._timeout_ms = timeout_ms
         self._apply = apply
+        self._on_doubt = on_doubt
         self._queue: list[_Entry] = []
         self._in_flight: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
-        self._batches: set[_Batch] = set()
+        self._batches: dict[_Batch, None] = {}
+        """What is appended and not committed, in the order of the log."""
         self._closed = False
 
     def submit(self, group_id: str, records: Sequence[Record], answer: Callable[[ErrorCode], object]) -> None:
@@ -96,6 +112,11 @@ class PartitionWriter:
         """Whether records of the group wait for the log."""
         return self._in_flight[group_id] > 0
 
+    def pending(self, group_id: str) -> Iterator[Record]:
+        """The group's records that wait for the log, in their order."""
+        for entries in (*(batch.entries for batch in self._batches), self._queue):
+            yield from (record for record, _, write in entries if write.group_id == group_id)
+
     def when_idle(self, group_id: str, callback: Callable[[], object]) -> None:
         """Call back once no record of the group waits; now if none does."""
         if self.is_writing(group_id):
@@ -107,7 +128,9 @@ class PartitionWriter:
         """The partition is led elsewhere: who waits is told so, nothing is applied any more."""
         self._closed = True
         entries = [entry for batch in self._batches for entry in batch.entries] + self._queue
-        self._batches, self._queue = set(), []
+        for batch in self._batches:
+            batch.stop_waiting()
+        self._batches, self._queue = {}, []
         for _, _, write in entries:
             write.finish(ErrorCode.NOT_COORDINATOR)
         self._in_flight.clear()
@@ -120,7 +143,7 @@ class PartitionWriter:
         queue, self._queue = self._queue, []
         for entries in _batches(queue):
             batch = _Batch(self, entries)
-            self._batches.add(batch)
+            self._batches[batch] = None
             self._log.append(self._partition, [key_value for _, key_value, _ in entries], batch.done)
             if batch in self._batches:
                 batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
@@ -129,11 +152,13 @@ class PartitionWriter:
         """A batch is committed or has failed."""
         if batch not in self._batches:
             return
-        self._batches.remove(batch)
+        del self._batches[batch]
         for record, _, write in batch.entries:
             if error is ErrorCode.NONE:
                 self._apply(record)
             self._entry_finished(write, error)
+        if error is not ErrorCode.NONE and batch.timer is not None and not self._closed:
+            self._on_doubt()
 
     def _entry_finished(self, write: _Write, error: ErrorCode) -> None:
         write.uncommitted -= 1
@@ -153,11 +178,16 @@ class _Batch:
     writer: PartitionWriter
     entries: list[_Entry]
     timer: Cancellable | None = None
+    """Set from when the batch is in the log."""
+
+    def stop_waiting(self) -> None:
+        """Its outcome is known, or nobody asks for it any more."""
+        if self.timer is not None:
+            self.timer.cancel()
 
     def done(self, error: ApiError | None) -> None:
         """The log's word."""
-        if self.timer is not None:
-            self.timer.cancel()
+        self.stop_waiting()
         code = ErrorCode.NONE if error is None else error.code
         self.writer.finished(self, _ANSWERS.get(code, code))
 
