@@ -82,7 +82,7 @@ def torture(folder: Path, plan: Plan, say: Say) -> Report:
     report = Report()
     with ExitStack() as running:
         lan = _machines(folder, report, running)
-        cluster = _cluster(folder, lan)
+        cluster = cluster_on(lan, folder)
         running.callback(cluster.close)
         cluster.start()
         for topic, partitions in TOPICS.items():
@@ -108,14 +108,20 @@ def torture(folder: Path, plan: Plan, say: Say) -> Report:
 
 def _machines(folder: Path, report: Report, running: ExitStack) -> Lan | None:
     try:
-        return running.enter_context(Lan(BROKERS, lambda number: folder / f"broker-{number}/logs-0", DISK_MIB))
+        return running.enter_context(lan_of_brokers(folder))
     except MachinesUnavailable as reason:
         names = [name for name, fault in FAULTS.items() if fault.needs_machines]
         report.skipped.append(f"left out ({reason}): {', '.join(names)}")
         return None
 
 
-def _cluster(folder: Path, lan: Lan | None) -> BarnabasCluster:
+def lan_of_brokers(folder: Path) -> Lan:
+    """A machine for each broker, its disk where the broker's log dir is to be. Raises MachinesUnavailable."""
+    return Lan(BROKERS, lambda number: folder / f"broker-{number}/logs-0", DISK_MIB)
+
+
+def cluster_on(lan: Lan | None, folder: Path) -> BarnabasCluster:
+    """Brokers that are not running, each on its machine, or all on this one."""
     cluster = BarnabasCluster(folder, PROPERTIES, log_dirs=1)
     for number in range(BROKERS):
         cluster.add_broker(number, place=lan.machines[number].place if lan else HERE)

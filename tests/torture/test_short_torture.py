@@ -1,12 +1,18 @@
 """F33, F34: some rounds of `make torture`."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.cluster import BarnabasCluster
+from harness.deadline import wait_for
+from harness.machines import Lan, MachinesUnavailable
 from torture.faults import FAULTS
-from torture.run import Plan, torture
+from torture.history import History, Lane, check
+from torture.run import BROKERS, Plan, cluster_on, lan_of_brokers, torture
+from torture.workload import Writer
 
 ROUNDS = 8
 
@@ -25,3 +31,43 @@ def test_random_faults_lose_repeat_and_reorder_nothing_and_the_cluster_heals(tmp
 
 def test_every_kind_of_fault_says_how_long_it_holds() -> None:
     assert all(0 <= low <= high for low, high in (fault.hold_s for fault in FAULTS.values()))
+
+
+@pytest.mark.slow
+def test_what_acks_1_loses_is_found(tmp_path: Path, not_here: Callable[[MachinesUnavailable], None]) -> None:
+    """The checker can fail: a leader that nobody follows acknowledges, and dies."""
+    try:
+        lan = lan_of_brokers(tmp_path)
+    except MachinesUnavailable as reason:
+        not_here(reason)
+        raise
+    cluster = cluster_on(lan, tmp_path)
+    try:
+        with lan:
+            problems = check(history_of_a_loss(lan, cluster))
+    finally:
+        cluster.close()
+    assert any(problem.startswith("lost: ") for problem in problems)
+
+
+def history_of_a_loss(lan: Lan, cluster: BarnabasCluster) -> History:
+    cluster.start()
+    cluster.create_topic("risky", 1, BROKERS, config={"min.insync.replicas": "1"})
+    history = History(idempotent_topics=frozenset())
+    writer = Writer("writer", history, cluster.bootstrap, "risky", partitions=1, rate=200, acks=1)
+    writer.start()
+    wait_for(lambda: writer.done > 100)
+    leader = cluster.leader("risky")
+    for peer in set(cluster.brokers) - {leader}:
+        lan.cut(peer, leader)
+        lan.cut(leader, peer)
+    answered = writer.done
+    wait_for(lambda: writer.done > answered + 100)
+    cluster.kill(leader)
+    lan.mend()
+    wait_for(lambda: cluster.leader("risky") not in (leader, -1))
+    cluster.start(leader)
+    writer.finish()
+    cluster.wait_until_full("risky")
+    history.logs[Lane("risky", 0)] = cluster.client().read("risky")
+    return history
