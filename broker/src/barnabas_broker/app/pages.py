@@ -12,6 +12,7 @@ from barnabas_broker.server.metrics.cleaner_families import cleaner_families
 from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
+from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 
@@ -32,6 +33,7 @@ def make_pages(
         ]
         families += controller_families(services)
         families += group_families(services)
+        families += partition_families(services)
         families += replication_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
 

@@ -117,12 +117,6 @@ def _logs(services: Services) -> list[Family]:
         _of_partition(services, "kafka_log_log_numlogsegments", "Segments", lambda each: len(each.log.segments)),
         _of_partition(services, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
         _of_partition(services, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
-        _of_partition(
-            services, "kafka_topic_partition_current_offset", "High watermark", lambda each: each.high_watermark
-        ),
-        _of_partition(
-            services, "kafka_topic_partition_oldest_offset", "First offset", lambda each: each.log_start_offset
-        ),
     ]
 
 

@@ -1,0 +1,50 @@
+"""The leader tells of each partition what dashboards for Kafka ask for; a follower does not tell it again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+
+T0 = '{topic="t",partition="0"}'
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=3) as running:
+        yield running
+
+
+def told(cluster: BarnabasCluster, number: int) -> dict[str, float]:
+    """Every sample of a broker's page, by its name with labels."""
+    status, text = cluster.page(number, "/metrics")
+    assert status == 200
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_a_partition_is_told_by_its_leader_alone(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 1, 3, assignment=[[1, 2, 0]], config={"min.insync.replicas": "2"})
+    leader, follower = told(cluster, 1), told(cluster, 2)
+    assert leader[f"kafka_topic_partition_leader{T0}"] == 1
+    assert leader[f"kafka_topic_partition_leader_is_preferred{T0}"] == 1
+    assert leader[f"kafka_topic_partition_replicas{T0}"] == 3
+    assert leader[f"kafka_topic_partition_in_sync_replica{T0}"] == 3
+    assert leader[f"kafka_cluster_partition_underreplicated{T0}"] == 0
+    assert leader["kafka_server_replicamanager_underreplicatedpartitions"] == 0
+    assert f"kafka_topic_partition_leader{T0}" not in follower
+
+
+def test_lost_replicas_are_told(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 1, 3, assignment=[[1, 2, 0]], config={"min.insync.replicas": "2"})
+    cluster.kill(2)
+    one_lost = wait_for(lambda: told(cluster, 1), lambda page: page[f"kafka_topic_partition_in_sync_replica{T0}"] == 2)
+    assert one_lost[f"kafka_topic_partition_under_replicated_partition{T0}"] == 1
+    assert one_lost[f"kafka_cluster_partition_atminisr{T0}"] == 1
+    assert one_lost["kafka_server_replicamanager_atminisrpartitioncount"] == 1
+    assert one_lost[f"kafka_cluster_partition_underminisr{T0}"] == 0
+    cluster.kill(0)
+    two_lost = wait_for(lambda: told(cluster, 1), lambda page: page[f"kafka_cluster_partition_underminisr{T0}"] == 1)
+    assert two_lost["kafka_server_replicamanager_underminisrpartitioncount"] == 1
