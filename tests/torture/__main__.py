@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import shlex
 import shutil
 import sys
 import tempfile
@@ -24,7 +25,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], choices=list(FAULTS), help="may be given several times")
     options = parser.parse_args()
     plan = Plan(options.rounds, options.seed, options.rate, options.first, tuple(options.only))
-    again = f"make torture TORTURE='--rounds {plan.rounds} --seed {plan.seed}'"
+    again = f"make torture TORTURE={shlex.quote(_as_arguments(plan))}"
     print(f"seed {plan.seed}; again: {again}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="torture-"))
     began_s = time.monotonic()
@@ -39,6 +40,12 @@ def main() -> int:
         else:
             shutil.rmtree(folder)
     return int(failed)
+
+
+def _as_arguments(plan: Plan) -> str:
+    """What gives this plan again; names of faults are in double quotes, for they stand inside single ones."""
+    numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --rate {plan.rate}"
+    return " ".join([numbers, *(f'--only "{name}"' for name in plan.only)])
 
 
 def _print(report: Report, seconds: float) -> None:
