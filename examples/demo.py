@@ -281,9 +281,15 @@ def check(publisher: Publisher, groups: Sequence[Group]) -> None:
     if len(publisher.by_partition) <= PARTITIONS_BEFORE or max(publisher.by_partition) < PARTITIONS_BEFORE:
         raise DemoFailed(f"the producer used the partitions {sorted(publisher.by_partition)} only")
     for group in groups:
-        if group.read != FLIGHTS or group.skipped or group.repeated:
-            told = f"read {group.read:,}, repeated {group.repeated:,}, skipped {group.skipped:,}"
-            raise DemoFailed(f"{group.name}: {told}; expected {FLIGHTS:,}, 0 and 0")
+        if group.read != FLIGHTS or group.skipped:
+            told = f"read {group.read:,}, skipped {group.skipped:,}"
+            raise DemoFailed(f"{group.name}: {told}; expected {FLIGHTS:,} and 0")
+
+
+def again(groups: Sequence[Group]) -> str:
+    """A group whose coordinator was killed goes on from what it had committed: some records may come again."""
+    repeated = sum(group.repeated for group in groups)
+    return f"{repeated:,} read again after the kill" if repeated else "none twice"
 
 
 def report(story: Story, metrics: str) -> None:
@@ -297,7 +303,9 @@ def report(story: Story, metrics: str) -> None:
     out.print()
     out.print(table("Members", ("GROUP", "MEMBER", "READ>", "PARTITIONS"), rows))
     read = min(group.read for group in groups)
-    out.print(f"{publisher.acknowledged:,} flights acknowledged, {read:,} read by each group: none lost, none twice")
+    out.print(
+        f"{publisher.acknowledged:,} flights acknowledged, {read:,} read by each group: none lost, {again(groups)}"
+    )
     added = sum(count for partition, count in publisher.by_partition.items() if partition >= PARTITIONS_BEFORE)
     out.print(f"{added:,} flights went to the {PARTITIONS_AFTER - PARTITIONS_BEFORE} added partitions")
     out.print()
