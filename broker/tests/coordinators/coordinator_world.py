@@ -154,6 +154,7 @@ class World:
         self.partitions = partitions
         self.leader_epoch = 0
         self.deleted_topics: set[str] = set()
+        self.is_awake = True
         self.coordinator = self._new_coordinator()
         self.elect()
 
@@ -164,6 +165,7 @@ class World:
             self.time,
             self.time,
             lambda topic: topic not in self.deleted_topics,
+            lambda: self.is_awake,
             lambda: str(next(_IDS)),
         )
         return GroupCoordinator(environment, self.partitions)

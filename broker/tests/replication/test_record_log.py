@@ -158,3 +158,36 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
 
     asyncio.run(scenario())
     assert "trying again" in caplog.text
+
+
+def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = Broker(tmp_path)
+        partition = broker.replicas.find(CONSUMER_OFFSETS, None, 0)
+        partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
+        told: list[tuple[str, ApiError | None]] = []
+        broker.log.append(0, [(b"a", b"1")], lambda error: told.append(("first", error)))
+        await asyncio.sleep(0)
+        assert told == []
+        partition.apply(PartitionState((1, 2), 1, 1, (1,), partition_epoch=2))
+        broker.log.append(0, [(b"a", b"2")], lambda error: told.append(("second", error)))
+        await asyncio.sleep(0)
+        assert told == [("first", None), ("second", None)]
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_the_end_of_the_log_hears_that_leadership_ended_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = Broker(tmp_path)
+        partition = broker.replicas.find(CONSUMER_OFFSETS, None, 0)
+        partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
+        told: list[ApiError | None] = []
+        broker.log.append(0, [(b"a", b"1")], told.append)
+        broker.log.when_committed(0, told.append)
+        partition.apply(PartitionState((1, 2), 2, 2, (2,), partition_epoch=2))
+        broker.log.when_committed(0, told.append)
+        await asyncio.sleep(0)
+        assert [error and error.code for error in told] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+
+    asyncio.run(scenario())
