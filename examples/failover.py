@@ -20,6 +20,7 @@ STAYS_CONNECTED: Final = {
     "reconnect.backoff.max.ms": 100,
 }
 WATCH_SECONDS_MAX: Final = 60.0
+NOBODY: Final = -1
 
 
 class Event(NamedTuple):
@@ -66,21 +67,22 @@ class Failover(threading.Thread):
         killed_at = self._publisher.watched_from = time.time()
         os.kill(self._pid_of(leader), signal.SIGKILL)
         self._note(killed_at, f"broker {leader}, which led {self.name_of_partition}, was killed (SIGKILL)")
-        seen = leader, in_sync
+        # One broker may hear of a change later than another: what was told before is not told again.
+        told = {(leader, in_sync)}
         acknowledged = False
         while not self.stopping.wait(LOOK_SECONDS):
             if time.time() - killed_at > WATCH_SECONDS_MAX:
                 self.failure = f"{self.name_of_partition} was not as before {WATCH_SECONDS_MAX:.0f} s after the kill"
                 return
             now = self._look()
-            if now != seen:
+            if now not in told:
                 self._note(killed_at, f"leader {_name(now[0])}, in sync {', '.join(map(str, now[1]))}")
-                seen = now
+                told.add(now)
             if not acknowledged and self._publisher.watched_acknowledged_at is not None:
                 after_s = self._publisher.watched_acknowledged_at - killed_at
                 self.events.append(Event(after_s, "the first record that was sent after the kill was acknowledged"))
                 acknowledged = True
-            if acknowledged and seen[0] != leader and len(seen[1]) == full:
+            if acknowledged and now[0] not in (leader, NOBODY) and len(now[1]) == full:
                 return
 
     def _look(self) -> tuple[int, tuple[int, ...]]:
@@ -101,4 +103,4 @@ class Failover(threading.Thread):
 
 
 def _name(leader: int) -> str:
-    return "none" if leader < 0 else f"broker {leader}"
+    return "none" if leader == NOBODY else f"broker {leader}"
