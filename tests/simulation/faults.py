@@ -76,13 +76,29 @@ class Faults:
             self._later(back_s + 0.5 + self._random.expovariate(1), partial(self._start, other))
 
     def _lose_power(self) -> None:
-        if self._lost_power or self._cluster.why_unhealthy() is not None:
-            return
-        self._lost_power = True
         broker = self._some_broker()
-        self._cluster.note(f"{broker.name} loses power")
-        broker.lose_power()
+        self._power_off(broker)
         self._later(self._random.expovariate(0.7), lambda: self._start(broker))
+
+    def _power_off(self, broker: SimulatedBroker) -> None:
+        if not self._lost_power:
+            self._lost_power = True
+            self._cluster.note(f"{broker.name} loses power")
+            broker.lose_power()
+
+    def _lose_power_with_few_in_sync(self) -> None:
+        """One of the last two in sync loses its power, then the other goes: the first to come back lacks records."""
+        states = [state for key, state in self._cluster.states().items() if key[0] == self._topic]
+        if not states or self._lost_power:
+            return
+        down, lossy, last = (self._cluster.brokers[each - 1] for each in self._random.choice(states).replicas[:3])
+        self._cluster.note(f"{down.name} goes, then the power of {lossy.name}, then {last.name}")
+        down.kill()
+        self._later(4.5, partial(self._power_off, lossy))
+        self._later(8.5, last.kill)
+        self._later(8.8, partial(self._start, lossy))
+        self._later(11, partial(self._start, last))
+        self._later(11.5, partial(self._start, down))
 
     def _stop(self) -> None:
         broker = self._some_broker()

@@ -155,11 +155,21 @@ def trusts_a_disk_that_lost_power() -> Iterator[None]:
 def advances_with_too_few_in_sync() -> Iterator[None]:
     """Without KIP-966: a leader alone commits, though the replicas that left may be elected after it."""
     high_watermark = LeaderState.high_watermark
+    advance = Partition._advance_high_watermark
 
     def mistaken(self: LeaderState, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
         return high_watermark(self, log_end_offset, 0, now_ms, lag_ms_max)
 
-    with patch.object(LeaderState, "high_watermark", mistaken):
+    def heedless(self: Partition, now_ms: int) -> None:
+        state = self._state
+        self._state = msgspec.structs.replace(state, elr=())
+        advance(self, now_ms)
+        self._state = state
+
+    with (
+        patch.object(LeaderState, "high_watermark", mistaken),
+        patch.object(Partition, "_advance_high_watermark", heedless),
+    ):
         yield
 
 
