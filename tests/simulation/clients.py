@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
-from uuid import UUID
 
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
@@ -345,6 +344,3 @@ class Committer:
         if code != NONE:
             self._coordinator = None
         return code
-
-
-NO_ID: Final = UUID(int=0)

@@ -28,6 +28,8 @@ class Faults:
         kinds = (
             [self._kill] * 4
             + [self._lose_power] * 2
+            + [self._kill_who_a_returning_one_follows] * 2
+            + [self._lose_power_with_few_in_sync]
             + [self._pause] * 2
             + [self._stop] * 2
             + [self._cut] * 3

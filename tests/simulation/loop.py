@@ -109,7 +109,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._selector = _Selector(self)
         self._clock_resolution = 1e-9
         self.set_exception_handler(lambda loop, context: None)
-        self.bugs: list[str] = []
 
     def time(self) -> float:
         return self._now_s

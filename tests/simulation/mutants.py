@@ -12,7 +12,6 @@ from barnabas_broker.metadata.documents import encode
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store import Write
 from barnabas_broker.metadata.transitions import Planned, Transitions
-from barnabas_broker.metadata.wakefulness import Wakefulness
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
@@ -173,13 +172,6 @@ def advances_with_too_few_in_sync() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def wakes_up_as_a_leader() -> Iterator[None]:
-    """A process that stood still answers as it would have before."""
-    with patch.object(Wakefulness, "is_awake", lambda self: True):
-        yield
-
-
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     mutant.__name__.replace("_", "-"): mutant
     for mutant in (
@@ -195,6 +187,5 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         followers_forget_the_producers,
         trusts_a_disk_that_lost_power,
         advances_with_too_few_in_sync,
-        wakes_up_as_a_leader,
     )
 }

@@ -112,7 +112,6 @@ class Simulation:
         return Client(self.cluster.network, name, Random(self._random.getrandbits(64)), self._bootstrap)
 
     def _clients(self) -> list[tuple[Client, object]]:
-        self._readers = []
         self._committers = []
         clients: list[tuple[Client, object]] = []
         for partition in range(self.partitions):
