@@ -50,7 +50,6 @@ def test_the_demo_counts_every_flight_in_both_groups_and_leaves_nothing(tmp_path
     seen = re.findall(r"s: leader broker (\d), in sync ([0-9, ]+)$", text, re.MULTILINE)
     assert killed is not None
     assert {leader for leader, _ in seen} - set(killed[1])
-    assert any(killed[1] not in in_sync for _, in_sync in seen)
     assert seen[-1][1] == "0, 1, 2"
     assert "s: the first record that was sent after the kill was acknowledged" in text
     assert "336,776 flights acknowledged, 336,776 read by each group: none lost, " in text
