@@ -56,6 +56,10 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
             )
         ],
     ),
+    "two listeners": (
+        CLUSTER + "spec: {listeners: [{name: plain}, {name: other}]}\n",
+        ["a.yaml:4:8: spec.listeners has 2 entries; allowed: one, where brokers are local processes"],
+    ),
     "more copies of internal topics than brokers": (
         CLUSTER + "spec:\n  brokers: {replicas: 2}\n  config:\n    offsets.topic.replication.factor: 3\n",
         ["a.yaml:7:39: spec.config offsets.topic.replication.factor=3: allowed: 1 to 2, the number of brokers"],

@@ -155,15 +155,15 @@ ERRORS = {
     ),
     "a volume without an id": (
         CLUSTER + "spec:\n  storage:\n    volumes:\n      - {}\n",
-        "a.yaml:7:9: spec.storage.volumes[0].id is missing; allowed: an integer from 0",
+        "a.yaml:7:9: spec.storage.volumes[0].id is missing; allowed: an integer from 0 to 999",
     ),
     "a port out of range": (
         CLUSTER + "spec:\n  listeners:\n    - {name: plain, port: 70000}\n",
         "a.yaml:6:27: spec.listeners[0].port is 70000 (integer); allowed: an integer from 0 to 65535",
     ),
-    "two listeners": (
-        CLUSTER + "spec:\n  listeners:\n    - name: plain\n    - name: other\n",
-        "a.yaml:6:5: spec.listeners has 2 entries; allowed: a list of 1",
+    "no listener": (
+        CLUSTER + "spec:\n  listeners: []\n",
+        "a.yaml:5:14: spec.listeners has 0 entries; allowed: a list of 1 to 8",
     ),
     "a status that is none": (
         TOPIC + "spec: {}\nstatus: {conditions: [{type: Ready, status: Perhaps, reason: R, lastTransitionTime: T}]}\n",

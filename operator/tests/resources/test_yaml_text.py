@@ -4,7 +4,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
+from barnabas_operator.resources.cluster import (
+    Brokers,
+    Cluster,
+    ClusterSpec,
+    ClusterStatus,
+    ListenerStatus,
+    Storage,
+    Volume,
+)
 from barnabas_operator.resources.manifests import parse_manifests
 from barnabas_operator.resources.object_meta import Condition, ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec, TopicStatus
@@ -31,7 +39,8 @@ def test_any_config_and_message_survive(config: dict[str, ConfigValue], topic: s
 
 def test_the_text_is_as_people_would_write_it() -> None:
     status = ClusterStatus(listeners=(ListenerStatus(name="plain", bootstrap_servers="127.0.0.1:9092"),))
-    cluster = Cluster(metadata=ObjectMeta(name="quickstart"), status=status)
+    spec = ClusterSpec(brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))))
+    cluster = Cluster(metadata=ObjectMeta(name="quickstart"), spec=spec, status=status)
     text = resources_text([cluster, Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(config={}))])
     assert text.splitlines()[:9] == [
         "apiVersion: barnabas.dev/v1alpha1",
@@ -40,7 +49,7 @@ def test_the_text_is_as_people_would_write_it() -> None:
         "  name: quickstart",
         "spec:",
         "  brokers:",
-        "    replicas: 1",
+        "    replicas: 3",
         "  storage:",
         "    volumes:",
     ]

@@ -26,6 +26,11 @@ def _other_clusters(clusters: list[Declared]) -> Iterator[ManifestError]:
 
 def _invalid_cluster(declared: Declared) -> Iterator[ManifestError]:
     assert isinstance(declared.resource, Cluster)
+    listeners = declared.resource.spec.listeners
+    if len(listeners) > 1:
+        message = f"spec.listeners has {len(listeners)} entries; allowed: one, where brokers are local processes"
+        yield ManifestError(declared.place(("spec", "listeners")), message)
+        return
     for path, message in cluster_problems(declared.resource):
         yield ManifestError(declared.place(path), message)
 

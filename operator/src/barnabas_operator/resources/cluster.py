@@ -1,26 +1,76 @@
-"""The `Cluster` resource: brokers, their disks, listeners and configs."""
+"""The `Cluster` resource: brokers, their disks, listeners and configs.
 
-from typing import Annotated, Final, Literal
+What only Kubernetes knows (images, resources, storage classes, racks) is left aside by `barnabas up`.
+"""
 
-from msgspec import Meta, Struct
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.object_meta import API_VERSION, Condition, ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue
 
 BROKERS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 64
+LISTENERS_MAX: Final = 8
+
+Quantity = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=32,
+        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$",
+        description="a Kubernetes quantity such as 500m, 2, 512Mi or 10Gi",
+    ),
+]
+JsonObject = dict[str, Any]
+ListenerType = Literal["internal", "nodeport", "loadbalancer"]
+ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
-class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a broker's container asks for and may use, by resource: cpu, memory."""
+
+    requests: dict[str, Quantity] = field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
+    limits: dict[str, Quantity] = field(default_factory=lambda: {"memory": "1Gi"})
+
+
+class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Brokers are spread over the values of a node label, and each knows its own as its `broker.rack`."""
+
+    topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = "topology.kubernetes.io/zone"
+
+
+class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a broker's pod has besides; each as in a Kubernetes pod template."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: Annotated[tuple[JsonObject, ...], Meta(max_length=64)] = ()
+    affinity: JsonObject = {}
+    priority_class_name: str = ""
+    image_pull_secrets: Annotated[tuple[str, ...], Meta(max_length=16)] = ()
+    termination_grace_period_seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
+
+
+class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The brokers, numbered from 0."""
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
+    image: Annotated[str, Meta(description="the operator's own choice where it is empty")] = ""
+    resources: Resources = Resources()
+    rack: Rack | None = None
+    pod: PodTemplate = PodTemplate()
 
 
-class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One disk of each broker: one log dir."""
+class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """One disk of each broker: one log dir, one PersistentVolumeClaim."""
 
-    id: Annotated[int, Meta(ge=0, description="stays with the disk; unique within the list")]
+    id: Annotated[int, Meta(ge=0, le=999, description="stays with the disk; unique within the list")]
+    size: Annotated[Quantity, Meta(description="grows only, where the storage class can")] = "10Gi"
+    storage_class: Annotated[str | None, Meta(description="the default class where it is left out")] = None
+    delete_claim: Annotated[bool, Meta(description="whether the claim goes with the Cluster")] = False
 
 
 class Storage(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -31,7 +81,7 @@ class Storage(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     ] = (Volume(id=0),)
 
 
-class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Where clients reach the brokers."""
 
     name: Annotated[
@@ -41,15 +91,36 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ),
     ]
     port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port, once, and keeps it")] = 9092
+    type: Annotated[
+        ListenerType, Meta(description="who can reach it: pods, or others through a port of each node or a balancer")
+    ] = "internal"
+    advertised_host: Annotated[
+        str | None, Meta(description="the host that clients from outside shall use; a node's address where left out")
+    ] = None
 
 
-class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """How brokers restart when they have to."""
+
+    max_unavailable_per_rack: Annotated[
+        int, Meta(ge=1, le=BROKERS_MAX, description="brokers of one rack that may restart at once; never of two racks")
+    ] = 1
+    pause: Annotated[bool, Meta(description="true: no broker is restarted")] = False
+
+
+class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What a cluster shall be."""
 
     brokers: Brokers = Brokers()
     storage: Storage = Storage()
-    listeners: Annotated[tuple[Listener, ...], Meta(min_length=1, max_length=1)] = (Listener(name="plain"),)
+    listeners: Annotated[tuple[Listener, ...], Meta(min_length=1, max_length=LISTENERS_MAX)] = (Listener(name="plain"),)
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
+    rolling: Rolling = Rolling()
+    deletion_policy: Annotated[
+        ClusterDeletionPolicy,
+        Meta(description="what becomes of the disks with this resource: they stay, go, or keep the resource too"),
+    ] = "Retain"
+    pause: Annotated[bool, Meta(description="true: brokers and topics are left as they are")] = False
 
 
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -59,6 +130,15 @@ class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     bootstrap_servers: str
 
 
+class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A roll under way: which brokers are still to restart, which does, and what it waits for."""
+
+    remaining: tuple[int, ...] = ()
+    restarting: tuple[int, ...] = ()
+    blocked_by: str = ""
+    message: str = ""
+
+
 class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the cluster was found to be at the last reconciliation."""
 
@@ -66,7 +146,11 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     observed_generation: int | None = None
     listeners: tuple[ListenerStatus, ...] = ()
     metrics: Annotated[tuple[str, ...], Meta(description="each broker's metrics address")] = ()
+    cluster_id: str | None = None
+    brokers: int | None = None
     ready_brokers: int | None = None
+    topics: int | None = None
+    rolling: RollingStatus | None = None
     controller: int | None = None
     under_replicated_partitions: int | None = None
     offline_partitions: int | None = None

@@ -226,6 +226,7 @@ CHECKS: Final[Mapping[type[inspect.Type], Check]] = {
     inspect.FloatType: _check_number,
     inspect.BoolType: _check_kind(bool),
     inspect.NoneType: _check_kind(type(None)),
+    inspect.AnyType: lambda _expected, _value, _path: iter(()),
 }
 
 ALLOWED: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], str]]] = {
@@ -240,4 +241,5 @@ ALLOWED: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], str]]] = {
     inspect.FloatType: lambda _: "a finite number",
     inspect.BoolType: lambda _: "true or false",
     inspect.NoneType: lambda _: "nothing",
+    inspect.AnyType: lambda _: "any value",
 }

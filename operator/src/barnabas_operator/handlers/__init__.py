@@ -1,0 +1,1 @@
+"""What kopf calls: thin handlers that gather, plan, apply and write the status."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: gathers what is there and applies objects."""

@@ -1,0 +1,51 @@
+"""What the objects of a Cluster are called, and the labels that find them again."""
+
+from collections.abc import Mapping
+from typing import Final
+
+CLUSTER_LABEL: Final = "barnabas.dev/cluster"
+BROKER_LABEL: Final = "barnabas.dev/broker-id"
+MANAGED_BY: Final = "barnabas-operator"
+FIELD_MANAGER: Final = "barnabas-operator"
+REPLICATION_PORT: Final = 9091
+HTTP_PORT: Final = 9404
+
+
+def brokers_name(cluster: str) -> str:
+    """The StatefulSet, its ServiceAccount, Role, ConfigMap, PodDisruptionBudget and headless Service."""
+    return f"{cluster}-broker"
+
+
+def bootstrap_name(cluster: str) -> str:
+    """The Service that any broker answers at."""
+    return f"{cluster}-bootstrap"
+
+
+def pod_name(cluster: str, broker_id: int) -> str:
+    """The broker's pod: brokers are numbered from 0, as a StatefulSet numbers its pods."""
+    return f"{brokers_name(cluster)}-{broker_id}"
+
+
+def broker_service_name(cluster: str, listener: str, broker_id: int) -> str:
+    """The Service through which clients from outside reach one broker."""
+    return f"{pod_name(cluster, broker_id)}-{listener}"
+
+
+def claim_name(volume_id: int) -> str:
+    """The claim template of a disk; the claim itself is `<this>-<pod>`."""
+    return f"volume-{volume_id}"
+
+
+def pod_host(cluster: str, namespace: str, broker_id: int) -> str:
+    """The broker's name inside the Kubernetes cluster; the suffix of the cluster's domain is left to resolv.conf."""
+    return f"{pod_name(cluster, broker_id)}.{brokers_name(cluster)}.{namespace}.svc"
+
+
+def selector(cluster: str) -> Mapping[str, str]:
+    """What finds the brokers' pods, and nothing else."""
+    return {"app.kubernetes.io/name": "barnabas-broker", "app.kubernetes.io/instance": cluster}
+
+
+def labels(cluster: str) -> Mapping[str, str]:
+    """What every object of a Cluster carries."""
+    return {**selector(cluster), "app.kubernetes.io/managed-by": MANAGED_BY, CLUSTER_LABEL: cluster}
