@@ -58,7 +58,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "two listeners": (
         CLUSTER + "spec: {listeners: [{name: plain}, {name: other}]}\n",
-        ["a.yaml:4:8: spec.listeners has 2 entries; allowed: one, where brokers are local processes"],
+        ["a.yaml:4:19: spec.listeners has 2 entries; allowed: one, where brokers are local processes"],
     ),
     "more copies of internal topics than brokers": (
         CLUSTER + "spec:\n  brokers: {replicas: 2}\n  config:\n    offsets.topic.replication.factor: 3\n",
