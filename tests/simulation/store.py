@@ -157,6 +157,9 @@ class SimulatedStore:
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         return await self._call(lambda: self._state.write(writes))
 
+    async def latest_revision(self) -> int:
+        return await self._call(lambda: self._state.revision)
+
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
         state, seen = self._state, from_revision
         while not self._closed:

@@ -32,7 +32,7 @@ def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
     """All documents below `prefix` with the revision they belong to."""
     connection.execute("BEGIN")
     try:
-        latest = _latest(connection)
+        latest = latest_revision(connection)
         rows = connection.execute(f"SELECT key, value, version FROM documents WHERE {_BELOW} ORDER BY key", (prefix,))
         return Listing(latest, [Document(*row) for row in rows])
     finally:
@@ -41,7 +41,7 @@ def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
 
 def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Changes:
     """What happened below `prefix` after revision `seen`. Raises HistoryCompacted."""
-    latest = _latest(connection)
+    latest = latest_revision(connection)
     if latest == seen:
         return Changes(seen, [])
     rows = connection.execute("SELECT revision, key, value FROM changes WHERE revision > ? ORDER BY revision", (seen,))
@@ -52,7 +52,8 @@ def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Cha
     return Changes(changes[-1].revision, [change for change in changes if change.key.startswith(prefix)])
 
 
-def _latest(connection: sqlite3.Connection) -> int:
+def latest_revision(connection: sqlite3.Connection) -> int:
+    """That of the last change."""
     (latest,) = connection.execute("SELECT latest FROM revision").fetchone()
     return int(latest)
 
@@ -60,7 +61,7 @@ def _latest(connection: sqlite3.Connection) -> int:
 def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
     """One transaction, in which each write succeeds or fails for itself."""
     with transaction(connection):
-        before = _latest(connection)
+        before = latest_revision(connection)
         results: list[int | VersionConflict] = []
         latest = before
         for write in writes:

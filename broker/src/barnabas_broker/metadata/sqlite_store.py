@@ -82,6 +82,9 @@ class SqliteStore:
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         return await self._run(_write_and_ring, writes)
 
+    async def latest_revision(self) -> int:
+        return await self._run(sqlite_documents.latest_revision)
+
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
         seen = from_revision
         while not self._closed:

@@ -12,7 +12,7 @@ ABSENT: Final = 0
 
 
 class Document(NamedTuple):
-    """One stored document, JSON text."""
+    """One stored document: JSON text, that a store may lay out in another way than it was given."""
 
     key: str
     value: bytes
@@ -93,7 +93,10 @@ class MetadataStore(Protocol):
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Writes one document; its new version. Raises VersionConflict."""
+        """Writes one document; its new version, which a store may leave as it is where the document is the same.
+
+        Raises VersionConflict.
+        """
         ...
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
@@ -102,6 +105,10 @@ class MetadataStore(Protocol):
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         """Many writes at the cost of one. Each succeeds or fails for itself: its revision, or its conflict."""
+        ...
+
+    async def latest_revision(self) -> int:
+        """A revision that whatever was written before this call is not beyond, and that every watch gets to soon."""
         ...
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
@@ -122,7 +129,8 @@ class MetadataStore(Protocol):
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
         """All leases whose name begins with `prefix`, expired ones too, for only their holders know of the renewal that
-        is under way; but none whose holder is gone for certain."""
+        is under way; but none whose holder is gone for certain. One whose renewals this process has not followed so far
+        may seem to begin now."""
         ...
 
     async def close(self) -> None:

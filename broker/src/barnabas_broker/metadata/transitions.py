@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas_broker.metadata.documents import CLUSTER_KEY, AnyDocument, encode
+from barnabas_broker.metadata.documents import AnyDocument, encode
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable, VersionConflict, Write
 from barnabas_core.errors import ApiError, ErrorCode
@@ -92,7 +92,7 @@ class Transitions:
                 outcomes[item] = decision
         await self._image.reached(max((result for result in results if isinstance(result, int)), default=0))
         if conflicts:
-            await self._image.reached((await self._store.listing(CLUSTER_KEY)).revision)
+            await self._image.reached(await self._store.latest_revision())
         return conflicts
 
     def _as_write(self, planned: Planned) -> Write:

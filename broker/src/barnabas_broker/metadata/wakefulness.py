@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
-from barnabas_broker.metadata.documents import CLUSTER_KEY
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_core.clock import Clock, Timers
@@ -67,7 +66,7 @@ class Wakefulness:
     async def _look(self) -> None:
         while True:
             try:
-                await self._image.reached((await self._store.listing(CLUSTER_KEY)).revision)
+                await self._image.reached(await self._store.latest_revision())
             except StoreUnavailable as error:
                 log.warning("the metadata store does not answer: %s", error)
                 await self._sleep(RETRY_S)
