@@ -22,8 +22,9 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "inter.broker.listener.name": "spec.listeners",
     "log.dir": "spec.storage",
     "log.dirs": "spec.storage",
-    "metadata.store": "barnabas up",
-    "http.listener": "barnabas up",
+    "metadata.store": "Barnabas itself",
+    "http.listener": "Barnabas itself",
+    "broker.rack": "spec.brokers.rack",
 }
 
 PORT_MAX: Final = 65_535
@@ -56,7 +57,6 @@ def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
-    replicas = min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
     return {
         "node.id": str(place.broker_id),
         "listeners": f"{name}://{place.address}",
@@ -65,9 +65,14 @@ def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
         "http.listener": f"{HOST}:{place.http_port}",
         "log.dirs": ",".join(log_dirs),
         "metadata.store": f"sqlite:///{place.metadata_file}",
-        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(internal_replicas(cluster)),
         **declared_texts(cluster.spec.config),
     }
+
+
+def internal_replicas(cluster: Cluster) -> int:
+    """The copies of the brokers' own topics, where the manifest does not say."""
+    return min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
@@ -78,15 +83,11 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Everything in a Cluster that its type allows and a broker does not: the field, and what is wrong."""
-    owned = {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
+    owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
     yield from _ports_too_high(cluster)
-    ids = [volume.id for volume in cluster.spec.storage.volumes]
-    for index, volume_id in enumerate(ids):
-        if volume_id in ids[:index]:
-            path = ("spec", "storage", "volumes", index, "id")
-            yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
+    yield from volumes_twice(cluster)
     place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
     try:
         config = parse_broker_config(
@@ -96,7 +97,21 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         for problem in error.problems:
             yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
     else:
-        yield from _impossible_replicas(cluster, config)
+        yield from impossible_replicas(cluster, config)
+
+
+def owned_settings(cluster: Cluster) -> dict[str, str]:
+    """The settings in the manifest's config that come from other fields, and which."""
+    return {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
+
+
+def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Each disk has an id of its own."""
+    ids = [volume.id for volume in cluster.spec.storage.volumes]
+    for index, volume_id in enumerate(ids):
+        if volume_id in ids[:index]:
+            path = ("spec", "storage", "volumes", index, "id")
+            yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
 
 
 def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -110,7 +125,7 @@ def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield ("spec", "listeners", index, "port"), message
 
 
-def _impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
+def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
     """Topics that the brokers make by themselves must fit on them, and every write with acks=all must be possible."""
     brokers = cluster.spec.brokers.replicas
     factors = {

@@ -1,0 +1,34 @@
+"""Who the brokers are to the Kubernetes API, and what they may do there: their own cluster's metadata, no more."""
+
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.object_names import brokers_name
+from barnabas_operator.resources.cluster import Cluster
+
+RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def access_objects(cluster: Cluster) -> list[KubeObject]:
+    """ServiceAccount, Role and RoleBinding."""
+    name = brokers_name(cluster.metadata.name)
+    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
+    role = kube_object(f"{RBAC}/v1", "Role", cluster, name, rules=broker_rules())
+    binding = kube_object(
+        f"{RBAC}/v1",
+        "RoleBinding",
+        cluster,
+        name,
+        roleRef={"apiGroup": RBAC, "kind": "Role", "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
+    )
+    return [account, role, binding]
+
+
+def broker_rules() -> list[KubeObject]:
+    """Documents and leases of the namespace: their names begin with the Cluster's, which RBAC cannot express."""
+    every = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    return [
+        {"apiGroups": ["barnabas.dev"], "resources": ["statedocuments"], "verbs": every},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": every},
+    ]

@@ -1,0 +1,58 @@
+"""What guards brokers: how many may be evicted at once, who may talk to them, and what Prometheus looks at."""
+
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, selector
+from barnabas_operator.resources.cluster import Cluster
+
+MONITORING: Final = "monitoring.coreos.com/v1"
+
+
+def disruption_budget(cluster: Cluster) -> KubeObject:
+    """One broker at a time; it counts as available again when its replicas are in sync, for that is its readiness."""
+    name = cluster.metadata.name
+    return kube_object(
+        "policy/v1",
+        "PodDisruptionBudget",
+        cluster,
+        brokers_name(name),
+        spec={"maxUnavailable": 1, "selector": {"matchLabels": dict(selector(name))}},
+    )
+
+
+def network_policy(cluster: Cluster) -> KubeObject:
+    """Only brokers reach the port of replication; clients and Prometheus the others, from anywhere."""
+    name = cluster.metadata.name
+    brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
+    open_ports = [{"port": each.port, "protocol": "TCP"} for each in cluster.spec.listeners]
+    open_ports.append({"port": "http", "protocol": "TCP"})
+    return kube_object(
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        cluster,
+        brokers_name(name),
+        spec={
+            "podSelector": brokers["podSelector"],
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [brokers], "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}]},
+                {"ports": open_ports},
+            ],
+        },
+    )
+
+
+def pod_monitor(cluster: Cluster) -> KubeObject:
+    """For the Prometheus operator, where its CRD is there."""
+    name = cluster.metadata.name
+    return kube_object(
+        MONITORING,
+        "PodMonitor",
+        cluster,
+        brokers_name(name),
+        spec={
+            "selector": {"matchLabels": dict(selector(name))},
+            "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
+        },
+    )

@@ -1,0 +1,87 @@
+"""How brokers are reached: headless for each by its name, bootstrap for any, and one for each from outside."""
+
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.object_names import (
+    BROKER_LABEL,
+    HTTP_PORT,
+    REPLICATION_PORT,
+    bootstrap_name,
+    broker_service_name,
+    brokers_name,
+    pod_name,
+    selector,
+)
+from barnabas_operator.resources.cluster import Cluster, Listener
+
+SERVICE_TYPES: Final = {"internal": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
+
+
+def services(cluster: Cluster) -> list[KubeObject]:
+    """All Services of the Cluster."""
+    outside = [each for each in cluster.spec.listeners if each.type != "internal"]
+    return [
+        _headless(cluster),
+        _bootstrap(cluster),
+        *(_bootstrap_outside(cluster, each) for each in outside),
+        *(_of_broker(cluster, each, number) for each in outside for number in range(cluster.spec.brokers.replicas)),
+    ]
+
+
+def _headless(cluster: Cluster) -> KubeObject:
+    """Brokers find each other before they are ready."""
+    ports = [_port("replication", REPLICATION_PORT), _port("http", HTTP_PORT), *_listener_ports(cluster)]
+    return kube_object(
+        "v1",
+        "Service",
+        cluster,
+        brokers_name(cluster.metadata.name),
+        spec={
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(selector(cluster.metadata.name)),
+            "ports": ports,
+        },
+    )
+
+
+def _bootstrap(cluster: Cluster) -> KubeObject:
+    name = cluster.metadata.name
+    ports = _listener_ports(cluster) or [_port("replication", REPLICATION_PORT)]
+    return kube_object(
+        "v1", "Service", cluster, bootstrap_name(name), spec={"selector": dict(selector(name)), "ports": ports}
+    )
+
+
+def _bootstrap_outside(cluster: Cluster, listener: Listener) -> KubeObject:
+    name = cluster.metadata.name
+    spec = {
+        "type": SERVICE_TYPES[listener.type],
+        "selector": dict(selector(name)),
+        "ports": [_port(listener.name, listener.port)],
+    }
+    return kube_object("v1", "Service", cluster, f"{bootstrap_name(name)}-{listener.name}", spec=spec)
+
+
+def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObject:
+    """A broker that restarts is reached again before it is ready: who asks for it by name wants this one."""
+    name = cluster.metadata.name
+    spec = {
+        "type": SERVICE_TYPES[listener.type],
+        "publishNotReadyAddresses": True,
+        "selector": {"statefulset.kubernetes.io/pod-name": pod_name(name, broker_id)},
+        "ports": [_port(listener.name, listener.port)],
+    }
+    more = {BROKER_LABEL: str(broker_id), "barnabas.dev/listener": listener.name}
+    return kube_object(
+        "v1", "Service", cluster, broker_service_name(name, listener.name, broker_id), more_labels=more, spec=spec
+    )
+
+
+def _listener_ports(cluster: Cluster) -> list[KubeObject]:
+    return [_port(each.name, each.port) for each in cluster.spec.listeners if each.type == "internal"]
+
+
+def _port(name: str, port: int) -> KubeObject:
+    return {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}

@@ -1,0 +1,163 @@
+"""The brokers' pods: a StatefulSet whose pods only the operator restarts."""
+
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import (
+    CLUSTER_LABEL,
+    HTTP_PORT,
+    REPLICATION_PORT,
+    brokers_name,
+    claim_name,
+    labels,
+    selector,
+)
+from barnabas_operator.planning.pod_properties import restart_hash, volume_folder
+from barnabas_operator.resources.cluster import Cluster, Volume
+
+CONFIG_FOLDER: Final = "/etc/barnabas"
+ACCESS_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+CONFIG_HASH: Final = "barnabas.dev/config-hash"
+USER_ID: Final = 10001
+START_S_MAX: Final = 1_800
+PROBE_S: Final = 10
+TOKEN_S: Final = 3_600
+
+
+def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> KubeObject:
+    """`replicas` is how many pods there shall be now: above the declared ones while replicas leave their brokers."""
+    name = cluster.metadata.name
+    return kube_object(
+        "apps/v1",
+        "StatefulSet",
+        cluster,
+        brokers_name(name),
+        spec={
+            "replicas": replicas,
+            "serviceName": brokers_name(name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": dict(selector(name))},
+            "template": _pod_template(cluster, facts, image),
+            "volumeClaimTemplates": [_claim(cluster, volume) for volume in cluster.spec.storage.volumes],
+        },
+    )
+
+
+def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
+    pod, name = cluster.spec.brokers.pod, cluster.metadata.name
+    return {
+        "metadata": {
+            "labels": {**pod.labels, **labels(name)},
+            "annotations": {**pod.annotations, CONFIG_HASH: restart_hash(cluster, facts)},
+        },
+        "spec": {
+            "serviceAccountName": brokers_name(name),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": pod.termination_grace_period_seconds,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER_ID,
+                "runAsGroup": USER_ID,
+                "fsGroup": USER_ID,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_container(cluster, image)],
+            "volumes": _volumes(name),
+            "topologySpreadConstraints": _spread(cluster),
+            **_placement(cluster),
+        },
+    }
+
+
+def _placement(cluster: Cluster) -> KubeObject:
+    """What the resource says of where pods may run; nothing where it says nothing."""
+    pod = cluster.spec.brokers.pod
+    said = {
+        "nodeSelector": pod.node_selector,
+        "tolerations": list(pod.tolerations),
+        "affinity": pod.affinity,
+        "priorityClassName": pod.priority_class_name,
+        "imagePullSecrets": [{"name": each} for each in pod.image_pull_secrets],
+    }
+    return {field: value for field, value in said.items() if value}
+
+
+def _spread(cluster: Cluster) -> list[KubeObject]:
+    """Over racks strictly, over nodes where it can be had."""
+    chosen = {"labelSelector": {"matchLabels": dict(selector(cluster.metadata.name))}, "maxSkew": 1}
+    rack = cluster.spec.brokers.rack
+    keys = [("kubernetes.io/hostname", "ScheduleAnyway")]
+    if rack is not None:
+        keys.insert(0, (rack.topology_key, "DoNotSchedule"))
+    return [{**chosen, "topologyKey": key, "whenUnsatisfiable": otherwise} for key, otherwise in keys]
+
+
+def _container(cluster: Cluster, image: str) -> KubeObject:
+    resources = cluster.spec.brokers.resources
+    ports = {"replication": REPLICATION_PORT, "http": HTTP_PORT} | {
+        each.name: each.port for each in cluster.spec.listeners
+    }
+    return {
+        "name": "broker",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["broker", f"{CONFIG_FOLDER}/$(POD_NAME).properties"],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
+        "livenessProbe": {**_probe("/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 1},
+        "volumeMounts": [
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "access", "mountPath": ACCESS_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *(
+                {"name": claim_name(volume.id), "mountPath": volume_folder(volume.id)}
+                for volume in cluster.spec.storage.volumes
+            ),
+        ],
+    }
+
+
+def _probe(path: str) -> KubeObject:
+    return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5}
+
+
+def _volumes(name: str) -> list[KubeObject]:
+    """The token for the Kubernetes API is mounted here, and nowhere by default: it is renewed each hour."""
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_S}}
+    authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    return [
+        {"name": "config", "configMap": {"name": brokers_name(name)}},
+        {"name": "access", "projected": {"sources": [token, authority]}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
+
+
+def _claim(cluster: Cluster, volume: Volume) -> KubeObject:
+    """Its size here is the one of claims yet to be made: those that are there grow by themselves."""
+    spec: KubeObject = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class is not None:
+        spec["storageClassName"] = volume.storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": claim_name(volume.id), "labels": {CLUSTER_LABEL: cluster.metadata.name}},
+        "spec": spec,
+    }

@@ -1,0 +1,142 @@
+"""A Cluster's brokers as pods: each broker's `server.properties`, from the resource and what Kubernetes gave it."""
+
+import hashlib
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import Dynamic, InvalidConfig
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
+from barnabas_operator.planning.server_properties import (
+    impossible_replicas,
+    internal_replicas,
+    owned_settings,
+    volumes_twice,
+)
+from barnabas_operator.planning.topic_config import declared_texts
+from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.schema_check import Path
+
+DATA_FOLDER: Final = "/var/lib/barnabas"
+REPLICATION: Final = "REPLICATION"
+ANYWHERE: Final = "0.0.0.0"
+SHOWN_DIGITS: Final = 16
+
+
+def pod_properties(cluster: Cluster, broker_id: int, facts: Facts) -> dict[str, str]:
+    """One broker's settings by Kafka's names; what the resource's config says goes last.
+
+    The brokers replicate through a listener of their own. One whose outside address is not known yet is left out.
+    """
+    namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    host = pod_host(name, namespace, broker_id)
+    bound, advertised = [(REPLICATION, ANYWHERE, REPLICATION_PORT)], [(REPLICATION, host, REPLICATION_PORT)]
+    for listener in cluster.spec.listeners:
+        address = _advertised(listener, broker_id, host, facts)
+        if address is not None:
+            bound.append((listener.name.upper(), ANYWHERE, listener.port))
+            advertised.append((listener.name.upper(), *address))
+    return {
+        "node.id": str(broker_id),
+        "listeners": _listed(bound),
+        "advertised.listeners": _listed(advertised),
+        "listener.security.protocol.map": ",".join(f"{each}:PLAINTEXT" for each, _, _ in bound),
+        "inter.broker.listener.name": REPLICATION,
+        "http.listener": f"{ANYWHERE}:{HTTP_PORT}",
+        "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
+        "metadata.store": f"kubernetes://{namespace}/{name}",
+        "offsets.topic.replication.factor": str(internal_replicas(cluster)),
+        **declared_texts(cluster.spec.config),
+    }
+
+
+def volume_folder(volume_id: int) -> str:
+    """Where a disk is mounted."""
+    return f"{DATA_FOLDER}/volume-{volume_id}"
+
+
+def log_dir(volume_id: int) -> str:
+    """A folder below the mount: file systems have a `lost+found` of their own at the top."""
+    return f"{volume_folder(volume_id)}/log"
+
+
+def dynamic_settings(cluster: Cluster) -> dict[str, str]:
+    """The declared settings that running brokers take over without a restart (KIP-226), cluster-wide."""
+    texts = declared_texts(cluster.spec.config)
+    return {name: text for name, text in texts.items() if _is_dynamic(name)}
+
+
+def restart_hash(cluster: Cluster, facts: Facts) -> str:
+    """Differs when brokers have to restart for their settings.
+
+    The same for all brokers and any number of them, so that one more does not restart the others.
+    """
+    left_out = {"node.id", "advertised.listeners", "offsets.topic.replication.factor"}
+    settings = {name: text for name, text in pod_properties(cluster, 0, facts).items() if name not in left_out}
+    declared = declared_texts(cluster.spec.config)
+    settings |= {name: text for name, text in declared.items() if name in left_out}
+    hosts = [(each.name, each.type, each.advertised_host or facts.node_address) for each in _outside(cluster)]
+    kept = sorted((name, text) for name, text in settings.items() if name not in declared or not _is_dynamic(name))
+    return hashlib.sha256(repr((kept, hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
+
+
+def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Everything in a Cluster that its type allows and brokers in pods do not: the field, and what is wrong."""
+    owned = owned_settings(cluster)
+    for name, owner in owned.items():
+        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    yield from volumes_twice(cluster)
+    conflicts = tuple(_listeners_in_conflict(cluster))
+    yield from conflicts
+    if not conflicts:
+        yield from _refused_by_brokers(cluster, owned)
+
+
+def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
+    ports = {(each.name, 0): each.port for each in _outside(cluster)}
+    facts = Facts(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"), node_address="node")
+    properties = {name: text for name, text in pod_properties(cluster, 0, facts).items() if name not in owned}
+    properties["metadata.store"] = ""
+    try:
+        config = parse_broker_config(properties)
+    except InvalidConfig as error:
+        for problem in error.problems:
+            yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
+    else:
+        yield from impossible_replicas(cluster, config)
+
+
+def _advertised(listener: Listener, broker_id: int, host: str, facts: Facts) -> tuple[str, int] | None:
+    return (host, listener.port) if listener.type == "internal" else facts.address_outside(listener, broker_id)
+
+
+def _listed(endpoints: list[tuple[str, str, int]]) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, host, port in endpoints)
+
+
+def _outside(cluster: Cluster) -> list[Listener]:
+    return [each for each in cluster.spec.listeners if each.type != "internal"]
+
+
+def _is_dynamic(name: str) -> bool:
+    definition = BROKER_CONFIGS.get(name)
+    return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE
+
+
+def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Names and ports are each listener's own; two ports are the brokers' own."""
+    taken: dict[int, str] = {REPLICATION_PORT: "the brokers' replication", HTTP_PORT: "the brokers' metrics"}
+    names: set[str] = {REPLICATION.lower()}
+    for index, listener in enumerate(cluster.spec.listeners):
+        where = f"spec.listeners[{index}]"
+        if listener.port in taken or listener.port == 0:
+            why = f"that is {taken[listener.port]}" if listener.port in taken else "pods need one that is known"
+            message = f"{where}.port is {listener.port}, {why}; allowed: 1 to 65535, each once"
+            yield ("spec", "listeners", index, "port"), message
+        if listener.name in names:
+            message = f"{where}.name is {listener.name!r}; allowed: each name once, and not {REPLICATION.lower()}"
+            yield ("spec", "listeners", index, "name"), message
+        taken.setdefault(listener.port, f"that of {listener.name}")
+        names.add(listener.name)

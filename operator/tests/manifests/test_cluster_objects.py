@@ -1,0 +1,181 @@
+"""The objects that a Cluster becomes on Kubernetes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.config.properties import parse_properties
+from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.manifests.stateful_set import CONFIG_HASH
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
+from barnabas_operator.resources.object_meta import ObjectMeta
+
+META = ObjectMeta(name="flights", namespace="air", uid="u-1")
+INSIDE = Listener(name="plain", port=9092)
+OUTSIDE = Listener(name="outside", port=9094, type="nodeport")
+SPEC = ClusterSpec(
+    brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))), listeners=(INSIDE, OUTSIDE)
+)
+CLUSTER = Cluster(metadata=META, spec=SPEC)
+FACTS = Facts(node_ports={("outside", number): 30000 + number for number in range(4)}, node_address="10.0.0.7")
+
+
+def of_kind(objects: Iterable[KubeObject], kind: str) -> dict[str, KubeObject]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def settings_of(cluster: Cluster, facts: Facts, replicas: int = 3) -> list[BrokerConfig]:
+    """What each broker reads, without the metadata store, which this package knows nothing of."""
+    (files,) = of_kind(broker_objects(cluster, facts, "image", replicas), "ConfigMap").values()
+    texts = [files["data"][f"flights-broker-{number}.properties"] for number in range(replicas)]
+    return [parse_broker_config({**parse_properties(text), "metadata.store": ""}) for text in texts]
+
+
+def pods_of(cluster: Cluster, facts: Facts = FACTS) -> Any:
+    (pods,) = of_kind(broker_objects(cluster, facts, "image", 3), "StatefulSet").values()
+    return pods["spec"]
+
+
+def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
+    assert [list(map(str, config.listeners.advertised)) for config in settings_of(CLUSTER, FACTS)] == [
+        [
+            f"REPLICATION://flights-broker-{number}.flights-broker.air.svc:9091",
+            f"PLAIN://flights-broker-{number}.flights-broker.air.svc:9092",
+            f"OUTSIDE://10.0.0.7:3000{number}",
+        ]
+        for number in range(3)
+    ]
+
+
+def test_brokers_replicate_through_a_listener_that_only_brokers_reach() -> None:
+    assert {config.listeners.inter_broker for config in settings_of(CLUSTER, FACTS)} == {"REPLICATION"}
+    (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
+    (first, _) = policy["spec"]["ingress"]
+    assert [each["port"] for each in first["ports"]] == [9091]
+    assert first["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
+
+
+def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:
+    spec = pods_of(CLUSTER)
+    claims = [each["metadata"]["name"] for each in spec["volumeClaimTemplates"]]
+    mounts = {each["name"]: each["mountPath"] for each in spec["template"]["spec"]["containers"][0]["volumeMounts"]}
+    folders = [mounts[claim] for claim in claims]
+    assert claims == ["volume-0", "volume-1"]
+    assert settings_of(CLUSTER, FACTS)[0].log_dirs == tuple(f"{folder}/log" for folder in folders)
+
+
+def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
+    spec = pods_of(CLUSTER)
+    pod = spec["template"]["spec"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None:
+    for each in (*surrounding_objects(CLUSTER, {MONITORING}), *broker_objects(CLUSTER, FACTS, "image", 3)):
+        meta = each["metadata"]
+        assert meta["namespace"] == "air"
+        assert meta["labels"]["barnabas.dev/cluster"] == "flights"
+        assert meta["ownerReferences"][0]["uid"] == "u-1"
+
+
+def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
+    assert not of_kind(surrounding_objects(CLUSTER), "PodMonitor")
+    assert of_kind(surrounding_objects(CLUSTER, {MONITORING}), "PodMonitor")
+
+
+def test_brokers_wait_for_the_addresses_that_kubernetes_has_not_given_yet() -> None:
+    assert FACTS.lacking(CLUSTER) == []
+    assert Facts().lacking(CLUSTER) == [f"an address of listener outside for broker {number}" for number in range(3)]
+    assert [len(config.listeners.advertised) for config in settings_of(CLUSTER, Facts())] == [2, 2, 2]
+
+
+def with_config(**config: str) -> Cluster:
+    named = {name.replace("_", "."): value for name, value in config.items()}
+    return replace(CLUSTER, spec=replace(SPEC, config=named))
+
+
+RESTARTS = {
+    "a setting that running brokers cannot change": (with_config(num_partitions="3"), True),
+    "a setting that they take over": (with_config(log_retention_ms="60000"), False),
+    "one broker more": (replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=4))), False),
+    "another port": (replace(CLUSTER, spec=replace(SPEC, listeners=(replace(INSIDE, port=9095), OUTSIDE))), True),
+    "another address for clients from outside": (
+        replace(CLUSTER, spec=replace(SPEC, listeners=(INSIDE, replace(OUTSIDE, advertised_host="kafka.example")))),
+        True,
+    ),
+    "one disk more": (
+        replace(CLUSTER, spec=replace(SPEC, storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2))))),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESTARTS)
+def test_brokers_restart_only_for_what_they_cannot_take_over(name: str) -> None:
+    changed, restarts = RESTARTS[name]
+    assert (restart_hash(changed, FACTS) != restart_hash(CLUSTER, FACTS)) is restarts
+    assert pods_of(changed)["template"]["metadata"]["annotations"][CONFIG_HASH] == restart_hash(changed, FACTS)
+
+
+def test_what_brokers_take_over_is_told_to_them_cluster_wide() -> None:
+    assert dynamic_settings(with_config(log_retention_ms="60000", num_partitions="3")) == {"log.retention.ms": "60000"}
+
+
+def test_brokers_are_spread_over_racks_strictly_and_over_nodes_where_it_can_be_had() -> None:
+    racked = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=3, rack=Rack())))
+    spread = pods_of(racked)["template"]["spec"]["topologySpreadConstraints"]
+    assert [(each["topologyKey"], each["whenUnsatisfiable"]) for each in spread] == [
+        ("topology.kubernetes.io/zone", "DoNotSchedule"),
+        ("kubernetes.io/hostname", "ScheduleAnyway"),
+    ]
+
+
+def with_listeners(*listeners: Listener) -> Cluster:
+    return replace(CLUSTER, spec=replace(SPEC, listeners=listeners))
+
+
+PROBLEMS = {
+    "nothing wrong": (CLUSTER, []),
+    "the port of replication": (
+        with_listeners(Listener(name="plain", port=9091)),
+        [
+            "spec.listeners[0].port is 9091, that is the brokers' replication; allowed: 1 to 65535, each once",
+        ],
+    ),
+    "any free port": (
+        with_listeners(Listener(name="plain", port=0)),
+        ["spec.listeners[0].port is 0, pods need one that is known; allowed: 1 to 65535, each once"],
+    ),
+    "two listeners on a port": (
+        with_listeners(INSIDE, Listener(name="other", port=9092)),
+        ["spec.listeners[1].port is 9092, that is that of plain; allowed: 1 to 65535, each once"],
+    ),
+    "a name twice": (
+        with_listeners(INSIDE, Listener(name="plain", port=9093)),
+        ["spec.listeners[1].name is 'plain'; allowed: each name once, and not replication"],
+    ),
+    "a setting of another field": (
+        with_config(broker_rack="a"),
+        ["spec.config broker.rack is set by spec.brokers.rack; allowed: leave it out"],
+    ),
+    "more copies than brokers": (
+        with_config(default_replication_factor="4"),
+        ["spec.config default.replication.factor=4: allowed: 1 to 3, the number of brokers"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_brokers_in_pods_cannot_be_is_told(name: str) -> None:
+    cluster, expected = PROBLEMS[name]
+    assert [message for _, message in pod_problems(cluster)] == expected
