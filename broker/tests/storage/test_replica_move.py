@@ -158,3 +158,16 @@ def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Pat
     assert died == (renames < 2)
     assert len(read_all(again.logs[FLIGHTS])) == 23
     assert sum(FLIGHTS in log_dir.logs for log_dir in again.log_dirs) == 1
+
+
+def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    filled(logs, tmp_path / "a")
+    begun(logs, tmp_path / "b")
+    for log_dir in logs.log_dirs:
+        (Path(log_dir.path) / ".lock").unlink()
+    again = started(tmp_path, PosixFileSystem())
+    assert again.interrupted_moves == {FLIGHTS: str(tmp_path / "b")}
+    assert again.logs[FLIGHTS].log_dir == str(tmp_path / "a")
+    again.remove_files(again.due_deletions(NOW_MS))
+    assert list((tmp_path / "b").glob("flights*")) == []

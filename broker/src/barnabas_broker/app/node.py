@@ -273,6 +273,7 @@ class Node:
         log_chores = LogChores(services.logs, services.replicas, self._machine.clock)
         self._takedown.append(lambda: services.logs.shutdown(log_chores.high_watermarks()))
         services.replicas.start()
+        services.mover.resume()
         self._takedown.append(self.fetchers.close)
         follow_offsets_topic(services.groups, services.broker_id, self.image)
         services.groups.start()

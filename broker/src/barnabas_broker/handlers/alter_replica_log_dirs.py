@@ -1,5 +1,7 @@
 """AlterReplicaLogDirs (34), v1 to v2: partitions move to other log dirs of this broker while used (KIP-113)."""
 
+from typing import Final
+
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
@@ -9,9 +11,14 @@ from barnabas_core.topic_partition import TopicPartition
 TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 PartitionResult = TopicResult.AlterReplicaLogDirPartitionResult
 
+NOT_HERE: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}
+
 
 def handle(services: Services, context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is."""
+    """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is.
+
+    A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka: kafka-reassign-partitions asks until it is.
+    """
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:
         for topic in log_dir.topics:
@@ -26,5 +33,5 @@ def _move(services: Services, topic_partition: TopicPartition, log_dir: str) -> 
     try:
         services.mover.move(topic_partition, log_dir)
     except ApiError as refusal:
-        error = refusal.code
+        error = NOT_HERE.get(refusal.code, refusal.code)
     return PartitionResult(partition_index=topic_partition.partition, error_code=error)

@@ -66,6 +66,8 @@ class LogManager:
         """Logs that are there and could not be loaded."""
         self.moves: dict[TopicPartition, ReplicaMove] = {}
         """Logs on their way to another directory; whoever started a move goes on with it."""
+        self.interrupted_moves: dict[TopicPartition, str] = {}
+        """Where logs were on their way to when the broker ended: to be started again."""
         self._environment = environment
         self._clock = clock
         self._settings = settings
@@ -145,6 +147,7 @@ class LogManager:
         for log_dir, name, found in parsed:
             if found and found.state == file_names.FUTURE_DIR:
                 if found.topic_partition in present:
+                    self.interrupted_moves[found.topic_partition] = log_dir.path
                     self._environment.trash.add(f"{log_dir.path}/{name}", 0)
                 else:
                     self._environment.files.rename(f"{log_dir.path}/{name}", f"{log_dir.path}/{found.topic_partition}")
@@ -274,7 +277,9 @@ class LogManager:
         self.stop_move(topic_partition)
         if log.log_dir == target.path:
             return None
-        move = self.moves[topic_partition] = ReplicaMove(self._environment, log, target.path, self._new_uuid())
+        move = ReplicaMove(self._environment, log, target.path, self._new_uuid())
+        move.begin()
+        self.moves[topic_partition] = move
         return move
 
     def stop_move(self, topic_partition: TopicPartition) -> None:

@@ -1,7 +1,7 @@
 """Moves a log to another log dir while it is used (AlterReplicaLogDirs, KIP-113), in steps that are small for the loop.
 
-`copy` until little is left, `sync` in a thread, `copy` again, `swap`: the copy grows in a `-future` directory that
-takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
+`begin`, `copy` until little is left, `sync` in a thread, `copy` again, `swap`: the copy grows in a `-future` directory
+that takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
 """
 
 from contextlib import suppress
@@ -35,9 +35,13 @@ class ReplicaMove:
         return self.log.size_bytes - sum(file.size_bytes() for file in copies)
 
     @disk_access
+    def begin(self) -> None:
+        """From here on a start of the broker sees that the log was on its way."""
+        self._environment.files.make_dir(self.directory)
+
+    @disk_access
     def copy(self, bytes_max: int) -> None:
         """Copy so many bytes, at most, of what is missing."""
-        self._environment.files.make_dir(self.directory)
         self._forget_replaced()
         for segment in self.log.segments:
             if segment not in self._sealed and bytes_max >= 0:
@@ -124,6 +128,6 @@ class ReplicaMove:
         """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
         self._files.clear()
         name = file_names.marked_dir(self.log.topic_partition, self._unique, file_names.DELETED_DIR)
-        with suppress(OSError):  # Nothing was copied yet, or the disk has failed.
+        with suppress(OSError):  # The disk has failed.
             self._environment.files.rename(self.directory, f"{self.log_dir}/{name}")
             self._environment.trash.add(f"{self.log_dir}/{name}", 0)
