@@ -59,7 +59,7 @@ class Broker:
         self._timers = LoopTimers(loop)
         self._stopping = asyncio.Event()
         self._failure: str | None = None
-        self._is_ready = False
+        self._is_serving = False
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
 
@@ -78,7 +78,7 @@ class Broker:
         await self._start_http(node, dispatcher, listener, cleaner)
         listener.start()
         self._takedown.append(node.hand_over)
-        self._is_ready = True
+        self._is_serving = True
         node.spawn(_import_handlers())
         gc.collect()
         gc.freeze()  # A collection would look at every object that lives as long as the broker: 100 ms.
@@ -92,7 +92,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Take down what was started, last things first."""
-        self._is_ready = False
+        self._is_serving = False
         while self._takedown:
             pending = self._takedown.pop()()
             if pending is not None:
@@ -181,7 +181,7 @@ class Broker:
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
-        http = HttpServer(make_pages(node.services, dispatcher, listener, cleaner, lambda: self._why_not_ready(node)))
+        http = HttpServer(make_pages(node.services, dispatcher, listener, cleaner, lambda: self._why_not_serving(node)))
         try:
             bound = await http.start(host, int(port))
         except OSError as error:
@@ -189,8 +189,8 @@ class Broker:
         self._takedown.append(http.close)
         log.info("metrics at http://%s:%d/metrics", host or socket.getfqdn(), bound)
 
-    def _why_not_ready(self, node: Node) -> str | None:
-        if not self._is_ready:
+    def _why_not_serving(self, node: Node) -> str | None:
+        if not self._is_serving:
             return "starting or stopping"
         offline = sorted(map(str, node.services.replicas.offline()))
         return f"offline: {', '.join(offline)}" if offline else None

@@ -1,7 +1,8 @@
-"""The pages of the HTTP side: /metrics, /healthz, /readyz."""
+"""The pages of the HTTP side: /metrics, and /healthz, /startupz, /readyz for who looks after the broker."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Final
 
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.dispatch import Dispatcher
@@ -16,15 +17,20 @@ from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 
+NAMED_MAX: Final = 10
+
 
 def make_pages(
     services: Services,
     dispatcher: Dispatcher,
     listener: Listener,
     cleaner: LogCleaner,
-    why_not_ready: Callable[[], str | None],
+    why_not_serving: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
-    """Healthy is who answers at all; ready is who serves every partition that is here."""
+    """Healthy is who answers at all; started is who serves every partition that is here.
+
+    Ready is who could take over from others, too: whose replicas are in sync. Another broker may restart then.
+    """
 
     async def metrics() -> Page:
         families = [
@@ -40,10 +46,22 @@ def make_pages(
     async def healthz() -> Page:
         return text_page(HTTPStatus.OK, "ok\n")
 
-    async def readyz() -> Page:
-        reason = why_not_ready()
-        if reason is None:
-            return text_page(HTTPStatus.OK, "ok\n")
-        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n")
+    async def startupz() -> Page:
+        return _unless(why_not_serving())
 
-    return {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    async def readyz() -> Page:
+        return _unless(why_not_serving() or _why_behind(services))
+
+    return {"/metrics": metrics, "/healthz": healthz, "/startupz": startupz, "/readyz": readyz}
+
+
+def _unless(reason: str | None) -> Page:
+    if reason is None:
+        return text_page(HTTPStatus.OK, "ok\n")
+    return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n")
+
+
+def _why_behind(services: Services) -> str | None:
+    behind = services.replicas.out_of_sync()
+    more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
+    return f"not in sync: {', '.join(map(str, behind[:NAMED_MAX]))}{more}" if behind else None

@@ -217,6 +217,20 @@ class ReplicaManager:
         """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
         return [each for each in self._assigned() if not self._is_served(each)]
 
+    def out_of_sync(self) -> list[TopicPartition]:
+        """The partitions that are followed here and whose leader does not count this broker in yet, or any more.
+
+        A replica that is only being added is not missed by anybody.
+        """
+        return [
+            TopicPartition(document.name, index)
+            for document in self._image.topics.values()
+            for index, state in enumerate(document.partitions)
+            if self._broker_id in state.replicas
+            and self._broker_id not in (*state.isr, *state.adding_replicas)
+            and state.leader != NO_LEADER
+        ]
+
     def _assigned(self) -> Iterator[TopicPartition]:
         for document in self._image.topics.values():
             for index, state in enumerate(document.partitions):

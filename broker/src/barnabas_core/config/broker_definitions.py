@@ -269,7 +269,7 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
-        "The address of /metrics, /healthz and /readyz; none where empty, port 0 for any free one.",
+        "The address of /metrics, /healthz, /startupz and /readyz; none where empty, port 0 for any free one.",
     ),
 )
 

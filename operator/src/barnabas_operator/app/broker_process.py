@@ -135,9 +135,9 @@ class BrokerProcess:
         return status
 
     async def _answers(self) -> bool:
-        """Whether `/readyz` says 200."""
+        """Whether it serves: `/startupz` says 200."""
         try:
-            return await asyncio.wait_for(_http_status(self.place.http_port, "/readyz"), PROBE_TIMEOUT_S) == 200
+            return await asyncio.wait_for(_http_status(self.place.http_port, "/startupz"), PROBE_TIMEOUT_S) == 200
         except (OSError, TimeoutError):
             return False
 

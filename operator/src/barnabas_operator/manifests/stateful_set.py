@@ -117,7 +117,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
+        "startupProbe": {**_probe("/startupz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 1},
         "volumeMounts": [

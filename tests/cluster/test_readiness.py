@@ -1,0 +1,44 @@
+"""What brokers tell those who look after them: started means that it serves, ready that its replicas are in sync."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+
+# Each answer to a follower brings about one batch, so that a low rate holds it back for long.
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1500",
+    "replica.fetch.max.bytes": "10000",
+    "follower.replication.throttled.rate": "1000",
+}
+THROTTLED = "follower.replication.throttled.replicas"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=3, properties=SETTINGS) as running:
+        yield running
+
+
+def test_a_broker_that_returns_serves_at_once_and_is_ready_when_it_has_caught_up(cluster: BarnabasCluster) -> None:
+    client = cluster.client()
+    cluster.create_topic("flights", 1, assignment=[[0, 2]], config={THROTTLED: "*"})
+    cluster.kill(2)
+    wait_for(lambda: cluster.partition("flights", 0, as_told_by=1).isr, lambda isr: isr == (0,))
+    for _ in range(20):
+        client.write("flights", [bytes(9_000)])
+    assert cluster.page(0, "/readyz") == (200, "ok\n")  # It is the other one that is missing.
+    cluster.start(2)
+    assert cluster.page(2, "/startupz") == (200, "ok\n")
+    assert cluster.page(2, "/readyz") == (503, "not in sync: flights-0\n")
+    unthrottle = ConfigEntry(THROTTLED, None, incremental_operation=AlterConfigOpType.DELETE)
+    resource = ConfigResource(ResourceType.TOPIC, "flights", incremental_configs=[unthrottle])
+    (done,) = client.admin.incremental_alter_configs([resource]).values()
+    done.result()
+    wait_for(lambda: cluster.page(2, "/readyz"), lambda page: page == (200, "ok\n"))
+    assert cluster.partition("flights", 0).is_full
