@@ -1,4 +1,4 @@
-"""The HTTP side: /metrics, /healthz, /startupz, /readyz. h11 speaks the protocol; this only moves bytes and picks the page."""
+"""The HTTP side: /metrics and health pages. h11 speaks the protocol; this moves bytes and picks the page."""
 
 import asyncio
 import logging
