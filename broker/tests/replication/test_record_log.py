@@ -64,7 +64,7 @@ def _alone(loop: Loop) -> Surroundings:
     def nothing(_: object) -> None:
         """No ISR changes, and nobody else could lead."""
 
-    return Surroundings(loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing)
+    return Surroundings(loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing, lambda: True)
 
 
 class Broker:
@@ -82,7 +82,10 @@ class Broker:
         self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
         self.replicas.start()
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop)
-        self.groups = GroupCoordinator(Environment(GroupConfig(), self.log, self.loop, self.loop, lambda _: True), 1)
+        environment_of_groups = Environment(
+            GroupConfig(), self.log, self.loop, self.loop, topic_exists=lambda _: True, is_awake=lambda: True
+        )
+        self.groups = GroupCoordinator(environment_of_groups, 1)
 
     async def elected(self) -> "Broker":
         """Returns when the groups are loaded."""

@@ -62,7 +62,7 @@ class Surroundings(NamedTuple):
     propose_isr: Callable[[Partition], object]
     give_up: Callable[[Collection[TopicPartition]], object]
     """Lead these no longer, and leave their ISR, if others can lead: their log cannot be used here."""
-    is_awake: Callable[[], bool] = lambda: True
+    is_awake: Callable[[], bool]
     """False while this broker may not know that others lead by now."""
 
 

@@ -13,10 +13,9 @@ import msgspec
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     ELEMENTS_MAX,
-    TAGGED_FIELDS_MAX,
     MalformedRequest,
     encode_unsigned_varint,
-    read_unsigned_varint,
+    locate_tagged_fields,
     skip_tagged_fields,
 )
 from barnabas_broker.wire.parts import FileSlice, Part
@@ -36,30 +35,38 @@ RACK_SINCE: Final = 11
 TOPIC_IDS_SINCE: Final = 13
 REPLICA_STATE_SINCE: Final = 15
 REPLICA_STATE_TAG: Final = 1
+DIVERGING_EPOCH_TAG: Final = 0
+
+LIMITS: Final = struct.Struct(">iiib")
+"""max_wait_ms, min_bytes, max_bytes, isolation_level."""
+SESSION: Final = struct.Struct(">ii")
+"""Its id and epoch."""
+PARTITION: Final = struct.Struct(">iiqiqi")
+"""The fields of FetchPartition, as in flexible versions."""
+REPLICA_STATE: Final = struct.Struct(">iq")
+"""The follower's id and broker epoch (KIP-903)."""
+RESULT: Final = struct.Struct(">ihqqq")
+"""The fields of FetchResult up to `log_start_offset`."""
+EPOCH_END: Final = struct.Struct(">iq")
+"""An epoch and its end offset."""
 
 _INT32: Final = struct.Struct(">i")
-_LIMITS: Final = struct.Struct(">iiib")
-"""max_wait_ms, min_bytes, max_bytes, isolation_level."""
-_SESSION: Final = struct.Struct(">ii")
-_REPLICA_STATE: Final = struct.Struct(">iq")
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
-_PARTITION_V12: Final = struct.Struct(">iiqiqi")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _THROTTLE: Final = bytes(4)
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _RESULT_V4: Final = struct.Struct(">ihqqii")
-_RESULT_V5: Final = struct.Struct(">ihqqqii")
-_RESULT_V11: Final = struct.Struct(">ihqqqiii")
-_RESULT_V12: Final = struct.Struct(">ihqqqbi")
+_RESULT_V5: Final = struct.Struct(f"{RESULT.format}ii")
+_RESULT_V11: Final = struct.Struct(f"{RESULT.format}iii")
+_RESULT_V12: Final = struct.Struct(f"{RESULT.format}bi")
 _NONE_ABORTED_NO_REPLICA: Final = (0, -1)
 """No aborted transactions, no preferred read replica."""
 _NONE_ABORTED_NO_REPLICA_V12: Final = (1, -1)
 """The same; the length of a compact array is one more."""
-_EPOCH_END: Final = struct.Struct(">iq")
-_DIVERGING_TAG: Final = bytes((1, 0, 13))
-"""One tagged field, its tag 0, 13 bytes long."""
+_DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
+"""One tagged field, its tag, and its size with that of its own (no) tagged fields."""
 
 
 class FetchPartition(msgspec.Struct, frozen=True, gc=False):
@@ -134,11 +141,11 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
     if version < REPLICA_STATE_SINCE:
         (replica_id,) = _INT32.unpack_from(data, position)
         position += 4
-    max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(data, position)
-    position += _LIMITS.size
+    max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(data, position)
+    position += LIMITS.size
     if version >= SESSIONS_SINCE:
-        session_id, session_epoch = _SESSION.unpack_from(data, position)
-        position += _SESSION.size
+        session_id, session_epoch = SESSION.unpack_from(data, position)
+        position += SESSION.size
     topics, position = _parse_topics(data, position, version)
     forgotten, position = _parse_forgotten(data, position, version)
     if version >= RACK_SINCE:  # No replica is preferred by its rack.
@@ -192,8 +199,8 @@ def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> t
     """Tagged fields, of which only followers send any, are looked at by one byte."""
     partitions = []
     for _ in range(count):
-        partitions.append(FetchPartition(*_PARTITION_V12.unpack_from(data, position)))
-        position += _PARTITION_V12.size
+        partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))
+        position += PARTITION.size
         position = skip_tagged_fields(data, position) if data[position] else position + 1
     return partitions, position
 
@@ -244,16 +251,9 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
     """The follower's id and epoch, if they are there (v15); the cluster id and unknown fields are passed over."""
-    count, position = read_unsigned_varint(data, position)
-    if count > TAGGED_FIELDS_MAX:
-        raise MalformedRequest(f"{count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
-    for _ in range(count):
-        tag, position = read_unsigned_varint(data, position)
-        size, position = read_unsigned_varint(data, position)
-        if tag == REPLICA_STATE_TAG and size >= _REPLICA_STATE.size:
-            replica_state = _REPLICA_STATE.unpack_from(data, position)
-        position += size
-    return replica_state, position
+    fields, end = locate_tagged_fields(data, position)
+    start, size = fields.get(REPLICA_STATE_TAG, (end, 0))
+    return REPLICA_STATE.unpack_from(data, start) if size >= REPLICA_STATE.size else replica_state, end
 
 
 def encode_fetch_response(
@@ -308,4 +308,4 @@ def _encode_head(result: FetchResult, version: int, length: int) -> bytes:
 
 def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:
     """The tagged fields with the one that tells where logs part, tag 0; there is none before v12."""
-    return _DIVERGING_TAG + _EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""
+    return _DIVERGING_TAG + EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""

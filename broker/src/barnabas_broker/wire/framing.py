@@ -106,24 +106,31 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     raise MalformedRequest("a varint of more than 5 bytes")
 
 
-def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """The position behind a section of tagged fields, none of which is looked at; MalformedRequest if it does not fit.
+def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where the value of each tag begins and its size, and the position behind them all; MalformedRequest.
 
-    Unknown tags are ignored, as KIP-482 wants.
+    Unknown tags are to be ignored, as KIP-482 wants.
     """
+    fields: dict[int, tuple[int, int]] = {}
     try:
         count, position = read_unsigned_varint(data, position)
         if count > TAGGED_FIELDS_MAX:
             raise MalformedRequest(f"{count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
         for _ in range(count):
-            _, position = read_unsigned_varint(data, position)
+            tag, position = read_unsigned_varint(data, position)
             size, position = read_unsigned_varint(data, position)
+            fields[tag] = position, size
             position += size
     except IndexError:
         raise MalformedRequest("tagged fields end behind the request") from None
     if position > len(data):
         raise MalformedRequest("tagged fields end behind the request")
-    return position
+    return fields, position
+
+
+def skip_tagged_fields(data: Buffer, position: int) -> int:
+    """The position behind a section of tagged fields, none of which is looked at; MalformedRequest."""
+    return locate_tagged_fields(data, position)[1]
 
 
 _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(ONE_BYTE_VARINT))

@@ -12,11 +12,21 @@ from uuid import UUID
 import msgspec
 
 from barnabas_broker.wire.apis import FETCH
-from barnabas_broker.wire.fetch import REPLICA_STATE_TAG, FetchPartition
+from barnabas_broker.wire.fetch import (
+    DIVERGING_EPOCH_TAG,
+    EPOCH_END,
+    LIMITS,
+    PARTITION,
+    REPLICA_STATE,
+    REPLICA_STATE_TAG,
+    RESULT,
+    SESSION,
+    FetchPartition,
+)
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
-    TAGGED_FIELDS_MAX,
     MalformedRequest,
+    locate_tagged_fields,
     read_unsigned_varint,
     skip_tagged_fields,
 )
@@ -24,23 +34,16 @@ from barnabas_broker.wire.strings import read_count, read_topic_id, write_count
 
 VERSION: Final = 17
 READ_UNCOMMITTED: Final = 0
-DIVERGING_EPOCH_TAG: Final = 0
 CURRENT_LEADER_TAG: Final = 1
 
 _HEADER: Final = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id."""
-_LIMITS: Final = struct.Struct(">iiibii")
-"""max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch."""
-_PARTITION: Final = struct.Struct(">iiqiqiB")
-"""Its last byte: no tagged fields."""
-_REPLICA_STATE: Final = struct.Struct(">iqB")
-_NO_RACK_ONE_TAG: Final = bytes((1, 1, REPLICA_STATE_TAG, _REPLICA_STATE.size))
+_NO_TAGS: Final = b"\0"
+_NO_RACK_ONE_TAG: Final = bytes((1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + len(_NO_TAGS)))
 _ANSWER: Final = struct.Struct(">iBihi")
 """Correlation id, no tagged fields, throttle_time_ms, error, session_id."""
-_RESULT: Final = struct.Struct(">ihqqq")
 _ABORTED_BYTES: Final = 16
 _PREFERRED_REPLICA_BYTES: Final = 4
-_EPOCH_END: Final = struct.Struct(">iq")
 _LEADER: Final = struct.Struct(">ii")
 
 
@@ -98,37 +101,31 @@ def encode_replica_fetch(
     client_id = fetch.client_id.encode()
     frame = bytearray(_HEADER.size)
     frame += client_id
-    frame += b"\0"
-    frame += _LIMITS.pack(
-        fetch.max_wait_ms,
-        fetch.min_bytes,
-        fetch.max_bytes,
-        READ_UNCOMMITTED,
-        fetch.session_id,
-        fetch.session_epoch,
-    )
+    frame += _NO_TAGS
+    frame += LIMITS.pack(fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes, READ_UNCOMMITTED)
+    frame += SESSION.pack(fetch.session_id, fetch.session_epoch)
     frame += write_count(len(topics), flexible=True)
     for topic_id, partitions in topics.items():
         frame += topic_id.bytes
         frame += write_count(len(partitions), flexible=True)
         for each in partitions:
-            frame += _PARTITION.pack(
+            frame += PARTITION.pack(
                 each.partition,
                 each.current_leader_epoch,
                 each.fetch_offset,
                 each.last_fetched_epoch,
                 each.log_start_offset,
                 each.max_bytes,
-                0,
             )
-        frame += b"\0"
+            frame += _NO_TAGS
+        frame += _NO_TAGS
     frame += write_count(len(forgotten), flexible=True)
     for topic_id, indexes in forgotten.items():
         frame += topic_id.bytes
         frame += write_count(len(indexes), flexible=True)
         frame += struct.pack(f">{len(indexes)}iB", *indexes, 0)
     frame += _NO_RACK_ONE_TAG
-    frame += _REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch, 0)
+    frame += REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch) + _NO_TAGS
     _HEADER.pack_into(frame, 0, len(frame) - 4, FETCH, VERSION, correlation_id, len(client_id))
     return frame
 
@@ -162,8 +159,8 @@ def _parse(data: memoryview) -> ReplicaFetchResponse:
 
 
 def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition, int]:
-    index, error, high_watermark, stable, start = _RESULT.unpack_from(data, position)
-    position += _RESULT.size
+    index, error, high_watermark, stable, start = RESULT.unpack_from(data, position)
+    position += RESULT.size
     aborted, position = read_count(data, position, flexible=True)
     for _ in range(aborted):
         position = skip_tagged_fields(data, position + _ABORTED_BYTES)
@@ -182,16 +179,10 @@ def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition,
 
 def _parse_tagged_fields(data: memoryview, position: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:
     """The diverging epoch, the current leader, and the position behind them all."""
-    count, position = read_unsigned_varint(data, position)
-    if count > TAGGED_FIELDS_MAX:
-        raise MalformedResponse(f"Fetch response: {count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
+    fields, end = locate_tagged_fields(data, position)
     diverging = leader = None
-    for _ in range(count):
-        tag, position = read_unsigned_varint(data, position)
-        size, position = read_unsigned_varint(data, position)
-        if tag == DIVERGING_EPOCH_TAG:
-            diverging = _EPOCH_END.unpack_from(data, position)
-        elif tag == CURRENT_LEADER_TAG:
-            leader = _LEADER.unpack_from(data, position)
-        position += size
-    return diverging, leader, position
+    if DIVERGING_EPOCH_TAG in fields:
+        diverging = EPOCH_END.unpack_from(data, fields[DIVERGING_EPOCH_TAG][0])
+    if CURRENT_LEADER_TAG in fields:
+        leader = _LEADER.unpack_from(data, fields[CURRENT_LEADER_TAG][0])
+    return diverging, leader, end

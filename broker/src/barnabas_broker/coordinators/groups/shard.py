@@ -45,7 +45,7 @@ class Environment(NamedTuple):
     clock: Clock
     timers: Timers
     topic_exists: Callable[[str], bool]
-    is_awake: Callable[[], bool] = lambda: True
+    is_awake: Callable[[], bool]
     """False while this broker may not know that another one coordinates by now."""
     new_id: Callable[[], str] = lambda: str(uuid4())
     """What makes a member id one of a kind."""
