@@ -12,7 +12,7 @@ import pytest
 from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until
 
 from barnabas_broker.metadata import sqlite_documents
-from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
+from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable, Write
 
 pytestmark = pytest.mark.anyio
@@ -254,8 +254,3 @@ class TestSqliteStore(StoreConformance):
         stores = await asyncio.gather(*(open_store() for _ in range(8)))
         await stores[0].put("k", b"1")
         assert [await store.get("k") for store in stores] == [("k", b"1", 1)] * 8
-
-
-def test_three_slashes_are_a_relative_path_and_four_an_absolute_one() -> None:
-    assert database_path("sqlite:///data/metadata.sqlite") == Path("data/metadata.sqlite")
-    assert database_path("sqlite:////data/metadata.sqlite") == Path("/data/metadata.sqlite")

@@ -16,10 +16,10 @@ from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Machine, Node
 from barnabas_broker.app.pages import make_pages
+from barnabas_broker.app.stores import open_store
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.sqlite_store import SqliteStore, database_path
-from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer
@@ -134,12 +134,10 @@ class Broker:
         self._failure = reason
         self._stopping.set()
 
-    async def _open_store(self) -> SqliteStore:
-        path = database_path(self._config.metadata_store)
+    async def _open_store(self) -> MetadataStore:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            store = await SqliteStore.open(path, self._clock)
-        except (OSError, StoreUnavailable) as error:
+            store = await open_store(self._config.metadata_store, self._clock)
+        except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
         self._takedown.append(store.close)
         return store

@@ -19,16 +19,9 @@ from barnabas_broker.metadata.store import Changes, Document, Lease, Listing, St
 from barnabas_core.clock import Clock
 
 SAFETY_LOOK_S: Final = 5.0
-_SCHEME: Final = "sqlite:///"
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def database_path(metadata_store: str) -> Path:
-    """The file that `metadata.store=sqlite:///PATH` names; an absolute path makes it four slashes."""
-    assert metadata_store.startswith(_SCHEME), "the setting's check allows nothing else"
-    return Path(metadata_store.removeprefix(_SCHEME))
 
 
 class SqliteStore:

@@ -242,12 +242,15 @@ _PRODUCERS: Final = (
     _D("producer.id.expiration.check.interval.ms", _INT, 600000, _POSITIVE, "How often such producers are looked for."),
 )
 
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_STORE: Final = rf"(sqlite:///.+|kubernetes://{_DNS_LABEL}/{_DNS_LABEL})?"
+
 _OWN: Final = (
     _D(
         "metadata.store",
         _STRING,
         "",
-        Pattern(r"(sqlite:///.+)?", "sqlite:///PATH"),
+        Pattern(_STORE, "sqlite:///PATH or kubernetes://NAMESPACE/CLUSTER"),
         "Where the metadata lives: the same for all brokers of a cluster; where empty, a file in the first log dir.",
     ),
     _D(

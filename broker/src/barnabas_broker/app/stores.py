@@ -1,0 +1,37 @@
+"""Opens the metadata store that the settings name. A store's own modules are imported here, when it is the one."""
+
+import os
+
+from barnabas_broker.metadata.location import KubernetesCluster, SqliteFile, location
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_core.clock import Clock
+
+
+async def open_store(metadata_store: str, clock: Clock) -> MetadataStore:
+    """The store, ready for use. Raises StoreUnavailable."""
+    match location(metadata_store):
+        case SqliteFile() as file:
+            return await _open_sqlite(file, clock)
+        case KubernetesCluster() as cluster:
+            return _open_kubernetes(cluster, clock)
+
+
+async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
+    from barnabas_broker.metadata.sqlite_store import SqliteStore
+
+    try:
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(str(error)) from error
+    return await SqliteStore.open(file.path, clock)
+
+
+def _open_kubernetes(cluster: KubernetesCluster, clock: Clock) -> MetadataStore:
+    from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
+    from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+
+    try:
+        access = find_access(os.environ)
+    except NoAccess as error:
+        raise StoreUnavailable(str(error)) from error
+    return KubernetesStore(cluster, access, clock)

@@ -1,0 +1,29 @@
+"""Where a cluster's metadata lives, as `metadata.store` says it. The setting's check has let nothing else through."""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_SQLITE: Final = "sqlite:///"
+_KUBERNETES: Final = "kubernetes://"
+
+
+class SqliteFile(NamedTuple):
+    """`sqlite:///PATH`; an absolute path makes it four slashes."""
+
+    path: Path
+
+
+class KubernetesCluster(NamedTuple):
+    """`kubernetes://NAMESPACE/CLUSTER`: objects in that namespace that have the cluster's label."""
+
+    namespace: str
+    cluster: str
+
+
+def location(metadata_store: str) -> SqliteFile | KubernetesCluster:
+    """What the setting names."""
+    if metadata_store.startswith(_KUBERNETES):
+        namespace, _, cluster = metadata_store.removeprefix(_KUBERNETES).partition("/")
+        return KubernetesCluster(namespace, cluster)
+    assert metadata_store.startswith(_SQLITE), "the setting's check allows nothing else"
+    return SqliteFile(Path(metadata_store.removeprefix(_SQLITE)))
