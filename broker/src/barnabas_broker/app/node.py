@@ -25,7 +25,7 @@ from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
-from barnabas_broker.metadata.store import MetadataStore
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.wakefulness import Wakefulness
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
@@ -112,6 +112,7 @@ class Node:
     async def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """The metadata and the logs of now. StoreUnavailable, LogDirRefused."""
         await image_feed.load(self.image, self._store)
+        self.config = self._with_dynamic()
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         self._wire(self._load_logs(cluster_id, on_progress))
 
@@ -288,15 +289,29 @@ class Node:
             self._reconfigure()
 
     def _reconfigure(self) -> None:
+        before, self.config = self.config, self._with_dynamic()
+        self.services.config = self.config
+        self.services.replicas.reconfigure(self.config)
+        if self.config.broker_rack != before.broker_rack:
+            self.spawn(self._move_to_rack())
+
+    def _with_dynamic(self) -> BrokerConfig:
         """The file's settings with the dynamic ones over them; those that were checked on their way in cannot fail."""
         own = self.image.configs_of_broker(str(self.config.broker_id))
         try:
-            self.config = self.config.with_dynamic(own, self.image.configs_of_broker(ALL_BROKERS))
+            return self.config.with_dynamic(own, self.image.configs_of_broker(ALL_BROKERS))
         except InvalidConfig as error:
             log.error("the dynamic configs are not used: %s", error)
-            return
-        self.services.config = self.config
-        self.services.replicas.reconfigure(self.config)
+            return self.config
+
+    async def _move_to_rack(self) -> None:
+        """Where pods are started before anybody knows on which node, their rack is told later, as a dynamic config."""
+        while True:
+            try:
+                await self.membership.move_to_rack(self.config.broker_rack)
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
         """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""

@@ -164,7 +164,7 @@ class Membership:
                 if controller_lease is not None:
                     await self._store.release_lease(controller_lease)
                 if lease is not None:
-                    await self._fence(lease.token)
+                    await self._amend(lease.token, fenced=True)
                     await self._store.release_lease(lease)
             except StoreUnavailable as error:
                 log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
@@ -190,8 +190,18 @@ class Membership:
         await self._store.put(key, encode(registration))
         self._registered_epoch = broker_epoch
 
-    async def _fence(self, broker_epoch: int) -> None:
-        """Fences this life of the broker, unless it is another's turn already."""
+    async def move_to_rack(self, rack: str | None) -> None:
+        """Tells all where this broker stands now; also those lives of it that are to begin in this process.
+
+        Raises StoreUnavailable.
+        """
+        async with self._turns:
+            self._registration = msgspec.structs.replace(self._registration, rack=rack)
+            if self._lease is not None:
+                await self._amend(self._lease.token, rack=rack)
+
+    async def _amend(self, broker_epoch: int, **fields: object) -> None:
+        """Changes what is registered of this life of the broker, unless it is another's turn already."""
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
@@ -199,7 +209,7 @@ class Membership:
             if found is None or not isinstance(known, BrokerRegistration) or known.broker_epoch != broker_epoch:
                 return
             try:
-                await self._store.put(key, encode(msgspec.structs.replace(known, fenced=True)), found.version)
+                await self._store.put(key, encode(msgspec.structs.replace(known, **fields)), found.version)
                 return
             except VersionConflict:
                 continue

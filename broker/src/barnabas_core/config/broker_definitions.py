@@ -40,6 +40,7 @@ _IDENTITY: Final = (
         None,
         None,
         "Where this broker stands; the replicas of a partition are spread over racks.",
+        Dynamic.PER_BROKER,
     ),
     _D(
         "broker.heartbeat.interval.ms",
