@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
 WORKERS ?= 2
 
-.PHONY: venv demo test fast check format fuzz sim torture bench compat-clients clean
+.PHONY: venv demo test fast check format fuzz sim torture bench compat-clients e2e-tools clean
 
 venv: .venv/ready
 
@@ -36,6 +36,10 @@ test: venv
 
 compat-clients: venv
 	tests/compat/install.sh
+
+# Debian's packages and the programs of Kubernetes, for tests against a real one.
+e2e-tools: venv
+	tests/e2e/install.sh
 
 # FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
 fuzz: venv

@@ -1,0 +1,62 @@
+"""A real API server for tests that need no pods: `from e2e.apiserver import api_server` in a conftest.py.
+
+Without the programs of Kubernetes on the machine the tests are skipped; under CI=true that is a failure.
+`python -m e2e.apiserver FOLDER` starts one by hand until it is interrupted.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from e2e.binaries import CannotStart, programs, require
+from e2e.control_plane import ControlPlane
+from e2e.daemons import Daemons
+
+
+def unavailable(reason: CannotStart) -> NoReturn:
+    """A skip on a user's machine; where everything must be there, a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(str(reason))
+    pytest.skip(str(reason))
+
+
+def prepare_api_server(folder: Path) -> ControlPlane:
+    """An API server with etcd, not started; it ends with the thread that starts it. Raises CannotStart."""
+    require("openssl")
+    return ControlPlane(folder, Daemons(folder / "run", outlive=False), programs())
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A running API server of this test process alone; each test takes a namespace of its own."""
+    try:
+        plane = prepare_api_server(tmp_path_factory.mktemp("api-server"))
+    except CannotStart as reason:
+        unavailable(reason)
+    try:
+        plane.start_api()
+        yield plane
+    finally:
+        plane.daemons.stop_all()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    plane = prepare_api_server(folder)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        plane.start_api()
+        print(f"export KUBECONFIG={plane.kubeconfig}  # until interrupted", flush=True)
+        signal.pause()
+    finally:
+        plane.daemons.stop_all()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Builds the programs of Kubernetes from `go/`, once for each state of its sources, into the user's cache.
+
+`python -m e2e.binaries` builds them ahead and prints the folder. `go` brings every module by the ordinary module proxy.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent / "go"
+# A cold build takes about ten minutes where two cores are ours alone.
+BUILD_SECONDS_MAX = 3600
+PROGRAMS = (
+    "coredns",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+)
+"""Names by which the one binary is called."""
+VERSION_PACKAGE = "k8s.io/component-base/version"
+
+
+class CannotStart(Exception):
+    """This machine cannot run what was asked for; says what is missing."""
+
+
+def require(*programs: str) -> None:
+    """Raises CannotStart that names all that are not on the machine."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise CannotStart(f"not on the machine: {', '.join(missing)}; tests/e2e/install.sh installs what is needed")
+
+
+def cache() -> Path:
+    """Where builds are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-e2e"
+
+
+def programs() -> Path:
+    """The folder with all PROGRAMS and `pause`. Raises CannotStart where they are not built: it takes long."""
+    folder = _folder()
+    if not folder.exists():
+        raise CannotStart("the programs of Kubernetes are not built: `make e2e-tools` builds them, in some minutes")
+    return folder
+
+
+def build() -> Path:
+    """The same folder, built now if it is not there. Raises CannotStart."""
+    require("go")
+    folder = _folder()
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            partial = folder.with_suffix(f".{os.getpid()}")
+            _build(partial)
+            partial.rename(folder)
+    return folder
+
+
+def kubernetes_version() -> str:
+    """As go.mod has it, such as v1.34.4."""
+    found = re.search(r"k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text(encoding="utf-8"))
+    assert found, "go.mod requires k8s.io/kubernetes"
+    return found[1]
+
+
+def _folder() -> Path:
+    paths = sorted(path for path in SOURCES.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
+    return cache() / f"kubernetes-{digest}"
+
+
+def _build(folder: Path) -> None:
+    """Without cgo: static binaries, and no C compiler is needed."""
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".")
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    flags = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{name}={value}" for name, value in stamps.items())])
+    command = ["go", "build", "-trimpath", f"-ldflags={flags}", "-o", f"{folder}/", "./..."]
+    folder.mkdir()
+    done = subprocess.run(
+        command,
+        cwd=SOURCES,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_SECONDS_MAX,
+    )
+    if done.returncode != 0:
+        shutil.rmtree(folder)
+        raise CannotStart(f"go build failed: {done.stderr[-2000:]}")
+    for name in PROGRAMS:
+        (folder / name).symlink_to("kubernetes")
+
+
+def main() -> None:
+    began_s = time.monotonic()
+    print(f"{build()}  ({time.monotonic() - began_s:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

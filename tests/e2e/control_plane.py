@@ -1,0 +1,236 @@
+"""etcd, the API server, the controllers and the scheduler as processes of this machine; needs no root.
+
+plane = ControlPlane(folder, Daemons(folder / "run", outlive=False), programs())
+plane.start_api()
+plane.kubectl("get", "namespaces")
+"""
+
+import json
+import secrets
+import signal
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from e2e.certificates import Authority
+from e2e.daemons import Daemons
+from harness.deadline import wait_for
+from harness.server_process import free_port
+
+READY_SECONDS_MAX = 120.0
+KUBECTL_SECONDS_MAX = 300
+USERS: Final = {
+    "admin": ("admin", "system:masters"),
+    "kube-controller-manager": ("system:kube-controller-manager", ""),
+    "kube-scheduler": ("system:kube-scheduler", ""),
+    "kube-proxy": ("system:kube-proxy", ""),
+    "kubelet": ("system:node:node", "system:nodes"),
+}
+"""Who may speak to the API server by a token: (user, group)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the API server listens and what the services' addresses are; the default is for no pods at all."""
+
+    address: str = "127.0.0.1"
+    services: str = "10.96.0.0/24"
+    first_service: str = "10.96.0.1"
+
+
+class ControlPlane:
+    """One cluster's own; all its files are below `folder`. Extra `flags` go to the API server."""
+
+    def __init__(
+        self, folder: Path, daemons: Daemons, programs: Path, place: Place = Place(), flags: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder
+        self.daemons = daemons
+        self.programs = programs
+        self.place = place
+        self._flags = flags
+        self._port = free_port()
+        self._etcd_port = free_port()
+        self._etcd_peer_port = free_port()
+        self._tokens = {name: secrets.token_hex(16) for name in USERS}
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return f"https://{self.place.address}:{self._port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.folder / "kubeconfig"
+
+    @cached_property
+    def authority(self) -> Authority:
+        """Whom the cluster trusts."""
+        return Authority(self.folder / "pki")
+
+    def start_api(self) -> None:
+        """etcd and the API server; returns when `/readyz` says so. Raises DaemonFailed."""
+        self._write_files()
+        self.start_etcd()
+        self.start_api_server()
+        self.await_ready()
+
+    def start_etcd(self) -> None:
+        """Also after it was stopped: the data are kept."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, self._etcd_peer_port))
+        flags = {
+            "data-dir": self.folder / "etcd",
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"default={peer}",
+            "unsafe-no-fsync": "true",
+            "log-level": "warn",
+        }
+        self._start("etcd", flags)
+
+    def start_api_server(self) -> None:
+        """Also after it was stopped; does not wait."""
+        # It would wait a minute for its watches to end; an outage does not.
+        self._start("kube-apiserver", self._api_flags(), *self._flags, end=signal.SIGKILL)
+
+    def stop_api_server(self) -> None:
+        """An outage: all connections break, watches too. etcd goes on."""
+        self.daemons.stop("kube-apiserver")
+
+    def start_controllers(self, enter: Sequence[str] = ()) -> None:
+        """The controller manager, by a command that goes where hostpath volumes are made, and the scheduler."""
+        pki = self.folder / "pki"
+        flags = {
+            "kubeconfig": self.kubeconfig_of("kube-controller-manager"),
+            "service-account-private-key-file": pki / "accounts.key",
+            "root-ca-file": self.authority.certificate,
+            "cluster-signing-cert-file": self.authority.certificate,
+            "cluster-signing-key-file": self.authority.identity.key,
+            "use-service-account-credentials": "true",
+            "enable-hostpath-provisioner": "true",
+            "leader-elect": "false",
+            "secure-port": "0",
+        }
+        self._start("kube-controller-manager", flags, enter=enter)
+        scheduler = {
+            "kubeconfig": self.kubeconfig_of("kube-scheduler"),
+            "leader-elect": "false",
+            "secure-port": "0",
+        }
+        self._start("kube-scheduler", scheduler)
+
+    def await_ready(self) -> None:
+        """Returns when the API server serves. Raises DaemonFailed."""
+        wait_for(self._is_ready, seconds_max=READY_SECONDS_MAX)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints. Raises AssertionError with its complaint."""
+        done = self.ask_kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def ask_kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """The same where a refusal is an answer."""
+        return subprocess.run(
+            [str(self.programs / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=KUBECTL_SECONDS_MAX,
+        )
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """The file with which one of USERS speaks to the API server."""
+        return self.kubeconfig if user == "admin" else self.folder / f"{user}.kubeconfig"
+
+    def _is_ready(self) -> bool:
+        self.daemons.check("etcd", "kube-apiserver")
+        request = urllib.request.Request(
+            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=5, context=self._trust) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return False
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.authority.certificate))
+
+    def _start(
+        self,
+        name: str,
+        flags: dict[str, object],
+        *more: str,
+        enter: Sequence[str] = (),
+        end: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        given = [f"--{flag}={value}" for flag, value in flags.items()]
+        self.daemons.start(name, [*enter, str(self.programs / name), *given, *more], end)
+
+    def _api_flags(self) -> dict[str, object]:
+        pki = self.folder / "pki"
+        loopback = self.place.address.startswith("127.")
+        return {
+            "bind-address": self.place.address,
+            # It must not be a loopback address; 192.0.2.1 is nobody's (RFC 5737), and nobody reads it then.
+            "advertise-address": "192.0.2.1" if loopback else self.place.address,
+            "secure-port": self._port,
+            "endpoint-reconciler-type": "none" if loopback else "lease",
+            "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
+            "authorization-mode": "Node,RBAC",
+            "token-auth-file": pki / "tokens.csv",
+            "client-ca-file": self.authority.certificate,
+            "tls-cert-file": pki / "api.crt",
+            "tls-private-key-file": pki / "api.key",
+            "kubelet-client-certificate": pki / "kubelet-client.crt",
+            "kubelet-client-key": pki / "kubelet-client.key",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": pki / "accounts.crt",
+            "service-account-signing-key-file": pki / "accounts.key",
+            "service-cluster-ip-range": self.place.services,
+            # Above the ports that `free_port` gives.
+            "service-node-port-range": "32000-32767",
+            "allow-privileged": "true",
+            "enable-admission-plugins": "NodeRestriction",
+            "shutdown-delay-duration": "0s",
+        }
+
+    def _write_files(self) -> None:
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
+        addresses = [self.place.address, self.place.first_service]
+        alternatives = [*(f"DNS:{name}" for name in names), *(f"IP:{address}" for address in addresses)]
+        self.authority.issue("api", "/CN=kube-apiserver", alternatives)
+        self.authority.issue("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
+        self.authority.issue("accounts", "/CN=service-accounts")
+        lines = [f'{self._tokens[name]},{user},{name},"{group}"' for name, (user, group) in USERS.items()]
+        (self.folder / "pki" / "tokens.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for name in USERS:
+            self.kubeconfig_of(name).write_text(self._kubeconfig_text(name), encoding="utf-8")
+
+    def _kubeconfig_text(self, user: str) -> str:
+        """JSON is YAML."""
+        cluster = {"server": self.url, "certificate-authority": str(self.authority.certificate)}
+        context = {"cluster": "barnabas-e2e", "user": user}
+        return json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "barnabas-e2e", "cluster": cluster}],
+                "users": [{"name": user, "user": {"token": self._tokens[user]}}],
+                "contexts": [{"name": "barnabas-e2e", "context": context}],
+                "current-context": "barnabas-e2e",
+            },
+            indent=1,
+        )

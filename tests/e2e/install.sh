@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Everything that a real Kubernetes on this machine needs: Debian's packages by name, and the programs of Kubernetes
+# built from Go modules. What is there already is left alone. Without root or apt-get only the build is made, which is
+# enough for the tests that need an API server and no pods.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+packages=(buildah conntrack containerd containernetworking-plugins iproute2 iptables mmdebstrap openssl runc util-linux)
+missing=()
+for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
+        sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+        $sudo apt-get update -qq
+        $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    else
+        echo "not installed, for want of apt-get or root: ${missing[*]}" >&2
+    fi
+fi
+PYTHONPATH=tests .venv/bin/python -m e2e.binaries

@@ -1,0 +1,349 @@
+"""One node of a real cluster: containerd, kubelet, kube-proxy and DNS in namespaces of their own; needs root.
+
+The node has its own network, mounts and process ids, as a container has. When its first process ends, the kernel ends
+everything in it and takes back links, routes, firewall rules and mounts; `leave` takes back the rest (control groups
+and the few settings of the kernel that kubelet changes for the whole machine).
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from e2e.binaries import CannotStart, require
+from e2e.control_plane import ControlPlane, Place
+from e2e.daemons import Daemons
+from harness.deadline import wait_for
+
+NAME: Final = "node"
+PAUSE_IMAGE: Final = "localhost/pause:1"
+READY_SECONDS_MAX: Final = 180.0
+CGROUPS: Final = Path("/sys/fs/cgroup")
+CNI_PROGRAMS: Final = Path("/usr/lib/cni")
+PROGRAMS: Final = ("containerd", "ctr", "ip", "iptables", "mount", "nsenter", "openssl", "runc", "setpriv", "unshare")
+# Kubelet sets these for the whole machine: there is no namespace for them.
+MACHINE_SETTINGS: Final = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+# What programs take for theirs alone; in the node they are folders of the node.
+OWN_FOLDERS: Final = {
+    "cni-config": "/etc/cni/net.d",
+    "cni": "/var/lib/cni",
+    "containerd": "/var/lib/containerd",
+    "kubelet": "/var/lib/kubelet",
+    "pod-logs": "/var/log/pods",
+    "container-logs": "/var/log/containers",
+    "hostpath-volumes": "/tmp/hostpath_pv",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The addresses of one cluster; several clusters, each with a number of its own, live side by side."""
+
+    number: int
+
+    @property
+    def host(self) -> str:
+        """Our end of the cable to the node: where the API server listens."""
+        return f"10.200.{self.number}.1"
+
+    @property
+    def node(self) -> str:
+        """The node's end; node ports are open here, and DNS answers."""
+        return f"10.200.{self.number}.2"
+
+    @property
+    def pods(self) -> str:
+        """The addresses of pods, reached from this machine too."""
+        return f"10.201.{self.number}.0/24"
+
+    @property
+    def services(self) -> str:
+        """The addresses of services, reached from this machine too."""
+        return f"10.202.{self.number}.0/24"
+
+    @property
+    def device(self) -> str:
+        """The cable's name here."""
+        return f"e2e{self.number}"
+
+    @property
+    def place(self) -> Place:
+        """For the control plane."""
+        return Place(self.host, self.services, f"10.202.{self.number}.1")
+
+
+def free_network() -> Network:
+    """One whose addresses nobody has a route to."""
+    routes = _run("ip", "-4", "route")
+    return Network(next(number for number in range(256) if f"10.200.{number}." not in routes))
+
+
+def check_machine() -> None:
+    """Raises CannotStart that says what this machine lacks."""
+    if os.geteuid() != 0:
+        raise CannotStart("a node needs root; `make e2e E2E=kind` runs in Docker, E2E=current takes your KUBECONFIG")
+    require(*PROGRAMS)
+    if not CNI_PROGRAMS.joinpath("bridge").exists():
+        raise CannotStart(f"not on the machine: {CNI_PROGRAMS}/bridge; tests/e2e/install.sh installs what is needed")
+
+
+class Node:
+    """The node of one control plane."""
+
+    def __init__(self, folder: Path, network: Network, daemons: Daemons, programs: Path) -> None:
+        self.folder = folder
+        self.network = network
+        self._daemons = daemons
+        self._programs = programs
+
+    @property
+    def pid(self) -> int:
+        """The process whose end is the node's end."""
+        return self._daemons.pid(NAME)
+
+    def enter(self, *namespaces: str) -> list[str]:
+        """What goes before a command that is to run in these namespaces of the node; all where none are named."""
+        chosen = namespaces or ("net", "mount", "pid")
+        files = {"mount": "mnt", "pid": "pid_for_children"}
+        paths = [f"--{each}=/proc/{self.pid}/ns/{files.get(each, each)}" for each in chosen]
+        return ["nsenter", *paths, "--", "setpriv", "--pdeathsig", "KILL", "--"]
+
+    def run(self, *command: str) -> str:
+        """What a command prints that runs in the node. Raises CannotStart."""
+        return _run(*self.enter(), *command)
+
+    def begin(self) -> None:
+        """The empty node, with its cable."""
+        self._save_machine()
+        namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        self._daemons.start(NAME, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
+        wait_for(lambda: self._has_begun, seconds_max=10)
+        self._mount()
+        self._connect()
+
+    @property
+    def _has_begun(self) -> bool:
+        with suppress(CannotStart):
+            return "pause" in self.run("cat", "/proc/1/cmdline")
+        return False
+
+    def start_containerd(self) -> None:
+        """Returns when it answers."""
+        config = self.folder / "containerd.toml"
+        config.write_text(_containerd_config(), encoding="utf-8")
+        (self.folder / "cni-config" / "pods.conflist").write_text(json.dumps(_cni_config(self.network)), "utf-8")
+        self._start("containerd", "containerd", f"--config={config}")
+        wait_for(self._containerd_answers, seconds_max=30)
+
+    def import_image(self, archive: Path) -> None:
+        """An image from an archive, for pods that never pull."""
+        self.run("ctr", "--namespace=k8s.io", "images", "import", str(archive))
+
+    def start_kubelet(self, plane: ControlPlane) -> None:
+        """kubelet, kube-proxy and DNS; does not wait."""
+        for cgroup in self._cgroups():
+            cgroup.mkdir(exist_ok=True)
+        (self.folder / "resolv.conf").write_text("", encoding="ascii")
+        config = self.folder / "kubelet.json"
+        config.write_text(json.dumps(self._kubelet_config(plane)), encoding="utf-8")
+        kubelet = {
+            "config": config,
+            "kubeconfig": plane.kubeconfig_of("kubelet"),
+            "hostname-override": NAME,
+            "node-ip": self.network.node,
+            "cert-dir": self.folder / "kubelet" / "pki",
+        }
+        self._start("kubelet", str(self._programs / "kubelet"), *_flags(kubelet))
+        proxy = {
+            "kubeconfig": plane.kubeconfig_of("kube-proxy"),
+            "hostname-override": NAME,
+            "proxy-mode": "iptables",
+            "cluster-cidr": self.network.pods,
+            "conntrack-max-per-core": 0,
+            "conntrack-min": 0,
+            "conntrack-tcp-timeout-established": 0,
+            "conntrack-tcp-timeout-close-wait": 0,
+            "oom-score-adj": 0,
+            "healthz-bind-address": f"{self.network.node}:10256",
+            "metrics-bind-address": "127.0.0.1:10249",
+        }
+        self._start("kube-proxy", str(self._programs / "kube-proxy"), *_flags(proxy))
+        corefile = self.folder / "Corefile"
+        corefile.write_text(_corefile(self.network, plane.kubeconfig), encoding="utf-8")
+        self._start("coredns", str(self._programs / "coredns"), "-conf", str(corefile))
+
+    def await_ready(self, plane: ControlPlane) -> None:
+        """Returns when the API server knows the node as ready. Raises DaemonFailed."""
+        condition = '{.status.conditions[?(@.type=="Ready")].status}'
+
+        def is_ready() -> bool:
+            self._daemons.check("containerd", "kubelet", "kube-proxy", "coredns")
+            return plane.ask_kubectl("get", "node", NAME, f"-o=jsonpath={condition}").stdout == "True"
+
+        wait_for(is_ready, seconds_max=READY_SECONDS_MAX)
+
+    def leave(self) -> None:
+        """Takes back what outlives the node; call it after all programs have ended."""
+        for cgroup in self._cgroups():
+            for folder, _, _ in os.walk(cgroup, topdown=False):
+                wait_for(partial(_removed, Path(folder)), seconds_max=10)
+        saved = json.loads(self._saved.read_text(encoding="utf-8"))
+        for name, value in saved["settings"].items():
+            Path("/proc/sys", name).write_text(value, encoding="ascii")
+        for made in reversed(saved["made"]):
+            Path(made).rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, name: str, *command: str) -> None:
+        self._daemons.start(name, [*self.enter(), *command])
+
+    @property
+    def _saved(self) -> Path:
+        return self.folder / "machine.json"
+
+    def _save_machine(self) -> None:
+        """How the machine was, and empty folders where the node's are to be seen."""
+        settings = {name: Path("/proc/sys", name).read_text(encoding="ascii") for name in MACHINE_SETTINGS}
+        made: list[str] = []
+        for name, target in OWN_FOLDERS.items():
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            missing = [path for path in (Path(target), *Path(target).parents) if not path.exists()]
+            made += map(str, reversed(missing))
+            Path(target).mkdir(parents=True, exist_ok=True)
+        self._saved.write_text(json.dumps({"settings": settings, "made": made}), encoding="utf-8")
+
+    def _mount(self) -> None:
+        # Volumes that kubelet mounts must reach the containers' own mount namespaces.
+        self.run("mount", "--make-rshared", "/")
+        self.run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        for name, target in OWN_FOLDERS.items():
+            self.run("mount", "--bind", str(self.folder / name), target)
+
+    def _connect(self) -> None:
+        network = self.network
+        # Whatever remains of the cable when the node ends goes with the node's end of it.
+        _run("ip", "link", "add", network.device, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        _run("ip", "address", "add", f"{network.host}/30", "dev", network.device)
+        _run("ip", "link", "set", network.device, "up")
+        self.run("ip", "address", "add", f"{network.node}/30", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            self.run("ip", "link", "set", device, "up")
+        self.run("ip", "route", "add", "default", "via", network.host)
+        for target in (network.pods, network.services):
+            _run("ip", "route", "add", target, "via", network.node)
+        for setting in ("net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables"):
+            path = f"/proc/sys/{setting.replace('.', '/')}"
+            self.run("sh", "-c", f"echo 1 > {path}")
+
+    def _containerd_answers(self) -> bool:
+        self._daemons.check("containerd")
+        command = [*self.enter(), "ctr", "version"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def _cgroups(self) -> list[Path]:
+        """Our folder in each hierarchy; the only one of version 2 where that is what the machine has."""
+        hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else sorted(CGROUPS.iterdir())
+        name = f"barnabas-{self.network.device}"
+        return [path / name for path in hierarchies if path.is_dir() and not path.is_symlink()]
+
+    def _kubelet_config(self, plane: ControlPlane) -> dict[str, object]:
+        never = {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"}
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(plane.authority.certificate)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/barnabas-{self.network.device}",
+            "clusterDNS": [self.network.node],
+            "clusterDomain": "cluster.local",
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "enforceNodeAllocatable": [],
+            "evictionHard": never,
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            # Images are imported, never pulled: one that is collected would not come back.
+            "imageGCHighThresholdPercent": 100,
+            # Without CAP_SYS_RESOURCE the score cannot be lowered.
+            "oomScoreAdj": 0,
+            "resolvConf": str(self.folder / "resolv.conf"),
+            "volumePluginDir": str(self.folder / "kubelet" / "volume-plugins"),
+        }
+
+
+def _removed(cgroup: Path) -> bool:
+    """The kernel keeps a group until its last process has been buried."""
+    try:
+        cgroup.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def _flags(values: dict[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CannotStart(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _containerd_config() -> str:
+    return f"""
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # Without CAP_SYS_RESOURCE the score cannot be lowered.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI_PROGRAMS}"
+    conf_dir = "/etc/cni/net.d"
+"""
+
+
+def _cni_config(network: Network) -> dict[str, object]:
+    ranges = {"type": "host-local", "ranges": [[{"subnet": network.pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    # Hairpin: a pod reaches itself by its own service.
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ranges}
+    return {
+        "cniVersion": "0.4.0",
+        "name": "pods",
+        "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}],
+    }
+
+
+def _corefile(network: Network, kubeconfig: Path) -> str:
+    return f"""
+.:53 {{
+    bind {network.node}
+    errors
+    ready {network.node}:8181
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig}
+        pods verified
+        ttl 5
+    }}
+}}
+"""
