@@ -28,8 +28,11 @@ async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
 
 def _open_kubernetes(cluster: KubernetesCluster, clock: Clock) -> MetadataStore:
     from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
-    from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 
+    try:
+        from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+    except ModuleNotFoundError as error:
+        raise StoreUnavailable(f"{error}; `pip install 'barnabas[kubernetes]'` brings it") from error
     try:
         access = find_access(os.environ)
     except NoAccess as error:

@@ -26,9 +26,15 @@ def access_objects(cluster: Cluster) -> list[KubeObject]:
 
 
 def broker_rules() -> list[KubeObject]:
-    """Documents and leases of the namespace: their names begin with the Cluster's, which RBAC cannot express."""
-    every = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    """What the metadata store does with documents and leases of the namespace.
+
+    Their names begin with the Cluster's and a dot, which rules cannot express.
+    """
     return [
-        {"apiGroups": ["barnabas.dev"], "resources": ["statedocuments"], "verbs": every},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": every},
+        {
+            "apiGroups": ["internal.barnabas.dev"],
+            "resources": ["statedocuments"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "create", "patch"]},
     ]

@@ -199,7 +199,7 @@ class KubernetesStore:
         else:
             path = f"{self._leases}/{before.metadata.name}"
             answer = await self._request("PATCH", path, body=body, content_type=objects.MERGE_PATCH)
-        if answer.status == HTTPStatus.CONFLICT or _is_absent(answer):
+        if answer.status == HTTPStatus.CONFLICT or (before is not None and _is_absent(answer)):
             return None
         _expect(answer, HTTPStatus.OK, HTTPStatus.CREATED)
         return lease

@@ -1,0 +1,178 @@
+"""Names, columns, watch lines and leases of the Kubernetes store, and how it finds its API server; no API server."""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
+from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseObject, LeaseSpec, Observations
+from barnabas_broker.metadata.kubernetes.objects import Columns, Metadata, columns, object_name
+from barnabas_broker.metadata.kubernetes.watching import changes_in
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Change, HistoryCompacted, StoreUnavailable
+
+DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)
+
+
+@given(first=TOPIC_NAMES, second=TOPIC_NAMES)
+def test_each_topic_has_an_object_name_of_its_own(first: str, second: str) -> None:
+    names = [object_name("demo", topic_key(topic)) for topic in (first, second)]
+    assert all(DNS_SUBDOMAIN.fullmatch(name) and len(name) <= 253 for name in names)
+    assert (names[0] == names[1]) == (first == second)
+
+
+def test_object_names_can_be_read() -> None:
+    assert object_name("demo", "topics/flights") == "demo.topics.flights"
+    assert object_name("demo", "brokers/12") == "demo.brokers.12"
+    assert re.fullmatch(r"demo\.topics\.flights-2013-raw\.[0-9a-f]{16}", object_name("demo", "topics/Flights.2013_raw"))
+    assert re.fullmatch(
+        r"demo\.topics\.consumer-offsets\.[0-9a-f]{16}", object_name("demo", "topics/__consumer_offsets")
+    )
+    assert re.fullmatch(r"demo\.topics\.[0-9a-f]{64}", object_name("demo", "topics/__"))
+
+
+def partition(leader: int, isr: tuple[int, ...]) -> PartitionState:
+    return PartitionState(replicas=(0, 1, 2), leader=leader, leader_epoch=3, isr=isr)
+
+
+def topic_of(*partitions: PartitionState) -> bytes:
+    return encode(TopicDocument(name="t", topic_id=UUID(int=1), partitions=partitions))
+
+
+def test_columns_tell_who_leads_and_who_is_in_sync() -> None:
+    full = partition(0, (0, 1, 2))
+    assert columns("topics/t", topic_of(full, full, partition(2, (0, 1, 2)))) == Columns("InSync", 3, "0:2 2:1", "9/9")
+    assert columns("topics/t", topic_of(full, partition(1, (1,)))).state == "UnderReplicated"
+    assert columns("topics/t", topic_of(full, partition(-1, (1,)))) == Columns("Offline", 2, "0:1", "4/6")
+
+
+def test_columns_tell_which_brokers_are_fenced() -> None:
+    registration = BrokerRegistration(1, UUID(int=1), ())
+    assert columns("brokers/1", encode(registration)) == Columns("Alive")
+    assert columns("brokers/1", encode(BrokerRegistration(1, UUID(int=1), (), fenced=True))) == Columns("Fenced")
+    assert columns("brokers/1", b'{"not":"one"}') == columns("of-a-later-version", b"1") == Columns()
+
+
+def line(kind: str, version: int, key: str = "topics/a", name: str = "demo.topics.a") -> bytes:
+    metadata = {"name": name, "resourceVersion": str(version), "managedFields": []}
+    return json.dumps({"type": kind, "object": {"metadata": metadata, "spec": {"key": key, "document": 1}}}).encode()
+
+
+def error_line(code: int) -> bytes:
+    return json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "why"}}).encode()
+
+
+def test_lines_of_a_watch_become_changes() -> None:
+    bookmark = b'{"type":"BOOKMARK","object":{"kind":"StateDocument","metadata":{"resourceVersion":"9"}}}'
+    lines = [line("ADDED", 5), line("MODIFIED", 6), line("DELETED", 7), line("ADDED", 8, "brokers/1", "demo.brokers.1")]
+    assert changes_in([*lines, bookmark, b""], "demo", "topics/") == (
+        9,
+        [Change(5, "topics/a", b"1"), Change(6, "topics/a", b"1"), Change(7, "topics/a", None)],
+    )
+    assert changes_in([b""], "demo", "") is None
+
+
+def test_the_mark_and_foreign_objects_only_move_the_revision() -> None:
+    assert changes_in([line("MODIFIED", 5, "mark", "demo.mark")], "demo", "") == (5, [])
+    assert changes_in([line("ADDED", 6, name="copy")], "demo", "") == (6, [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        ([error_line(410)], HistoryCompacted),
+        ([error_line(500)], StoreUnavailable),
+        ([b"<html>"], StoreUnavailable),
+        ([b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"5"},"spec":{}}}'], StoreUnavailable),
+    ],
+)
+def test_a_watch_that_fails_says_so(lines: list[bytes], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        changes_in(lines, "demo", "")
+
+
+def a_lease(renewed: str, token: str = "7", holder: str | None = "a") -> LeaseObject:
+    metadata = Metadata(name="demo.broker-1", resource_version="1", annotations={TOKEN: token})
+    return LeaseObject(metadata, LeaseSpec(holder_identity=holder, lease_duration_seconds=9, renew_time=renewed))
+
+
+def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders_clock_says() -> None:
+    now_ms = 1_000
+    observations = Observations("demo", lambda: now_ms)
+    assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 10_000
+    now_ms = 6_000
+    assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 10_000
+    assert observations.see([a_lease("1999-01-01")])["broker-1"].expires_at_ms == 15_000
+    now_ms = 7_000
+    assert observations.see([a_lease("1999-01-01", token="8")])["broker-1"].expires_at_ms == 16_000
+
+
+def test_a_released_lease_and_a_deleted_one_are_nobodys() -> None:
+    observations = Observations("demo", lambda: 0)
+    assert observations.see([a_lease("1", holder=None)]) == observations.see([a_lease("1", holder="")]) == {}
+    assert observations.see([]) == {}
+
+
+def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:
+    observations = Observations("demo", lambda: 0)
+    for token in ("", "x", "-1", "٣"):
+        assert observations.see([a_lease("1", token)])["broker-1"].token == 0
+
+
+def kubeconfig(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> dict[str, str]:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "x"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    (path / "kubeconfig").write_text(json.dumps(config))
+    return {"KUBECONFIG": str(path / "kubeconfig")}
+
+
+def test_a_kubeconfig_may_hold_a_token_or_name_a_file_with_it(tmp_path: Path) -> None:
+    assert find_access(kubeconfig(tmp_path, {"token": "t"})).read_token() == "t"
+    (tmp_path / "tok").write_text("first\n")
+    access = find_access(kubeconfig(tmp_path, {"tokenFile": "tok"}))
+    assert access.read_token() == "first"
+    (tmp_path / "tok").write_text("second\n")
+    assert access.read_token() == "second"
+    (tmp_path / "tok").unlink()
+    with pytest.raises(NoAccess, match="tok: "):
+        access.read_token()
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "complaint"),
+    [
+        ({"exec": {"command": "aws"}}, {}, "users\\[u\\]: must have a certificate, a token or a tokenFile"),
+        ({"token": 5}, {}, "Expected `str"),
+        ({}, {"server": "https://h", "certificate-authority": "gone.crt"}, "gone.crt"),
+        ({}, {"server": "https://h", "certificate-authority-data": "=x"}, "certificates: "),
+        ({}, {"server": "https://h", "certificate-authority-data": base64.b64encode(b"x").decode()}, "certificates: "),
+    ],
+)
+def test_a_kubeconfig_that_does_not_do_is_refused(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(NoAccess, match=complaint):
+        find_access(kubeconfig(tmp_path, user, cluster))
+
+
+def test_without_a_pod_and_a_kubeconfig_both_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NoAccess, match=r"KUBERNETES_SERVICE_HOST is not set.*KUBECONFIG"):
+        find_access({})
+    with pytest.raises(NoAccess, match=r"ca\.crt"):
+        find_access({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
+    (tmp_path / "kubeconfig").write_text("current-context: nowhere")
+    with pytest.raises(NoAccess, match="current-context: there is no 'nowhere'"):
+        find_access({"KUBECONFIG": str(tmp_path / "kubeconfig")})

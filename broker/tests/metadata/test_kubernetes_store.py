@@ -1,0 +1,369 @@
+"""The Kubernetes store on a real API server, as a broker's service account: what every store does, and outages."""
+
+import asyncio
+import itertools
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+from breaking_proxy import breaking_proxy
+from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until, next_changes
+
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_feed import follow, load
+from barnabas_broker.metadata.kubernetes.access import Access, find_access
+from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
+from barnabas_operator.manifests.access import broker_rules
+from e2e.control_plane import ControlPlane
+
+pytestmark = pytest.mark.anyio
+
+DEFINITION = Path(__file__).parents[3] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
+ACCOUNT = "store-test-broker"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def plane(api_server: ControlPlane) -> ControlPlane:
+    """The API server, which knows state documents and who brokers are."""
+    api_server.kubectl("apply", "-f", str(DEFINITION))
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(DEFINITION))
+    api_server.kubectl("create", "serviceaccount", ACCOUNT)
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": ACCOUNT}, "rules": broker_rules()}
+    api_server.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    api_server.kubectl("create", "rolebinding", ACCOUNT, f"--role={ACCOUNT}", f"--serviceaccount=default:{ACCOUNT}")
+    return api_server
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a pod finds: `token` and `ca.crt`."""
+    folder = tmp_path_factory.mktemp("service-account")
+    (folder / "token").write_text(plane.kubectl("create", "token", ACCOUNT))
+    (folder / "ca.crt").write_text(plane.authority.certificate.read_text())
+    return folder
+
+
+def access_at(address: tuple[str, int], account: Path) -> Access:
+    host, port = address
+    return find_access({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}, account)
+
+
+@pytest.fixture
+def address(plane: ControlPlane) -> tuple[str, int]:
+    parts = urlsplit(plane.url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cluster() -> KubernetesCluster:
+    """One that no other test has."""
+    return KubernetesCluster("default", f"cluster-{next(NUMBERS)}")
+
+
+@pytest.fixture
+async def open_store(
+    address: tuple[str, int], account: Path, cluster: KubernetesCluster, clock: ManualClock
+) -> AsyncIterator[OpenStore]:
+    opened: list[KubernetesStore] = []
+
+    async def open_one() -> KubernetesStore:
+        opened.append(KubernetesStore(cluster, access_at(address, account), clock))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+@contextmanager
+def frozen(plane: ControlPlane) -> Iterator[None]:
+    """The API server neither answers nor ends its connections."""
+    plane.daemons.send("kube-apiserver", signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        plane.daemons.send("kube-apiserver", signal.SIGCONT)
+
+
+async def a_topic(store: MetadataStore, name: str, leader: int = 0) -> int:
+    partition = PartitionState(replicas=(0, 1, 2), leader=leader, leader_epoch=0, isr=(0, 1, 2))
+    document = TopicDocument(name=name, topic_id=UUID(int=7), partitions=(partition, partition))
+    return await store.put(topic_key(name), encode(document))
+
+
+async def until_it_answers(store: MetadataStore) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                await store.listing("")
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+
+
+class TestKubernetesStore(StoreConformance):
+    async def test_people_see_leaders_and_replicas_in_sync(
+        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        store = await open_store()
+        await a_topic(store, "Flights.2013_raw")
+        await store.put("cluster", b'{"cluster_id":"x"}')
+        printed = plane.kubectl("get", "sdoc", "-l", f"barnabas.dev/cluster={cluster.cluster}", "--no-headers")
+        columns = [line.split()[1:-1] for line in printed.splitlines()]
+        assert columns == [["cluster"], ["topics/Flights.2013_raw", "InSync", "2", "0:2", "6/6"]]
+
+    async def test_clusters_in_one_namespace_do_not_see_each_other(
+        self, open_store: OpenStore, address: tuple[str, int], account: Path, clock: ManualClock
+    ) -> None:
+        mine = await open_store()
+        theirs = KubernetesStore(KubernetesCluster("default", "another"), access_at(address, account), clock)
+        begin = (await mine.listing("")).revision
+        await theirs.put("cluster", b"1")
+        await theirs.acquire_lease("controller", "a", 1000)
+        assert await mine.get("cluster") is None
+        assert await mine.leases("") == []
+        assert await changes_until(mine, "", begin, await mine.latest_revision()) == []
+        await theirs.close()
+
+    async def test_what_the_api_server_does_not_take_is_no_conflict(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        version = await store.put("k", b"1")
+        with pytest.raises(StoreUnavailable, match="k: "):
+            await store.put("k", b'"' + b"x" * 2_000_000 + b'"', version)
+        with pytest.raises(StoreUnavailable):
+            await store.put("k", b'"' + b"x" * 2_000_000 + b'"')
+
+    async def test_a_lease_that_somebody_deletes_is_lost_and_its_token_does_not_come_again(
+        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        store = await open_store()
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        assert lease is not None
+        plane.kubectl("delete", "lease", f"{cluster.cluster}.broker-1")
+        assert await store.leases("") == []
+        again = await store.acquire_lease("broker-1", "a", 1000)
+        assert again is not None
+        assert again.token > lease.token
+
+    async def test_a_copy_of_an_object_is_no_document(
+        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        store = await open_store()
+        await store.put("topics/a", b"1")
+        begin = (await store.listing("")).revision
+        found = json.loads(plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "-o", "json"))
+        found["metadata"] = {"name": "backup", "labels": found["metadata"]["labels"]}
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(found))
+        assert len((await store.listing("")).documents) == 1
+        assert await changes_until(store, "", begin, await store.latest_revision()) == []
+
+    async def test_labels_and_owners_that_others_set_stay(
+        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        store = await open_store()
+        await store.put("topics/a", b"1")
+        plane.kubectl("label", "sdoc", f"{cluster.cluster}.topics.a", "team=air")
+        await store.put("topics/a", b"2")
+        assert "team=air" in plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "--show-labels")
+
+    async def test_twelve_changes_of_one_document_at_once_are_all_made(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(3)]
+        await stores[0].put("k", b"[]")
+
+        async def add(store: MetadataStore, number: int) -> None:
+            while True:
+                found = await store.get("k")
+                assert found is not None
+                value = json.dumps([*json.loads(found.value), number]).encode()
+                (result,) = await store.write([Write("k", value, found.version)])
+                if isinstance(result, int):
+                    return
+
+        await asyncio.gather(*(add(store, 4 * n + m) for n, store in enumerate(stores) for m in range(4)))
+        found = await stores[0].get("k")
+        assert found is not None
+        assert sorted(json.loads(found.value)) == list(range(12))
+
+    async def test_a_watch_from_before_what_is_kept_is_told_so(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        for revision in (0, 1):
+            with pytest.raises(HistoryCompacted):
+                await next_changes(store, "", revision, 1)
+
+    async def test_closing_ends_the_watches(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        begin = (await store.listing("")).revision
+        last = await store.put("k", b"1")
+        watching = asyncio.create_task(next_changes(store, "", begin, 2))
+        await changes_until(store, "", begin, last)
+        await store.close()
+        async with asyncio.timeout(WAIT_S):
+            await watching
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await store.get("k")
+
+
+class TestOutages:
+    async def test_a_watch_whose_connection_breaks_goes_on_where_it_was(
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        writer = await open_store()
+        begin = (await writer.listing("")).revision
+        async with breaking_proxy(address) as proxy:
+            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            seen: list[bytes | None] = []
+            revision = begin
+            for number in range(40):
+                last = await writer.put("k", b"%d" % number)
+                if number % 4 == 0:
+                    proxy.break_all()
+                try:
+                    async with asyncio.timeout(WAIT_S):
+                        async for batch in store.watch("", revision):
+                            seen += [change.value for change in batch.changes]
+                            revision = batch.revision
+                            if revision >= last:
+                                break
+                            if number % 4 == 1:
+                                proxy.break_all()
+                except StoreUnavailable:
+                    continue
+            assert seen == [b"%d" % number for number in range(len(seen))]
+            assert proxy.connections_total > 5
+            await store.close()
+
+    async def test_an_image_follows_through_broken_connections(
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        writer = await open_store()
+        async with breaking_proxy(address) as proxy:
+            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            image = MetadataImage()
+            await load(image, store)
+            following = asyncio.create_task(follow(image, store, lambda _: asyncio.sleep(0)))
+            for number in range(20):
+                await image.reached(await a_topic(writer, f"t{number}"))
+                proxy.break_all()
+                await writer.delete(topic_key(f"t{number // 2}"))
+            async with asyncio.timeout(WAIT_S):
+                await image.reached(await writer.latest_revision())
+            assert sorted(image.topics) == sorted(f"t{number}" for number in range(10, 20))
+            following.cancel()
+            await store.close()
+
+    async def test_a_frozen_api_server_is_noticed_and_nothing_is_lost(
+        self, plane: ControlPlane, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        store, other = await open_store(), await open_store()
+        begin = (await store.listing("")).revision
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        assert lease is not None
+        assert await other.leases("") == [lease]
+        with frozen(plane):
+            calls = (store.get("k"), store.put("k", b"1", ABSENT), store.renew_lease(lease), store.leases(""))
+            async with asyncio.timeout(WAIT_S):
+                failures = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(failure) for failure in failures] == [StoreUnavailable] * 4
+        assert all("no answer within" in str(failure) for failure in failures)
+        await until_it_answers(store)
+        clock.time_ms += 60_000
+        renewed = await store.renew_lease(lease)
+        assert await other.leases("") == [renewed], "who could not renew meanwhile goes on"
+        last = await store.put("k", b"2")
+        changes = await changes_until(other, "", begin, last)
+        assert [change.value for change in changes] in ([b"2"], [b"1", b"2"]), "what timed out may be written or not"
+
+    async def test_a_watch_of_a_frozen_api_server_ends_as_soon_as_a_call_times_out(
+        self, plane: ControlPlane, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        begin = (await store.listing("")).revision
+        last = await store.put("k", b"1")
+        watch = store.watch("", begin)
+        assert (await anext(watch)).revision == last
+        with frozen(plane):
+            waiting = asyncio.ensure_future(anext(watch))
+            with pytest.raises(StoreUnavailable):
+                await store.get("k")
+            async with asyncio.timeout(WAIT_S):
+                with pytest.raises(StoreUnavailable):
+                    await waiting
+        await until_it_answers(store)
+
+    async def test_a_restarted_api_server_goes_on_with_what_it_had(
+        self, plane: ControlPlane, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        image = MetadataImage()
+        await a_topic(store, "before")
+        await load(image, store)
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        assert lease is not None
+        following = asyncio.create_task(follow(image, store, lambda _: asyncio.sleep(0.05)))
+        plane.stop_api_server()
+        try:
+            with pytest.raises(StoreUnavailable):
+                await store.renew_lease(lease)
+            assert list(image.topics) == ["before"]
+        finally:
+            plane.start_api_server()
+            plane.await_ready()
+        await until_it_answers(store)
+        assert (await store.renew_lease(lease)).token == lease.token
+        async with asyncio.timeout(WAIT_S):
+            await image.reached(await a_topic(store, "after"))
+        assert sorted(image.topics) == ["after", "before"]
+        following.cancel()
+
+    async def test_a_new_token_is_used_as_soon_as_it_is_there(
+        self, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+    ) -> None:
+        (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
+        (tmp_path / "token").write_text("no longer valid")
+        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        with pytest.raises(StoreUnavailable, match="401"):
+            await store.listing("")
+        (tmp_path / "token").unlink()
+        with pytest.raises(StoreUnavailable, match=r"token: .*No such file"):
+            await store.listing("")
+        (tmp_path / "token").write_text((account / "token").read_text())
+        assert (await store.listing("")).documents == []
+        await store.close()
+
+    async def test_an_account_without_rights_is_told_which(
+        self, plane: ControlPlane, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+    ) -> None:
+        plane.kubectl("create", "serviceaccount", cluster.cluster)
+        (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
+        (tmp_path / "token").write_text(plane.kubectl("create", "token", cluster.cluster))
+        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        with pytest.raises(StoreUnavailable, match=r"403 .*cannot list resource .statedocuments"):
+            await store.listing("")
+        await store.close()
+
+    async def test_a_missing_namespace_is_no_missing_document(
+        self, address: tuple[str, int], account: Path, plane: ControlPlane
+    ) -> None:
+        admin = find_access({"KUBECONFIG": str(plane.kubeconfig)})
+        store = KubernetesStore(KubernetesCluster("no-such-namespace", "demo"), admin, ManualClock())
+        with pytest.raises(StoreUnavailable, match="no-such-namespace"):
+            await store.put("k", b"1", ABSENT)
+        with pytest.raises(StoreUnavailable, match="no-such-namespace"):
+            await store.acquire_lease("controller", "a", 1000)
+        await store.close()
