@@ -14,6 +14,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
@@ -94,7 +95,7 @@ class SimulatedBroker:
             node.host()
             dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
-        except (StoreUnavailable, ApiError) as error:
+        except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")
             self._ends(host)
 
@@ -119,11 +120,17 @@ class SimulatedBroker:
         if self.host is not None:
             self._ends(self.host)
 
+    @property
+    def has_lost_its_disk(self) -> bool:
+        """Whether the process that runs knows that its disk does not work."""
+        return self.node is not None and not any(each.is_online for each in self.node.services.logs.log_dirs)
+
     def lose_power(self) -> None:
         """The whole machine: what was not synced may be gone, and nobody is told."""
         self.wanted = False
         if self.host is not None:
             self._ends(self.host, silently=True)
+        self.disk.process_ends()
         self.disk.lose_power(self.cluster.random)
         self.boot_id = f"boot {self.cluster.random.getrandbits(32)}"
 

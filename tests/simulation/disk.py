@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable
 from random import Random
 from typing import Final
+from weakref import WeakValueDictionary
 
 from barnabas_broker.storage.files import DiskUsage, FileEntry, LogFile
 
@@ -20,7 +21,7 @@ ENOSPC: Final = 28
 class SimulatedFile:
     """One file's bytes; open files stay usable after their name is gone."""
 
-    __slots__ = ("data", "disk", "durable", "modified_ns")
+    __slots__ = ("__weakref__", "data", "disk", "durable", "modified_ns")
 
     def __init__(self, disk: "SimulatedDisk") -> None:
         self.disk = disk
@@ -33,6 +34,8 @@ class SimulatedFile:
         raise AssertionError("nobody sends from a simulated disk by sendfile")
 
     def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        if self.disk.is_broken:
+            self.data[position:] = data[: int(len(data) * self.disk.torn_share)]
         self.disk.before_write(len(data))
         assert position == len(self.data), "an append goes to the end"
         self.data += data
@@ -68,15 +71,17 @@ class SimulatedFile:
 
 
 class SimulatedDisk:
-    """A FileSystem. `fault` may raise an OSError before a write of so many bytes."""
+    """A FileSystem. While it `is_broken` nothing can be read or written, and an append leaves its beginning behind."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
         self.is_broken = False
+        self.torn_share = 0.0
+        """How much of an append that fails is written all the same."""
         self.is_full = False
         self._files: dict[str, SimulatedFile] = {}
         self._dirs: set[str] = {"/"}
-        self._locked: set[str] = set()
+        self._locks: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
     def before_write(self, size_bytes: int) -> None:
         if self.is_broken:
@@ -166,18 +171,18 @@ class SimulatedDisk:
         return DiskUsage(TOTAL_BYTES, 0 if self.is_full else TOTAL_BYTES)
 
     def lock(self, path: str) -> LogFile:
-        if path in self._locked:
+        self.open_file(path)
+        if path in self._locks:
             raise BlockingIOError(path)
-        self._locked.add(path)
-        return self.open_file(path)
+        lock = self._locks[path] = SimulatedFile(self)
+        return lock
 
     def process_ends(self) -> None:
         """However it ends: its locks are gone."""
-        self._locked.clear()
+        self._locks.clear()
 
     def lose_power(self, random: Random) -> None:
-        """The machine is gone, and what it had not synced."""
-        self._locked.clear()
+        """What was not synced is gone, with the machine or with the connection to the disk."""
         for file in self._files.values():
             file.lose_power(random)
 

@@ -8,6 +8,7 @@ from typing import Final
 from barnabas_broker.metadata.decisions.elections import ElectionType
 from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import SimulatedBroker, SimulatedCluster
+from simulation.loop import Host
 
 BETWEEN_S: Final = 1.0
 
@@ -21,6 +22,8 @@ class Faults:
         self._topic = topic
         self._lost_power = False
         """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
+        self._broke_disks = False
+        """Since then, too: those are not trusted to have everything, so no other one may lose anything."""
 
     async def run(self, seconds: float) -> None:
         """Break things for so long."""
@@ -33,14 +36,15 @@ class Faults:
             + [self._pause] * 2
             + [self._stop] * 2
             + [self._cut] * 3
+            + [self._break_disk] * 2
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
             + [self._elect_preferred]
         )
         while self._cluster.loop.time() < end_s:
             await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))
-            if self._cluster.why_unhealthy() is None:
-                self._lost_power = False
+            if self._cluster.why_unhealthy() is None and not any(each.disk.is_broken for each in self._cluster.brokers):
+                self._lost_power = self._broke_disks = False
             self._random.choice(kinds)()
 
     def _later(self, seconds: float, undo: object) -> None:
@@ -83,7 +87,7 @@ class Faults:
         self._later(self._random.expovariate(0.7), lambda: self._start(broker))
 
     def _power_off(self, broker: SimulatedBroker) -> None:
-        if not self._lost_power:
+        if not self._lost_power and not self._broke_disks:
             self._lost_power = True
             self._cluster.note(f"{broker.name} loses power")
             broker.lose_power()
@@ -140,6 +144,31 @@ class Faults:
         self._cluster.note(f"the disk of {broker.name} is full")
         broker.disk.is_full = True
         self._later(self._random.expovariate(0.7), lambda: setattr(broker.disk, "is_full", False))
+
+    def _break_disk(self) -> None:
+        """Reads and writes fail, appends in their midst; when the disk is back it may have lost what was not synced."""
+        broker = self._some_broker()
+        if self._lost_power or broker.disk.is_broken:
+            return
+        loses = not self._broke_disks and self._random.random() < 0.7
+        self._lost_power, self._broke_disks = loses, True
+        self._cluster.note(f"the disk of {broker.name} breaks{', and will lose what is not synced' if loses else ''}")
+        broker.disk.is_broken = True
+        broker.disk.torn_share = self._random.choice([0.0, 0.5, 1.0])
+        seconds = self._random.choice([0.3, 1, 3]) * self._random.uniform(0.5, 1.5)
+        self._later(seconds, partial(self._mend_disk, broker, broker.host, loses))
+
+    def _mend_disk(self, broker: SimulatedBroker, host: Host | None, loses: bool) -> None:
+        """A process that did not see it fail cannot go on with what is lost: its machine starts anew."""
+        if not broker.disk.is_broken:
+            return
+        broker.disk.is_broken = False
+        self._cluster.note(f"the disk of {broker.name} works again")
+        if loses and broker.host is host and broker.has_lost_its_disk:
+            broker.disk.lose_power(self._random)
+        elif loses:
+            broker.lose_power()
+            self._later(self._random.expovariate(1), partial(self._start, broker))
 
     def _store_away(self) -> None:
         store = self._cluster.store

@@ -15,6 +15,7 @@ from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage import follower_append
 from barnabas_broker.storage.log import Log
 from barnabas_broker.wire.parts import FileSlice
@@ -151,6 +152,22 @@ def trusts_a_disk_that_lost_power() -> Iterator[None]:
 
 
 @contextmanager
+def keeps_its_place_with_a_log_from_a_failed_disk() -> Iterator[None]:
+    """Who comes back with what its disk has kept leads, and is in sync, as if nothing had happened."""
+    look_after = ReplicaManager._look_after
+
+    def mistaken(self: ReplicaManager, partition: Partition) -> None:
+        with patch("barnabas_broker.replication.replica_manager.counts_on", lambda *_: False):
+            look_after(self, partition)
+
+    with (
+        patch.object(ReplicaManager, "_give_up", lambda *_: None),
+        patch.object(ReplicaManager, "_look_after", mistaken),
+    ):
+        yield
+
+
+@contextmanager
 def advances_with_too_few_in_sync() -> Iterator[None]:
     """Without KIP-966: a leader alone commits, though the replicas that left may be elected after it."""
     high_watermark = LeaderState.high_watermark
@@ -186,6 +203,7 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         shows_what_is_not_committed,
         followers_forget_the_producers,
         trusts_a_disk_that_lost_power,
+        keeps_its_place_with_a_log_from_a_failed_disk,
         advances_with_too_few_in_sync,
     )
 }

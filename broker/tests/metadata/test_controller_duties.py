@@ -273,9 +273,13 @@ async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) 
     first, _ = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(1, 2), led(1)))
-    await first.controller.resign([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)])
+    failed_epochs = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 5, TopicPartition("gone", 0): 5}
+    await first.controller.resign(failed_epochs)
     assert first.state("t") == PartitionState((1, 2), 2, 6, (2,), partition_epoch=1)
-    assert first.state("t", 1) == led(1)
+    assert first.state("t", 1) == PartitionState((1,), 1, 6, (1,), partition_epoch=1)
+    before = first.image.revision
+    await first.controller.resign(failed_epochs)
+    assert first.image.revision == before
 
 
 async def test_a_lower_min_isr_ends_the_eligibility_of_those_outside_the_isr(cluster: ClusterOfNodes) -> None:

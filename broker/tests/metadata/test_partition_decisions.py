@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from barnabas_broker.metadata.decisions.balance import wants_preferred
 from barnabas_broker.metadata.decisions.elections import ElectionType, choose_leader, decide_election
-from barnabas_broker.metadata.decisions.fencing import begin_life, resign, settle
+from barnabas_broker.metadata.decisions.fencing import begin_life, counts_on, resign, settle
 from barnabas_broker.metadata.decisions.isr_changes import (
     UNKNOWN_BROKER_EPOCH,
     IsrChange,
@@ -181,16 +181,74 @@ def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> N
     assert settle(lost, Terms(brokers(1))) == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
 
 
-def test_who_cannot_use_its_log_leaves_what_others_can_lead() -> None:
+FAILED_LOGS = [
+    pytest.param(
+        state([1, 2, 3], 1, [1, 2]),
+        state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10),
+        id="another one in sync leads",
+    ),
+    pytest.param(
+        state([1, 2, 3], 1, [1], elr=(3,)),
+        state([1, 2, 3], 3, [3], leader_epoch=5, partition_epoch=10),
+        id="an eligible one leads",
+    ),
+    pytest.param(
+        state([2, 1, 3], 2, [2, 1, 3]),
+        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        id="a follower leaves, and its fetches of before are of an earlier epoch",
+    ),
+    pytest.param(
+        state([2, 1, 3], 2, [2, 3]),
+        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        id="one that was out of sync does not come in by an earlier fetch",
+    ),
+    pytest.param(
+        state([2, 1], 2, [2], elr=(1,)),
+        state([2, 1], 2, [2], leader_epoch=5, partition_epoch=10),
+        id="it is not eligible any more",
+    ),
+    pytest.param(
+        state([1, 4], 1, [1], elr=(4,)),
+        state([1, 4], -1, [], leader_epoch=5, partition_epoch=10, elr=(4,), last_known_leader=1),
+        id="one that is away has all, so all wait for it",
+    ),
+    pytest.param(
+        state([1, 2, 3], 1, [1]),
+        state([1, 2, 3], 1, [1], leader_epoch=5, partition_epoch=10),
+        id="nobody else has what is committed",
+    ),
+    pytest.param(state([1], 1, [1]), state([1], 1, [1], leader_epoch=5, partition_epoch=10), id="the only replica"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), FAILED_LOGS)
+def test_a_partition_goes_on_in_a_new_epoch_without_the_log_that_failed(
+    before: PartitionState, after: PartitionState
+) -> None:
+    terms = Terms(brokers(1, 2, 3, fenced=[4]), min_isr=2)
+    assert counts_on(before, 1, before.leader_epoch)
+    assert resign(before, 1, before.leader_epoch, terms) == after
+    assert not counts_on(after, 1, before.leader_epoch)
+    assert resign(after, 1, before.leader_epoch, terms) is after
+
+
+def test_where_unclean_leaders_are_allowed_another_one_leads_instead_of_a_failed_log() -> None:
+    terms = uncleanly(Terms(brokers(1, 2, 3)))
+    after = resign(state([1, 2, 3], 1, [1]), 1, 4, terms)
+    assert after == state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10)
+
+
+def test_who_is_elected_while_its_log_is_away_gives_up_for_those_who_have_theirs() -> None:
     terms = Terms(brokers(1, 2, 3), min_isr=2)
-    assert resign(state([1, 2, 3], 1, [1, 2]), 1, terms) == state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10)
-    eligible = resign(state([1, 2, 3], 1, [1], elr=(3,)), 1, terms)
-    assert eligible == state([1, 2, 3], 3, [3], leader_epoch=5, partition_epoch=10)
-    alone = state([1, 2, 3], 1, [1])
-    assert resign(alone, 1, terms) is alone
-    assert resign(alone, 1, uncleanly(terms)) is alone
-    follower = resign(state([1, 2, 3], 2, [1, 2, 3]), 1, terms)
-    assert follower == state([1, 2, 3], 2, [2, 3], partition_epoch=10)
+    elected = state([1, 2, 3], 1, [1], elr=(2,), leader_epoch=9)
+    assert resign(elected, 1, 4, terms) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10)
+    alone = state([1, 2, 3], 1, [1], leader_epoch=9)
+    assert resign(alone, 1, 4, terms) is alone
+
+
+def test_who_is_taken_for_dead_tries_again_later_where_nobody_else_can_lead() -> None:
+    alone = state([1, 2], 1, [1])
+    assert resign(alone, 1, 4, Terms(brokers(2, fenced=[1]))) is alone
 
 
 def uncleanly(terms: Terms) -> Terms:
@@ -482,7 +540,12 @@ class PartitionLife(RuleBasedStateMachine):
 
     @rule(broker=a_broker)
     def log_fails(self, broker: int) -> None:
-        self.become(resign(self.state, broker, self.terms))
+        """It does not come back before the metadata has heard of it; from then on it may lack records."""
+        failed_epoch = self.state.leader_epoch
+        after = resign(self.state, broker, failed_epoch, self.terms)
+        if not counts_on(after, broker, failed_epoch):
+            self.complete.discard(broker)
+            self.become(after, lost=[broker])
 
     @rule(min_isr=st.integers(1, 3))
     def min_isr_is_altered(self, min_isr: int) -> None:

@@ -51,7 +51,7 @@ class LogChores:
         """Old segments go."""
         failures = self._logs.enforce_retention(self._clock.now_ms(), self.high_watermarks())
         for topic_partition, error in failures.items():
-            self._failed(topic_partition, error)
+            self._replicas.log_failed(topic_partition, error)
 
     async def checkpoint(self) -> None:
         """Recovery points, log start offsets and high watermarks to their files."""
@@ -67,7 +67,7 @@ class LogChores:
             try:
                 await asyncio.to_thread(job.run)
             except StorageError as error:
-                self._failed(each.topic_partition, error)
+                self._replicas.log_failed(each.topic_partition, error)
             else:
                 each.flushed(job)
 
@@ -84,7 +84,8 @@ class LogChores:
         self._replicas.look_at_full_dirs()
         self._replicas.create_missing()
         if not all(each.is_online for each in self._logs.log_dirs):
-            self._replicas.bring_back(await asyncio.to_thread(self._logs.probe_failed_dirs))
+            await asyncio.to_thread(self._logs.probe_failed_dirs)
+        self._replicas.bring_back()
 
     def expire_producers(self) -> None:
         """Idempotent producers that have been silent are forgotten."""
@@ -93,7 +94,3 @@ class LogChores:
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """Of every partition that is here."""
         return {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}
-
-    def _failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        topic, partition = topic_partition
-        self._replicas.storage_failed(self._replicas.find(topic, None, partition), error)

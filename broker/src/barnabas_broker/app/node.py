@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -37,6 +37,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.errors import StorageError
@@ -53,7 +54,6 @@ from barnabas_core.config.listeners import Endpoint
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -169,10 +169,6 @@ class Node:
 
     def _wire_replicas(self, logs: LogManager, controller: Controller, purgatory: Purgatory) -> ReplicaManager:
         machine, broker_id = self._machine, self.config.broker_id
-
-        def give_up(partitions: Collection[TopicPartition]) -> None:
-            self.spawn(controller.resign(partitions))
-
         self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.spawn)
         self.fetchers = Fetchers(
             FetchEnvironment(
@@ -192,7 +188,7 @@ class Node:
             purgatory,
             self.fetchers,
             self.isr_changes.propose,
-            give_up,
+            Resignations(controller.resign, self.spawn).propose,
             self.wakefulness.is_awake,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
@@ -232,7 +228,9 @@ class Node:
             listeners=tuple(endpoints),
             rack=config.broker_rack,
             log_dirs=config.log_dirs,
-            directory_ids=tuple(each.directory_id for each in logs.log_dirs if each.directory_id is not None),
+            directory_ids=tuple(
+                each.directory_id for each in logs.log_dirs if each.is_online and each.directory_id is not None
+            ),
             boot_id=machine.boot_id,
         )
         self.membership = Membership(

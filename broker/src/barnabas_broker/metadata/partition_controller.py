@@ -1,7 +1,7 @@
 """Changes of partitions that leaders, brokers and administrators ask for, through any broker."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -46,15 +46,15 @@ class PartitionController:
 
         return await self.partitions.change(proposed, decide)
 
-    async def resign(self, partitions: Collection[TopicPartition]) -> None:
-        """This broker's logs of `partitions` cannot be used: others lead them, where others can."""
+    async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
+        """This broker's logs of these partitions failed, in these leader epochs: they go on without it."""
 
         def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
-            return resign(topic.partitions[which.partition], self._broker_id, terms)
+            return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], terms)
 
-        for which, outcome in (await self.partitions.change(partitions, decide)).items():
+        for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s stays with broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
+                log.warning("%s counts on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
         """A broker is about to stop (controlled shutdown): others lead, and it is in no ISR, where others can lead.

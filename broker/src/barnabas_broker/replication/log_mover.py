@@ -82,5 +82,5 @@ class LogMover:
         while move.lag_bytes:
             move.copy(SLICE_BYTES)
         moved = self._logs.finish_move(move)
-        self._replicas.find(topic, None, number).replace_log(moved)
+        self._replicas.find(topic, None, number).move_to(moved)
         log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)

@@ -27,7 +27,7 @@ NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition:
-    """`failure` says why the partition is offline, if it is."""
+    """`failure` says why the partition is offline, if it is; `failed_epoch` is the leader epoch in which that began."""
 
     __slots__ = (
         "_context",
@@ -42,6 +42,7 @@ class Partition:
         "bytes_in",
         "bytes_out",
         "commits",
+        "failed_epoch",
         "failure",
         "high_watermark",
         "inspects_records",
@@ -73,6 +74,7 @@ class Partition:
         """Who waits for committed records, or for leadership to change."""
         self.commits = commits
         self.failure: StorageError | None = None
+        self.failed_epoch = -1
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.messages_in = 0
         self.bytes_in = 0
@@ -153,20 +155,25 @@ class Partition:
         self.accepted_acks = (ANY_ACKS if enough else LEADER_ACKS) if is_open else NO_ACKS
 
     def go_offline(self, failure: StorageError) -> None:
-        """Answer everybody with an error until the log is replaced."""
+        """Answer everybody with an error until the log comes back."""
         self.failure = failure
+        self.failed_epoch = self.leader_epoch
         self._settle()
         self.commits.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
-    def replace_log(self, log: Log) -> None:
-        """The log was loaded anew from a disk that works again, or has moved to another one."""
-        self.log = log
-        self.failure = None
+    def come_back(self, log: Log) -> None:
+        """The log was loaded anew from a disk that works again; the metadata counts on it no more (`counts_on`)."""
+        config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
-        self._settle()
-        self._advance_high_watermark(self._context.clock.now_ms())
+        if self.is_leader:
+            self._lead(self._state, self._context.clock.now_ms())
+        self.configure(config)
         self._wake_all()
+
+    def move_to(self, log: Log) -> None:
+        """The same records, in another directory."""
+        self.log = log
 
     def apply(self, state: PartitionState) -> None:
         """Lead or follow as the metadata says now. What is older than what is known changes nothing."""

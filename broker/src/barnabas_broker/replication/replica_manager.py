@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from barnabas_broker.metadata.decisions.fencing import counts_on
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
@@ -60,8 +61,8 @@ class Surroundings(NamedTuple):
     purgatory: Purgatory
     fetching: Fetching
     propose_isr: Callable[[Partition], object]
-    give_up: Callable[[Collection[TopicPartition]], object]
-    """Lead these no longer, and leave their ISR, if others can lead: their log cannot be used here."""
+    give_up: Callable[[Mapping[TopicPartition, int]], object]
+    """These are to go on without this broker: their logs failed here, in these leader epochs."""
     is_awake: Callable[[], bool]
     """False while this broker may not know that others lead by now."""
 
@@ -168,16 +169,24 @@ class ReplicaManager:
         self._go_offline([partition], error)
 
     def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
-        """Who can lead elsewhere shall do so."""
+        """They go on elsewhere."""
         affected = [each for each in partitions if each.failure is None]
         for partition in affected:
             self._surroundings.fetching.unfollow(partition)
             partition.go_offline(error)
-        self._give_up([each.topic_partition for each in affected if each.leader_id == self._broker_id])
+        self._give_up({each.topic_partition: each.failed_epoch for each in affected})
 
-    def _give_up(self, topic_partitions: Collection[TopicPartition]) -> None:
-        if topic_partitions:
-            self._surroundings.give_up(topic_partitions)
+    def _give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
+        if failed_epochs:
+            self._surroundings.give_up(failed_epochs)
+
+    def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """What somebody met who works on logs, and not for a client."""
+        partition = self._hosted(topic_partition)
+        if partition is not None:
+            self.storage_failed(partition, error)
+        elif isinstance(error, LogDirFailed):
+            self.log_dir_failed(error)
 
     def log_dir_failed(self, error: StorageError) -> None:
         """Take all partitions of a directory offline."""
@@ -193,20 +202,33 @@ class ReplicaManager:
                 self._full.remove(log_dir.path)
                 log.info("log dir %s has space again", log_dir.path)
 
-    def bring_back(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """The logs of a directory that works again, as the log manager has loaded them anew.
-
-        Partitions that the start did not find are taken over now.
-        """
-        for topic_partition, loaded in logs.items():
-            topic = self.topics.get(topic_partition.topic)
-            partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
-            if partition is not None:
-                partition.replace_log(loaded)
-                self._follow(partition)
-                log.info("%s is online again", topic_partition)
+    def bring_back(self) -> None:
+        """What is offline and has a log again, loaded anew. Of the rest is said once more that it goes on elsewhere."""
+        for partition in [each for each in self.partitions() if each.failure is not None]:
+            self._look_after(partition)
+        for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
+            document = self._image.topics.get(topic_partition.topic)
+            if document is not None and self._hosted(topic_partition) is None:
+                self._look_after_missing(topic_partition, document.partitions[topic_partition.partition])
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
+
+    def _look_after(self, partition: Partition) -> None:
+        """An offline one: first the metadata goes on without it, then it comes back with what its disk has."""
+        topic_partition = partition.topic_partition
+        if counts_on(partition.state, self._broker_id, partition.failed_epoch):
+            self._give_up({topic_partition: partition.failed_epoch})
+            return
+        loaded = self._logs.claim(topic_partition, partition.topic_id)
+        if loaded is not None and loaded is not partition.log:
+            partition.come_back(loaded)
+            self._follow(partition)
+            log.info("%s is online again", topic_partition)
+
+    def _look_after_missing(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """One whose log could not be loaded or made."""
+        if counts_on(state, self._broker_id, -1):
+            self._give_up({topic_partition: -1})
 
     def partitions(self) -> Iterator[Partition]:
         """All that are here, offline ones too."""
@@ -238,9 +260,12 @@ class ReplicaManager:
                     yield TopicPartition(document.name, index)
 
     def _is_served(self, topic_partition: TopicPartition) -> bool:
-        topic = self.topics.get(topic_partition.topic)
-        partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        partition = self._hosted(topic_partition)
         return partition is not None and partition.failure is None
+
+    def _hosted(self, topic_partition: TopicPartition) -> Partition | None:
+        topic = self.topics.get(topic_partition.topic)
+        return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     def start(self) -> None:
         """Take over what the image holds, and follow its changes."""
@@ -295,14 +320,15 @@ class ReplicaManager:
         partition.apply(state)
         if led_by != (partition.leader_id, partition.leader_epoch):
             self._follow(partition)
+        if partition.failure is not None:
+            self._look_after(partition)
 
     def _make(
         self, topic: HostedTopic, topic_partition: TopicPartition, state: PartitionState, config: LogConfig
     ) -> Partition | None:
         opened = self._open_log(topic_partition, topic.topic_id, state, config)
         if opened is None:
-            if state.leader == self._broker_id:
-                self._give_up([topic_partition])
+            self._look_after_missing(topic_partition, state)
             return None
         high_watermark = self._high_watermarks.get(topic_partition, 0)
         waiters, commits = self._surroundings.purgatory.wait_list(), CommitQueue(self._surroundings.timers)

@@ -82,7 +82,7 @@ class LogManager:
     @property
     def logs(self) -> dict[TopicPartition, Log]:
         """All that are online."""
-        return {key: log for log_dir in self.log_dirs for key, log in log_dir.logs.items()}
+        return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
     @property
     def was_clean(self) -> bool:
@@ -93,7 +93,7 @@ class LogManager:
         """The log, if it is here and online."""
         for log_dir in self.log_dirs:
             log = log_dir.logs.get(topic_partition)
-            if log is not None:
+            if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
                 return log
         return None
 
@@ -191,6 +191,8 @@ class LogManager:
         except StorageError as error:
             _logger.error("%s", error)
             self.failed[place.topic_partition] = error
+        else:
+            self.failed.pop(place.topic_partition, None)
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
         """The partitions in a directory; what is marked for deletion goes to the trash."""
@@ -312,9 +314,8 @@ class LogManager:
         """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
         return [error for log_dir in self.log_dirs if log_dir.is_online for error in _failure_of(log_dir)]
 
-    def probe_failed_dirs(self) -> dict[TopicPartition, Log]:
-        """Try the offline directories again; the logs of those that are back. May run in a thread."""
-        back: dict[TopicPartition, Log] = {}
+    def probe_failed_dirs(self) -> None:
+        """Try the offline directories again, and load the logs of those that work. May run in a thread."""
         for log_dir in self.log_dirs:
             if not log_dir.is_online:
                 try:
@@ -325,8 +326,6 @@ class LogManager:
                     log_dir.fail(error)
                 else:
                     log_dir.failure = None
-                    back |= log_dir.logs
-        return back
 
     def enforce_retention(
         self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]

@@ -1,10 +1,13 @@
 """What becomes of a partition when its brokers die, begin a new life or shut down."""
 
+from dataclasses import replace
+
 import msgspec
 
+from barnabas_broker.metadata.decisions.elections import led_by
 from barnabas_broker.metadata.decisions.revisions import revised
 from barnabas_broker.metadata.decisions.terms import Terms
-from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def settle(state: PartitionState, terms: Terms) -> PartitionState:
@@ -34,12 +37,29 @@ def begin_life(state: PartitionState, broker: int, may_lack_records: bool, terms
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
 
-def resign(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
-    """The partition without a broker that lives and cannot use its log: in no ISR, and no leader for the time being.
+def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
+    """Whether the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
 
-    `state` itself where no other one can lead.
+    A log that comes back may lack what that replica has acknowledged, so it begins anew: in neither ISR nor ELR,
+    and in a later epoch, for a fetch from before the failure may be under way still and would bring it into the ISR.
+    Where nobody else has what is committed it leads all the same.
     """
-    if not any(terms.lives(other) for other in (*state.isr, *state.elr) if other != broker):
+    members = {*state.isr, *state.elr}
+    return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
+
+
+def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) -> PartitionState:
+    """The partition without a broker that cannot use its log, in the next leader epoch; `state` where it is so.
+
+    Where nobody else has what is committed the broker leads on in that epoch, once its log is back.
+    """
+    if not counts_on(state, broker, failed_epoch):
         return state
-    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
-    return revised(state, msgspec.structs.replace(state, isr=isr), terms, (broker,))
+    others = replace(terms, brokers={each: known for each, known in terms.brokers.items() if each != broker})
+    isr = tuple(replica for replica in state.isr if others.lives(replica))
+    after = revised(state, msgspec.structs.replace(state, isr=isr), others, (broker,))
+    if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
+        after = led_by(state, broker, terms) if terms.lives(broker) else state
+    elif after.leader_epoch <= failed_epoch:
+        after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
+    return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)
