@@ -12,10 +12,12 @@ from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
 from barnabas_broker.replication.resignations import Resignations
+from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -254,5 +256,21 @@ def test_one_write_carries_all_resignations_of_its_time(fails: bool) -> None:
         resignations.propose({TopicPartition("t", 2): 4})
         await asyncio.gather(*tasks, return_exceptions=True)
         assert written[-1][TopicPartition("t", 2)] == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        moves: list[Awaitable[None]] = []
+        broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
+        broker.append(3)
+        partition = broker.partition
+        mover = LogMover(broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), moves.append)
+        mover.move(FLIGHTS, str(tmp_path / "more"))
+        broker.is_awake = False
+        await moves[0]
+        assert partition.log is broker.logs.get(FLIGHTS)
+        assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
 
     asyncio.run(scenario())

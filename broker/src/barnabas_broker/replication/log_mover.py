@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Final
 
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
@@ -52,12 +53,12 @@ class LogMover:
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
         """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there."""
         topic, number = topic_partition
-        with self._replicas.using(topic, number):
+        with self._replicas.using(topic, number) as partition:
             move = self._logs.start_move(topic_partition, log_dir)
         if move is not None:
-            self._spawn(self._carry_out(move))
+            self._spawn(self._carry_out(move, partition))
 
-    async def _carry_out(self, move: ReplicaMove) -> None:
+    async def _carry_out(self, move: ReplicaMove, partition: Partition) -> None:
         topic_partition = move.log.topic_partition
         try:
             while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
@@ -68,7 +69,7 @@ class LogMover:
                 await asyncio.sleep(pause_s)
             await asyncio.to_thread(move.sync)
             if self._is_wanted(move):
-                self._swap(move)
+                self._swap(move, partition)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
             if self._is_wanted(move):
@@ -77,10 +78,8 @@ class LogMover:
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.get(move.log.topic_partition) is move
 
-    def _swap(self, move: ReplicaMove) -> None:
-        topic, number = move.log.topic_partition
+    def _swap(self, move: ReplicaMove, partition: Partition) -> None:
         while move.lag_bytes:
             move.copy(SLICE_BYTES)
-        moved = self._logs.finish_move(move)
-        self._replicas.find(topic, None, number).move_to(moved)
+        partition.move_to(self._logs.finish_move(move))
         log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)
