@@ -27,7 +27,8 @@ HEARTBEAT_MS, SESSION_MS = 1000, 3000
 class ManualTimer:
     """One call to come."""
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    def __init__(self, delay_s: float, callback: Callable[[], object]) -> None:
+        self.delay_s = delay_s
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
@@ -41,7 +42,7 @@ class ManualTimers:
         self.timers: list[ManualTimer] = []
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
-        self.timers.append(ManualTimer(callback))
+        self.timers.append(ManualTimer(delay_s, callback))
         return self.timers[-1]
 
     def call_soon(self, callback: Callable[[], object]) -> ManualTimer:

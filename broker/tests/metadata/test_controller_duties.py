@@ -1,10 +1,12 @@
 """Brokers die, come back and follow each other as controller; the partitions go with those that live."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
+from store_conformance import WAIT_S
 
 from barnabas_broker.metadata.decisions.alter_configs import (
     ConfigChange,
@@ -300,6 +302,21 @@ async def test_while_the_store_is_away_nobody_is_fenced(cluster: ClusterOfNodes)
     first.beat()
     await cluster.kill(1)
     assert second.image.live_brokers() == [1, 2]
+
+
+async def test_while_the_store_is_away_the_controller_looks_no_more_often_than_at_each_heartbeat(
+    cluster: ClusterOfNodes,
+) -> None:
+    first, _ = await cluster.start(1, 2)
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+    await first.store.close()
+    cluster.clock.time_ms += 10 * SESSION_MS
+    first.timers.timers.clear()
+    first.duties.suspect(2)
+    async with asyncio.timeout(WAIT_S):
+        while not first.timers.timers:
+            await asyncio.sleep(0)
+    assert first.timers.timers[-1].delay_s == cluster.config.broker_heartbeat_interval_ms / 1000
 
 
 async def test_a_controller_that_was_late_itself_gives_the_others_time(cluster: ClusterOfNodes) -> None:

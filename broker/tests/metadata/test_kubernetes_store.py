@@ -161,6 +161,23 @@ class TestKubernetesStore(StoreConformance):
         assert again is not None
         assert again.token > lease.token
 
+    async def test_who_starts_anew_in_a_pod_need_not_wait_for_the_lease_of_the_life_before(
+        self, address: tuple[str, int], account: Path, cluster: KubernetesCluster, clock: ManualClock
+    ) -> None:
+        access = access_at(address, account)
+        before, again, elsewhere, nowhere = (
+            KubernetesStore(cluster, access, clock, pod_uid) for pod_uid in ("pod-a", "pod-a", "pod-b", "")
+        )
+        lease = await before.acquire_lease("broker-1", "first life", 1000)
+        assert lease is not None
+        assert await elsewhere.acquire_lease("broker-1", "other pod", 1000) is None
+        assert await nowhere.acquire_lease("broker-1", "no pod", 1000) is None
+        taken = await again.acquire_lease("broker-1", "second life", 1000)
+        assert taken is not None
+        assert taken.token > lease.token
+        for store in (before, again, elsewhere, nowhere):
+            await store.close()
+
     async def test_a_copy_of_an_object_is_no_document(
         self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
     ) -> None:

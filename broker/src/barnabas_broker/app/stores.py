@@ -1,10 +1,14 @@
 """Opens the metadata store that the settings name. A store's own modules are imported here, when it is the one."""
 
 import os
+from typing import Final
 
 from barnabas_broker.metadata.location import KubernetesCluster, SqliteFile, location
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_core.clock import Clock
+
+POD_UID: Final = "POD_UID"
+"""The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
 
 
 async def open_store(metadata_store: str, clock: Clock) -> MetadataStore:
@@ -37,4 +41,4 @@ def _open_kubernetes(cluster: KubernetesCluster, clock: Clock) -> MetadataStore:
         access = find_access(os.environ)
     except NoAccess as error:
         raise StoreUnavailable(str(error)) from error
-    return KubernetesStore(cluster, access, clock)
+    return KubernetesStore(cluster, access, clock, os.environ.get(POD_UID, ""))

@@ -88,6 +88,7 @@ class ControllerDuties:
             try:
                 await self._look()
             except StoreUnavailable as error:
+                self._next_expiry_ms = None  # What was known of leases is out of date.
                 log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
             self._wake_later()
             await self._woken.wait()

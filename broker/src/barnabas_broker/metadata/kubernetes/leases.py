@@ -5,6 +5,9 @@ from the time that its holder wrote down: as in client-go's leader election.
 
 A token is a resource version that the API server had reached before the lease changed hands. So it rises with every
 holder, even if somebody deletes the object in between.
+
+A lease also names its holder's pod. A pod has one broker at a time, so whoever runs in the same pod as the holder and
+is another one knows for certain that the holder is gone: a container that was killed starts again at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +23,7 @@ API_VERSION: Final = "coordination.k8s.io/v1"
 TOKEN: Final = "barnabas.dev/token"
 DURATION_MS: Final = "barnabas.dev/duration-ms"
 """The spec of a Lease has whole seconds only."""
+POD_UID: Final = "barnabas.dev/pod-uid"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,19 +97,24 @@ def token_of(found: LeaseObject) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def is_left_over(found: LeaseObject, pod_uid: str) -> bool:
+    """Whether an earlier process in this pod held it. `pod_uid` is "" where there is no pod: then nobody knows."""
+    return pod_uid != "" and found.metadata.annotations.get(POD_UID) == pod_uid
+
+
 def _duration_ms(found: LeaseObject) -> int:
     text = found.metadata.annotations.get(DURATION_MS, "")
     return int(text) if text.isascii() and text.isdigit() else (found.spec.lease_duration_seconds or 0) * 1000
 
 
-def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None) -> bytes:
+def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None, pod_uid: str) -> bytes:
     """The body that gives a lease to its holder: a new object, or a merge patch of the one `before`, as it was then."""
     now = _micro_time(now_ms)
     metadata = Metadata(
         name=f"{cluster}.{lease.name}",
         resource_version="" if before is None else before.metadata.resource_version,
         labels={CLUSTER_LABEL: cluster},
-        annotations={TOKEN: str(lease.token), DURATION_MS: str(lease.duration_ms)},
+        annotations={TOKEN: str(lease.token), DURATION_MS: str(lease.duration_ms), POD_UID: pod_uid},
     )
     spec = LeaseSpec(
         holder_identity=lease.holder,

@@ -45,10 +45,11 @@ T = TypeVar("T")
 class KubernetesStore:
     """A MetadataStore. Leases last by the clock of this process, from when it saw their renewal."""
 
-    def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock) -> None:
-        """Within a running loop. Nothing is asked of the API server yet."""
+    def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
+        """Within a running loop. Nothing is asked of the API server yet. `pod_uid` is "" outside of pods."""
         self._cluster = cluster.cluster
         self._clock = clock
+        self._pod_uid = pod_uid
         self._api = ApiClient(access)
         self._documents = f"/apis/{objects.GROUP}/{objects.VERSION}/namespaces/{cluster.namespace}/{objects.PLURAL}"
         self._leases = f"/apis/{lease_objects.API_VERSION}/namespaces/{cluster.namespace}/leases"
@@ -186,14 +187,15 @@ class KubernetesStore:
         lease = known.get(name)
         if lease is not None and lease.holder == holder:
             return await self._renew(lease)
-        if lease is not None and lease.expires_at_ms > now_ms:
+        is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
+        if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
         token = int(listed.metadata.resource_version)
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before, now_ms)
 
     async def _take(self, lease: Lease, before: LeaseObject | None, now_ms: int) -> Lease | None:
         """The lease, unless somebody else was faster."""
-        body = lease_objects.taken(self._cluster, lease, now_ms, before)
+        body = lease_objects.taken(self._cluster, lease, now_ms, before, self._pod_uid)
         if before is None:
             answer = await self._request("POST", self._leases, body=body)
         else:
