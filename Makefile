@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
 WORKERS ?= 2
 
-.PHONY: venv demo test fast check format fuzz sim torture bench compat-clients e2e-tools clean
+.PHONY: venv demo test fast check format fuzz sim torture bench compat-clients e2e-tools e2e clean
 
 venv: .venv/ready
 
@@ -40,6 +40,12 @@ compat-clients: venv
 # Debian's packages and the programs of Kubernetes, for tests against a real one.
 e2e-tools: venv
 	tests/e2e/install.sh
+
+# E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
+E2E ?= local
+e2e: venv
+	test $(E2E) != local || tests/e2e/install.sh images
+	E2E=$(E2E) $(BIN)/pytest --timeout 900 tests/e2e/pods $(E2E_ARGS)
 
 # FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
 fuzz: venv

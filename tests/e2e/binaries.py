@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent / "go"
@@ -45,6 +47,15 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-e2e"
 
 
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time of those that share the cache."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def programs() -> Path:
     """The folder with all PROGRAMS and `pause`. Raises CannotStart where they are not built: it takes long."""
     folder = _folder()
@@ -57,9 +68,7 @@ def build() -> Path:
     """The same folder, built now if it is not there. Raises CannotStart."""
     require("go")
     folder = _folder()
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked("build"):
         if not folder.exists():
             partial = folder.with_suffix(f".{os.getpid()}")
             _build(partial)

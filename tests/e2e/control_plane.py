@@ -9,7 +9,6 @@ import json
 import secrets
 import signal
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from typing import Final
 
 from e2e.certificates import Authority
 from e2e.daemons import Daemons
+from e2e.kubectl import Kubectl
 from harness.deadline import wait_for
 from harness.server_process import free_port
 
 READY_SECONDS_MAX = 120.0
-KUBECTL_SECONDS_MAX = 300
 USERS: Final = {
     "admin": ("admin", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
@@ -132,22 +131,10 @@ class ControlPlane:
         """Returns when the API server serves. Raises DaemonFailed."""
         wait_for(self._is_ready, seconds_max=READY_SECONDS_MAX)
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """What kubectl prints. Raises AssertionError with its complaint."""
-        done = self.ask_kubectl(*arguments, stdin=stdin)
-        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
-        return done.stdout
-
-    def ask_kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """The same where a refusal is an answer."""
-        return subprocess.run(
-            [str(self.programs / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=KUBECTL_SECONDS_MAX,
-        )
+    @property
+    def kubectl(self) -> Kubectl:
+        """The administrator's."""
+        return Kubectl(self.programs / "kubectl", self.kubeconfig)
 
     def kubeconfig_of(self, user: str) -> Path:
         """The file with which one of USERS speaks to the API server."""
@@ -196,6 +183,8 @@ class ControlPlane:
             "tls-private-key-file": pki / "api.key",
             "kubelet-client-certificate": pki / "kubelet-client.crt",
             "kubelet-client-key": pki / "kubelet-client.key",
+            # Nodes' names are in no DNS.
+            "kubelet-preferred-address-types": "InternalIP",
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": pki / "accounts.crt",
             "service-account-signing-key-file": pki / "accounts.key",

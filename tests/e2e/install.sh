@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that a real Kubernetes on this machine needs: Debian's packages by name, and the programs of Kubernetes
 # built from Go modules. What is there already is left alone. Without root or apt-get only the build is made, which is
-# enough for the tests that need an API server and no pods.
+# enough for the tests that need an API server and no pods. `install.sh images` builds the images too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 packages=(buildah conntrack containerd containernetworking-plugins iproute2 iptables mmdebstrap openssl runc util-linux)
@@ -19,3 +19,6 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 PYTHONPATH=tests .venv/bin/python -m e2e.binaries
+if [ "${1:-}" = images ] && [ "$(id -u)" = 0 ]; then
+    PYTHONPATH=tests .venv/bin/python -m e2e.images
+fi

@@ -4,11 +4,14 @@ Nothing is pulled: Debian's containerd and the programs that `e2e.binaries` buil
 """
 
 import argparse
+import json
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from e2e.binaries import CannotStart, programs
 from e2e.control_plane import ControlPlane
@@ -17,6 +20,13 @@ from e2e.images import pause_archive
 from e2e.node import Network, Node, check_machine, free_network
 
 DEFAULT_FOLDER = Path(tempfile.gettempdir()) / "barnabas-e2e"
+STORAGE_CLASS: Final = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "kubernetes.io/host-path",
+}
+"""Folders of the node, made and removed by the controller manager."""
 Say = Callable[[str], None]
 
 
@@ -46,6 +56,7 @@ class LocalCluster:
         self.node.import_image(pause_archive())
         self.node.start_kubelet(self.plane)
         self.node.await_ready(self.plane)
+        self.plane.kubectl("apply", "-f-", stdin=json.dumps(STORAGE_CLASS))
         say("node ready")
 
     def down(self) -> None:
@@ -53,7 +64,7 @@ class LocalCluster:
         self._daemons.stop_all()
         if self._network_file.exists():
             self.node.leave()
-            self._network_file.unlink()
+            shutil.rmtree(self.folder)
 
     def status(self) -> list[str]:
         """A line for each program."""

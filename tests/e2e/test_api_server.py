@@ -48,7 +48,7 @@ def test_a_rule_in_a_definition_refuses_a_change_with_its_message(api_server: Co
     api_server.kubectl("wait", "--for=condition=Established", "crd/castles.example.barnabas.dev")
     api_server.kubectl("apply", "-f-", stdin=_castle(towers=3))
     api_server.kubectl("apply", "-f-", stdin=_castle(towers=4))
-    refused = api_server.ask_kubectl("apply", "-f-", stdin=_castle(towers=2))
+    refused = api_server.kubectl.ask("apply", "-f-", stdin=_castle(towers=2))
     assert refused.returncode != 0
     assert "towers never become fewer" in refused.stderr
 
@@ -56,7 +56,7 @@ def test_a_rule_in_a_definition_refuses_a_change_with_its_message(api_server: Co
 def test_an_outage_of_the_api_server_loses_nothing(api_server: ControlPlane) -> None:
     api_server.kubectl("create", "configmap", "letter", "--from-literal=to=klamm")
     api_server.stop_api_server()
-    assert api_server.ask_kubectl("get", "configmap", "letter").returncode != 0
+    assert api_server.kubectl.ask("get", "configmap", "letter").returncode != 0
     api_server.start_api_server()
     api_server.await_ready()
     assert api_server.kubectl("get", "configmap", "letter", "-o=jsonpath={.data.to}") == "klamm"

@@ -1,0 +1,60 @@
+"""kubectl as one function: what tests ask of a cluster, in the words in which users would."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.deadline import wait_for
+from harness.server_process import bound_to_us, free_port
+
+SECONDS_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """One cluster as its administrator sees it: `kubectl("get", "nodes")`."""
+
+    program: Path
+    kubeconfig: Path
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """What it prints. Raises AssertionError with its complaint."""
+        done = self.ask(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """The same where a refusal is an answer."""
+        return subprocess.run(
+            self._command(*arguments), input=stdin, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+        )
+
+    @contextmanager
+    def forwarded(self, namespace: str, target: str, port: int) -> Iterator[int]:
+        """While inside, a port of this machine's loopback leads to `port` of a target such as `pod/web-0`."""
+        local = free_port()
+        command = self._command("-n", namespace, "port-forward", target, f"{local}:{port}")
+        with subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, text=True) as forward:
+            try:
+                assert forward.stdout is not None
+                line = forward.stdout.readline()
+                assert "Forwarding from" in line, f"port-forward {target}: {line!r}"
+                yield local
+            finally:
+                forward.kill()
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """A namespace of its own with all that is in it, gone at the end."""
+        self("create", "namespace", name)
+        try:
+            # Pods are refused until it is there.
+            wait_for(lambda: self.ask("-n", name, "get", "serviceaccount", "default").returncode == 0)
+            yield name
+        finally:
+            self("delete", "namespace", name, "--wait=false")
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]

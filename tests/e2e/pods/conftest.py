@@ -1,0 +1,37 @@
+"""The cluster that all these tests share; `make e2e E2E=local` names its provider."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.apiserver import unavailable
+from e2e.binaries import CannotStart
+from e2e.providers import Cluster, provider
+
+E2E = os.environ.get("E2E", "")
+# A whole cluster is not for those who run all tests.
+collect_ignore_glob = [] if E2E else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running Kubernetes; each test has a namespace of its own."""
+    try:
+        started = provider(E2E)(tmp_path_factory.mktemp("cluster"))
+        running = started.__enter__()
+    except CannotStart as reason:
+        unavailable(reason)
+    try:
+        yield running
+    finally:
+        started.__exit__(None, None, None)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace named after the test, deleted after it with all that is in it."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")[:50].strip("-")
+    with cluster.kubectl.namespace(name):
+        yield name

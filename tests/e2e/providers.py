@@ -1,0 +1,150 @@
+"""Where the end-to-end tests find a Kubernetes: `make e2e E2E=local|kind|current`.
+
+- `local`: processes of this machine; needs root and what `install.sh` installs.
+- `kind`: needs Docker, `kind` and `kubectl`.
+- `current`: the cluster of your KUBECONFIG, which pulls the images from E2E_REGISTRY, where you have pushed them.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from e2e.binaries import CannotStart, require
+from e2e.control_plane import ControlPlane
+from e2e.images import BASE_IMAGE, IMAGES, ROOT, TAG, base_archive, project_archive, reference
+from e2e.kubectl import Kubectl
+from e2e.local import LocalCluster
+
+SECONDS_MAX = 900
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A running Kubernetes as tests see it."""
+
+    kubectl: Kubectl
+    node_address: str
+    """Where this machine reaches node ports."""
+    supply: Callable[[str], str]
+    """Makes an image (one of IMAGES, or BASE_IMAGE) known to the nodes."""
+    kill_container: Callable[[str], None]
+    """kill -9 of the first process of a container, by the id that containerd knows."""
+    plane: ControlPlane | None = None
+    """For tests that break the API server; only `local` has it."""
+    _references: dict[str, str] = field(default_factory=dict)
+
+    def image(self, name: str) -> str:
+        """What pods call one of IMAGES, or BASE_IMAGE; supplied the first time."""
+        if name not in self._references:
+            self._references[name] = self.supply(name)
+        return self._references[name]
+
+    def crash(self, namespace: str, pod: str) -> None:
+        """kill -9 of the pod's first container; returns when it was told."""
+        path = "{.status.containerStatuses[0].containerID}"
+        identity = self.kubectl("-n", namespace, "get", "pod", pod, f"-o=jsonpath={path}")
+        self.kill_container(identity.removeprefix("containerd://"))
+
+
+Provider = Callable[[Path], AbstractContextManager[Cluster]]
+
+
+@contextmanager
+def local(folder: Path) -> Iterator[Cluster]:
+    """Ends with the thread that started it, however that ends."""
+    cluster = LocalCluster(folder, outlive=False)
+
+    def supply(name: str) -> str:
+        cluster.node.import_image(base_archive() if name == BASE_IMAGE else project_archive(name))
+        return name if name == BASE_IMAGE else reference(name)
+
+    try:
+        cluster.up()
+        yield Cluster(
+            kubectl=cluster.plane.kubectl,
+            node_address=cluster.network.node,
+            supply=supply,
+            kill_container=cluster.node.kill_container,
+            plane=cluster.plane,
+        )
+    finally:
+        cluster.down()
+
+
+@contextmanager
+def kind(folder: Path) -> Iterator[Cluster]:
+    """A cluster of its own in Docker, deleted at the end."""
+    require("docker", "kind", "kubectl")
+    name = f"barnabas-e2e-{os.getpid()}"
+    kubeconfig = folder / "kubeconfig"
+    program = Path(shutil.which("kubectl") or "kubectl")
+
+    def supply(image: str) -> str:
+        if image == BASE_IMAGE:
+            return image
+        _run("docker", "build", f"--file={ROOT / IMAGES[image]}", f"--tag={image}:{TAG}", str(ROOT))
+        _run("kind", "load", "docker-image", f"{image}:{TAG}", f"--name={name}")
+        return reference(image)
+
+    def kill_container(container: str) -> None:
+        node = f"{name}-control-plane"
+        _run("docker", "exec", node, "ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _run("kind", "create", "cluster", f"--name={name}", f"--kubeconfig={kubeconfig}", "--wait=180s")
+        kubectl = Kubectl(program, kubeconfig)
+        address = _first_address(kubectl)
+        yield Cluster(kubectl=kubectl, node_address=address, supply=supply, kill_container=kill_container)
+    finally:
+        _run("kind", "delete", "cluster", f"--name={name}")
+
+
+@contextmanager
+def current(folder: Path) -> Iterator[Cluster]:
+    """Nothing of it is started or stopped."""
+    require("kubectl")
+    kubeconfig = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    registry = os.environ.get("E2E_REGISTRY", "")
+    kubectl = Kubectl(Path(shutil.which("kubectl") or "kubectl"), kubeconfig)
+    if kubectl.ask("get", "nodes").returncode != 0:
+        raise CannotStart(f"no cluster answers by KUBECONFIG={kubeconfig}")
+
+    def supply(image: str) -> str:
+        if image == BASE_IMAGE:
+            return image
+        if not registry:
+            raise CannotStart(f"E2E_REGISTRY must say where {image}:{TAG} was pushed, such as ghcr.io/you")
+        return f"{registry}/{image}:{TAG}"
+
+    def kill_container(container: str) -> None:
+        raise CannotStart("E2E=current does not reach the nodes: nothing can be killed there")
+
+    address = _first_address(kubectl)
+    yield Cluster(kubectl=kubectl, node_address=address, supply=supply, kill_container=kill_container)
+
+
+PROVIDERS: Final[Mapping[str, Provider]] = {"local": local, "kind": kind, "current": current}
+
+
+def provider(name: str) -> Provider:
+    """Raises CannotStart with those there are."""
+    if name not in PROVIDERS:
+        raise CannotStart(f"E2E={name}: it is one of {', '.join(PROVIDERS)}")
+    return PROVIDERS[name]
+
+
+def _first_address(kubectl: Kubectl) -> str:
+    addresses = '{.items[0].status.addresses[?(@.type=="InternalIP")].address}'
+    return kubectl("get", "nodes", f"-o=jsonpath={addresses}").split()[0]
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    if done.returncode != 0:
+        raise CannotStart(f"{' '.join(command[:3])} failed: {done.stdout[-1000:]}{done.stderr[-1000:]}")
