@@ -54,12 +54,15 @@ def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
     ]
 
 
-def test_brokers_replicate_through_a_listener_that_only_brokers_reach() -> None:
+def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
     assert {config.listeners.inter_broker for config in settings_of(CLUSTER, FACTS)} == {"REPLICATION"}
     (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
     (first, _) = policy["spec"]["ingress"]
     assert [each["port"] for each in first["ports"]] == [9091]
-    assert first["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
+    assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in first["from"]] == [
+        "barnabas-broker",
+        "barnabas-operator",
+    ]
 
 
 def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:

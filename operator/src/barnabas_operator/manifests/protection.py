@@ -3,7 +3,7 @@
 from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
-from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, selector
+from barnabas_operator.planning.object_names import OPERATOR_NAME, REPLICATION_PORT, brokers_name, selector
 from barnabas_operator.resources.cluster import Cluster
 
 MONITORING: Final = "monitoring.coreos.com/v1"
@@ -22,9 +22,10 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster) -> KubeObject:
-    """Only brokers reach the port of replication; clients and Prometheus the others, from anywhere."""
+    """Only brokers and the operator reach the port of replication; clients and Prometheus the others, from anywhere."""
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
+    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR_NAME}}}
     open_ports = [{"port": each.port, "protocol": "TCP"} for each in cluster.spec.listeners]
     open_ports.append({"port": "http", "protocol": "TCP"})
     return kube_object(
@@ -36,7 +37,7 @@ def network_policy(cluster: Cluster) -> KubeObject:
             "podSelector": brokers["podSelector"],
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [brokers], "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}]},
+                {"from": [brokers, operator], "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}]},
                 {"ports": open_ports},
             ],
         },

@@ -6,6 +6,7 @@ from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.planning.object_names import (
     BROKER_LABEL,
     HTTP_PORT,
+    LISTENER_LABEL,
     REPLICATION_PORT,
     bootstrap_name,
     broker_service_name,
@@ -73,7 +74,7 @@ def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObje
         "selector": {"statefulset.kubernetes.io/pod-name": pod_name(name, broker_id)},
         "ports": [_port(listener.name, listener.port)],
     }
-    more = {BROKER_LABEL: str(broker_id), "barnabas.dev/listener": listener.name}
+    more = {BROKER_LABEL: str(broker_id), LISTENER_LABEL: listener.name}
     return kube_object(
         "v1", "Service", cluster, broker_service_name(name, listener.name, broker_id), more_labels=more, spec=spec
     )

@@ -5,7 +5,9 @@ from typing import Final
 
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
+LISTENER_LABEL: Final = "barnabas.dev/listener"
 MANAGED_BY: Final = "barnabas-operator"
+OPERATOR_NAME: Final = "barnabas-operator"
 FIELD_MANAGER: Final = "barnabas-operator"
 REPLICATION_PORT: Final = 9091
 HTTP_PORT: Final = 9404

@@ -20,7 +20,12 @@ def resources_text(resources: Iterable[Resource]) -> str:
 
 
 def _document(resource: Resource) -> str:
-    return "".join(f"{line}\n" for line in _lines(msgspec.to_builtins(resource)))
+    return yaml_text(msgspec.to_builtins(resource))
+
+
+def yaml_text(value: object) -> str:
+    """One document of plain values."""
+    return "".join(f"{line}\n" for line in _lines(value))
 
 
 def _lines(value: object) -> Iterator[str]:

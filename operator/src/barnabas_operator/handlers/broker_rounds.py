@@ -1,0 +1,141 @@
+"""One round over a Cluster's brokers: its objects applied, and one step taken with its pods."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.gather import gather_pods
+from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
+from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.planning.broker_steps import (
+    NOT_READY,
+    BalanceLeaders,
+    BrokerStep,
+    RemoveBroker,
+    RestartBroker,
+    StartBrokers,
+    next_step,
+)
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, pod_name, selector
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
+
+
+class BrokersOutcome(NamedTuple):
+    """What was found, why the brokers are not as wanted (None: they are), whether leaders are to be balanced now."""
+
+    pods: PodsState
+    waiting: Refusal | None
+    balance: bool = False
+
+
+class BrokerRounds:
+    """Of one Cluster. What it knows between rounds is only what spares requests."""
+
+    def __init__(self, api: KubeApi, settings: OperatorSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._applied: dict[tuple[str, str], Json] = {}
+        self._monitors: bool | None = None
+        self.unbalanced = True  # An operator that starts anew does not know.
+
+    def forget(self) -> None:
+        """Apply everything again: what others have changed goes back to what is declared."""
+        self._applied.clear()
+        self._monitors = None
+
+    async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
+        """One step at most. `state` is what the brokers say; None where none of them answers."""
+        apis = [MONITORING] if await self._has_monitors() else []
+        for each in surrounding_objects(cluster, apis):
+            await self._apply(each)
+        pods = await gather_pods(self._api, cluster)
+        lacking = pods.facts.lacking(cluster)
+        if lacking:
+            return BrokersOutcome(pods, Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
+        await self._apply_brokers(cluster, pods)
+        if pods.broker_set is None:
+            pods = await gather_pods(self._api, cluster)
+        return await self._step(cluster, pods, state)
+
+    async def erase(self, cluster: Cluster) -> bool:
+        """Ends the brokers, then takes their metadata and disks away; whether that is done."""
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        await self._api.delete("StatefulSet", namespace, brokers_name(name))
+        if await self._api.listing("Pod", namespace, selector(name)):
+            return False
+        for kind in ("StateDocument", "Lease", "PersistentVolumeClaim"):
+            await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
+        return True
+
+    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> None:
+        """Brokers that are to go keep their pods until they hold nothing."""
+        there = pods.broker_set.replicas if pods.broker_set is not None else 0
+        replicas = max(there, cluster.spec.brokers.replicas)
+        if pods.broker_set is not None and pods.broker_set.volumes != _claims(cluster):
+            await self._recreate(cluster)
+        for each in broker_objects(cluster, pods.facts, self._settings.broker_image, replicas):
+            await self._apply(each)
+
+    async def _recreate(self, cluster: Cluster) -> None:
+        """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one."""
+        namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
+        self._applied.pop(("StatefulSet", name), None)
+        await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
+
+    async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
+        if cluster.spec.rolling.pause:
+            return BrokersOutcome(pods, None)
+        step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=self.unbalanced)
+        waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, step)
+        return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
+
+    async def _carry_out(self, cluster: Cluster, pods: PodsState, step: BrokerStep | None) -> Refusal | None:
+        namespace, name = cluster.metadata.namespace, cluster.metadata.name
+        match step:
+            case StartBrokers(numbers):
+                listed = ", ".join(map(str, numbers))
+                return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {listed}")
+            case RestartBroker(number):
+                log.info("%s/%s: restarting broker %d", namespace, name, number)
+                self.unbalanced = True
+                await self._api.delete("Pod", namespace, pod_name(name, number))
+                return Refusal(NOT_READY, f"broker {number} restarts")
+            case RemoveBroker(number):
+                await self._scale(cluster, number)
+                return Refusal(NOT_READY, f"broker {number} is removed")
+        unready = pods.unready()
+        if unready:
+            why = pods.troubles() or f"waiting for broker {', '.join(map(str, unready))} to be ready"
+            return Refusal(NOT_READY, why)
+        return None
+
+    async def _scale(self, cluster: Cluster, replicas: int) -> None:
+        name = brokers_name(cluster.metadata.name)
+        await self._api.patch("StatefulSet", cluster.metadata.namespace, name, {"spec": {"replicas": replicas}})
+        self._applied.pop(("StatefulSet", name), None)
+
+    async def _has_monitors(self) -> bool:
+        """Asked once for each apply of everything: CRDs come and go."""
+        if self._monitors is None:
+            self._monitors = await self._api.serves(MONITORING)
+        return self._monitors
+
+    async def _apply(self, item: Json) -> None:
+        key = item["kind"], item["metadata"]["name"]
+        if self._applied.get(key) != item:
+            await self._api.apply(item)
+            self._applied[key] = item
+
+
+def _claims(cluster: Cluster) -> frozenset[str]:
+    return frozenset(claim_name(volume.id) for volume in cluster.spec.storage.volumes)

@@ -1,0 +1,238 @@
+"""One Cluster's lane: all that is done to it and its Topics is done here, one round after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
+from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.status_writer import StatusWriter
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
+from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.planning.topic_checks import DELETION_PROTECTED, INVALID_CONFIG, Refusal
+from barnabas_operator.planning.topic_status import topic_status
+from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+CONNECT_S: Final = 3.0
+RETRY_S_MAX: Final = 30.0
+CLUSTER_NOT_READY: Final = "ClusterNotReady"
+KUBERNETES_ERROR: Final = "KubernetesError"
+INVALID_SPEC: Final = "InvalidSpec"
+PROTECTED: Final = "spec.deletionPolicy is Protect; set Delete or Retain first"
+
+
+class Lane:
+    """`wake` says that something has changed; `run` ends with the Cluster."""
+
+    def __init__(
+        self,
+        key: Key,
+        inventory: Inventory,
+        api: KubeApi,
+        settings: OperatorSettings,
+        on_round: Callable[[float, bool], None],
+    ) -> None:
+        self.key = key
+        self._inventory = inventory
+        self._settings = settings
+        self._statuses = StatusWriter(api)
+        self._rounds = BrokerRounds(api, settings)
+        self._on_round = on_round
+        self._admin: ClusterAdmin | None = None
+        self._woken = asyncio.Event()
+        self._applied_at = 0.0
+
+    def wake(self) -> None:
+        """Have a round soon."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Round after round, until it is cancelled."""
+        loop, pause = asyncio.get_running_loop(), 0.0
+        failures = 0
+        try:
+            while True:
+                await self._pause(pause)
+                began = loop.time()
+                try:
+                    pause, failures = await self._round(), 0
+                except (KubeUnreachable, KubeRefused, ClusterUnreachable) as error:
+                    failures += 1
+                    pause = min(RETRY_S_MAX, self._settings.busy_s * 2**failures)
+                    log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error)
+                    self._drop_admin()
+                self._on_round(loop.time() - began, failures == 0)
+        finally:
+            self._drop_admin()
+
+    async def _pause(self, seconds: float) -> None:
+        """A change is waited for so long; what comes shortly after it goes into the same round."""
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+            await asyncio.sleep(self._settings.batch_s)
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    async def _round(self) -> float:
+        """Brings brokers and topics to what is declared, once; the seconds until the next round."""
+        body = self._inventory.clusters.get(self.key)
+        if body is None:
+            return self._settings.drift_s
+        topics = {topic["metadata"]["name"]: topic for topic in self._inventory.topics_of(self.key)}
+        try:
+            cluster = resource_of(Cluster, body)
+        except InvalidResource as error:
+            return await self._refuse(body, Refusal(INVALID_SPEC, str(error)))
+        if cluster.metadata.deletion_timestamp is not None:
+            return await self._end(cluster, body, topics.values())
+        if cluster.spec.pause:
+            await self._tell(cluster, body, Refusal(PAUSED, "spec.pause is true"), None, None)
+            return self._settings.drift_s
+        problems = [message for _, message in pod_problems(cluster)]
+        if problems:
+            await self._tell(cluster, body, Refusal(INVALID_CONFIG, "; ".join(problems)), None, None)
+            return self._settings.drift_s
+        return await self._bring(cluster, body, topics)
+
+    async def _end(self, cluster: Cluster, body: Json, topics: Iterable[Json]) -> float:
+        """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
+        await asyncio.gather(*(self._statuses.release(topic) for topic in topics))
+        if cluster.spec.deletion_policy == "Protect":
+            await self._tell(cluster, body, Refusal(DELETION_PROTECTED, PROTECTED), None, None)
+            return self._settings.drift_s
+        if cluster.spec.deletion_policy == "Delete" and not await self._rounds.erase(cluster):
+            return self._settings.busy_s
+        await self._statuses.release(body)
+        return self._settings.drift_s
+
+    async def _bring(self, cluster: Cluster, body: Json, topics: Mapping[str, Json]) -> float:
+        loop = asyncio.get_running_loop()
+        await (self._statuses.release(body) if cluster.spec.deletion_policy == "Retain" else self._statuses.hold(body))
+        if loop.time() - self._applied_at > self._settings.drift_s:
+            self._rounds.forget()
+            self._applied_at = loop.time()
+        state = await self._look(cluster)
+        brokers = await self._rounds.advance(cluster, state)
+        if brokers.balance:
+            await self._balance()
+        outcome = await self._topics(cluster, topics, state is not None)
+        state = outcome.state if outcome is not None else state
+        await self._tell(cluster, body, brokers.waiting, brokers, state)
+        is_busy = brokers.waiting is not None or state is None or state.is_moving or bool(state.troubles)
+        return self._settings.busy_s if is_busy else self._settings.drift_s
+
+    async def _look(self, cluster: Cluster) -> ClusterState | None:
+        """What the brokers say; None where none of them answers."""
+        try:
+            return await asyncio.to_thread(lambda: self._connected(cluster).cluster_state(()))
+        except ClusterUnreachable as error:
+            log.debug("%s/%s: %s", *self.key, error)
+            self._drop_admin()
+            return None
+
+    async def _balance(self) -> None:
+        admin = self._admin
+        if admin is not None:
+            await asyncio.to_thread(admin.balance_leaders)
+            self._rounds.unbalanced = False
+
+    async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], answers: bool) -> Outcome | None:
+        """Topics after a round with the brokers; without them only what can be told without."""
+        typed, invalid = _typed(bodies.values())
+        now = _now()
+        await self._statuses.write(
+            (_with_status(topic, Refusal(INVALID_SPEC, why), now), bodies[topic.metadata.name])
+            for topic, why in invalid
+        )
+        if not answers:
+            waiting = Refusal(CLUSTER_NOT_READY, f"Cluster {cluster.metadata.name} does not answer yet")
+            new = (topic for topic in typed if topic.status is None)
+            await self._statuses.write(
+                (_with_status(topic, waiting, now), bodies[topic.metadata.name]) for topic in new
+            )
+            return None
+        return await self._reconcile(cluster, typed, bodies)
+
+    async def _reconcile(self, cluster: Cluster, topics: Iterable[Topic], bodies: Mapping[str, Json]) -> Outcome:
+        declared = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is None)
+        ending = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is not None)
+        for topic in declared:
+            body = bodies[topic.metadata.name]
+            await (
+                self._statuses.release(body) if topic.spec.deletion_policy == "Retain" else self._statuses.hold(body)
+            )
+        wanted = Wanted(cluster, declared, ending)
+        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(cluster), wanted, _now()))
+        for line in (*outcome.done, *outcome.failed):
+            log.info("%s/%s: %s", *self.key, line)
+        after = outcome.wanted
+        await self._statuses.write((topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed))
+        stays = {topic.metadata.name for topic in after.removed}
+        for topic in ending:
+            if topic.metadata.name not in stays:
+                await self._statuses.release(bodies[topic.metadata.name])
+        return outcome
+
+    async def _tell(
+        self,
+        cluster: Cluster,
+        body: Json,
+        why: Refusal | None,
+        brokers: BrokersOutcome | None,
+        state: ClusterState | None,
+    ) -> None:
+        pods = brokers.pods if brokers is not None else None
+        status = cluster_status(cluster, _now(), why, pods, state)
+        await self._statuses.write([(replace(cluster, status=status), body)])
+
+    async def _refuse(self, body: Json, why: Refusal) -> float:
+        """A Cluster that cannot even be read: its status says so, and all stays as it is."""
+        plain = resource_of(Cluster, {**body, "spec": {}})
+        await self._tell(plain, body, why, None, None)
+        return self._settings.drift_s
+
+    def _connected(self, cluster: Cluster) -> ClusterAdmin:
+        if self._admin is None:
+            self._admin = ClusterAdmin(self._settings.bootstrap_of(cluster), CONNECT_S)
+        return self._admin
+
+    def _drop_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = None
+
+
+def _typed(bodies: Iterable[Json]) -> tuple[list[Topic], list[tuple[Topic, str]]]:
+    """The Topics that can be read, and the others, without their spec, with what is wrong."""
+    typed, invalid = [], []
+    for body in bodies:
+        try:
+            typed.append(resource_of(Topic, body))
+        except InvalidResource as error:
+            invalid.append((resource_of(Topic, {**body, "spec": {}}), str(error)))
+    return typed, invalid
+
+
+def _with_status(topic: Topic, why: Refusal, now: str) -> Topic:
+    return replace(topic, status=topic_status(topic, None, why, now))
+
+
+def _now() -> str:
+    """RFC 3339 in UTC, as Kubernetes writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

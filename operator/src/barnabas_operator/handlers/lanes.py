@@ -1,0 +1,108 @@
+"""All lanes: one for each Cluster that is there, woken by what the watch tells."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from barnabas_operator.handlers.inventory import Inventory, Key, key_of
+from barnabas_operator.handlers.lane import Lane
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.status_writer import StatusWriter
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.topic_status import topic_status
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
+STRAY_PAUSE_S: Final = 1.0
+
+
+class Lanes:
+    """`resource_event` and `pod_event` are called by the watch; `close` ends all."""
+
+    def __init__(
+        self, inventory: Inventory, api: KubeApi, settings: OperatorSettings, metrics: OperatorMetrics
+    ) -> None:
+        self._inventory = inventory
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._statuses = StatusWriter(api)
+        self._lanes: dict[Key, tuple[Lane, asyncio.Task[None]]] = {}
+        self._strays_changed = asyncio.Event()
+        self._strays = asyncio.create_task(self._tell_strays())
+
+    async def close(self) -> None:
+        """Ends every lane; what is under way on the Kafka side is finished by the next operator."""
+        tasks = [self._strays, *(task for _, task in self._lanes.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def resource_event(self, body: Json, *, is_gone: bool) -> None:
+        """A Cluster or a Topic is there, has changed or is gone."""
+        self._inventory.keep(body, is_gone=is_gone)
+        cluster = key_of(body) if body["kind"] == "Cluster" else self._inventory.cluster_of(body)
+        if body["kind"] == "Cluster":
+            self._open(key_of(body)) if not is_gone else self._end(key_of(body))
+        self._wake(cluster)
+        self._strays_changed.set()
+
+    def pod_event(self, body: Json) -> None:
+        """A broker's pod has changed."""
+        name = body["metadata"].get("labels", {}).get(CLUSTER_LABEL)
+        if name is not None:
+            self._wake(Key(body["metadata"]["namespace"], name))
+
+    def _open(self, key: Key) -> None:
+        if key not in self._lanes:
+            lane = Lane(key, self._inventory, self._api, self._settings, self._metrics.round_ended)
+            self._lanes[key] = lane, asyncio.create_task(lane.run())
+
+    def _end(self, key: Key) -> None:
+        _, task = self._lanes.pop(key, (None, None))
+        if task is not None:
+            task.cancel()
+
+    def _wake(self, key: Key | None) -> None:
+        lane, _ = self._lanes.get(key, (None, None)) if key is not None else (None, None)
+        if lane is not None:
+            lane.wake()
+
+    async def _tell_strays(self) -> None:
+        """Topics without a Cluster hear why nothing happens; those that shall go, go: nobody could delete anything."""
+        while True:
+            await self._strays_changed.wait()
+            await asyncio.sleep(STRAY_PAUSE_S)  # At the start Topics may be listed before their Clusters.
+            self._strays_changed.clear()
+            try:
+                await asyncio.gather(*(self._tell_stray(body) for body in list(self._inventory.stray_topics())))
+            except (KubeUnreachable, KubeRefused) as error:
+                log.warning("topics without a cluster: trying again: %s", error)
+                self._strays_changed.set()
+
+    async def _tell_stray(self, body: Json) -> None:
+        if "deletionTimestamp" in body["metadata"]:
+            await self._statuses.release(body)
+            return
+        topic = resource_of(Topic, {**body, "spec": {}})
+        why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
+        status = topic_status(topic, None, why, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        await self._statuses.write([(replace(topic, status=status), body)])
+
+    def _why_stray(self, body: Json) -> str:
+        namespace = body["metadata"]["namespace"]
+        there = sorted(key.name for key in self._inventory.clusters if key.namespace == namespace)
+        named = body.get("spec", {}).get("cluster")
+        allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
+        return f"spec.cluster is {named}; {allowed}" if named else f"spec.cluster is missing; {allowed}"

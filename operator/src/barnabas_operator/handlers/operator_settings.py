@@ -1,0 +1,33 @@
+"""What the operator is told when it starts."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_operator.planning.object_names import REPLICATION_PORT, pod_host
+from barnabas_operator.resources.cluster import Cluster
+
+BATCH_S: Final = 0.1
+DRIFT_S: Final = 60.0
+BUSY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """`namespaces`: where resources are looked for, all where empty. `bootstrap` replaces the address of every Cluster.
+
+    A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
+    after `drift_s` at the latest.
+    """
+
+    broker_image: str
+    namespaces: tuple[str, ...] = ()
+    bootstrap: str = ""
+    batch_s: float = BATCH_S
+    busy_s: float = BUSY_S
+    drift_s: float = DRIFT_S
+
+    def bootstrap_of(self, cluster: Cluster) -> str:
+        """Every broker's own name, through the listener that all brokers have."""
+        name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+        hosts = (pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas))
+        return self.bootstrap or ",".join(f"{host}:{REPLICATION_PORT}" for host in hosts)

@@ -1,0 +1,67 @@
+"""Writes statuses and finalizers back, only where they differ from what is there."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.resources.api_objects import status_json
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus
+from barnabas_operator.resources.topic import Topic, TopicStatus
+
+FINALIZER: Final = "barnabas.dev/deletion-policy"
+AT_ONCE_MAX: Final = 16
+CONFLICT: Final = 409
+
+_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(field.encode_name for field in msgspec.structs.fields(kind)) for kind in (ClusterStatus, TopicStatus)
+}
+
+
+class StatusWriter:
+    """Patches many resources at once, a bounded number at a time."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def write(self, changed: Iterable[tuple[Cluster | Topic, Mapping[str, Any]]]) -> None:
+        """Each resource with its new status, and its object as it is now. One that is gone is left alone."""
+        await asyncio.gather(*(self._write(resource, body) for resource, body in changed))
+
+    async def _write(self, resource: Cluster | Topic, body: Mapping[str, Any]) -> None:
+        status = status_json(resource)
+        if status == body.get("status", {}):
+            return
+        whole = {name: status.get(name) for name in _FIELDS[type(resource.status)]}  # A null takes a field away.
+        meta = body["metadata"]
+        async with self._turns:
+            await self._api.patch(
+                resource.kind, meta["namespace"], meta["name"], {"status": whole}, subresource="status"
+            )
+
+    async def hold(self, body: Mapping[str, Any]) -> None:
+        """Has the object stay, when it is deleted, until `release`."""
+        meta = body["metadata"]
+        held: list[str] = meta.get("finalizers", [])
+        if FINALIZER not in held and "deletionTimestamp" not in meta:
+            await self._finalizers(body, [*held, FINALIZER])
+
+    async def release(self, body: Mapping[str, Any]) -> None:
+        """Lets it go."""
+        held: list[str] = body["metadata"].get("finalizers", [])
+        if FINALIZER in held:
+            await self._finalizers(body, [each for each in held if each != FINALIZER])
+
+    async def _finalizers(self, body: Mapping[str, Any], finalizers: list[str]) -> None:
+        """On the version that was read, so that nobody else's are lost; whoever was quicker is heard of soon."""
+        meta = body["metadata"]
+        change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
+        try:
+            async with self._turns:
+                await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise

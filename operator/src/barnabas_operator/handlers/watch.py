@@ -1,0 +1,61 @@
+"""What kopf does for the operator: it watches, asks whether it is well, and starts and stops it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import kopf
+
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.planning.object_names import selector
+
+GROUP: Final = "barnabas.dev"
+VERSION: Final = "v1alpha1"
+SERVER_S: Final = 300
+ANSWER_S: Final = 310
+CONNECT_S: Final = 10
+LISTED_AT_ONCE: Final = 500
+GONE: Final = "DELETED"
+
+Starter = Callable[[], Awaitable[Lanes]]
+
+
+def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.OperatorRegistry:
+    """The table of what is called when. Events only: all state is in the resources, and nothing is written for kopf."""
+    registry = kopf.OperatorRegistry()
+    lanes: list[Lanes] = []
+
+    @kopf.on.startup(registry=registry)
+    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        _configure(settings)
+        lanes.append(await start())
+
+    @kopf.on.login(registry=registry)
+    async def login(**given: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: Any) -> None:
+        await stop()
+
+    @kopf.on.event(GROUP, VERSION, "clusters", registry=registry)
+    @kopf.on.event(GROUP, VERSION, "topics", registry=registry)
+    async def resource(event: Mapping[str, Any], **_: Any) -> None:
+        lanes[0].resource_event(event["object"], is_gone=event["type"] == GONE)
+
+    pods = dict(selector("")) | {"app.kubernetes.io/instance": kopf.PRESENT}
+
+    @kopf.on.event("", "v1", "pods", labels=pods, registry=registry)
+    async def pod(event: Mapping[str, Any], **_: Any) -> None:
+        lanes[0].pod_event(event["object"])
+
+    return registry
+
+
+def _configure(settings: kopf.OperatorSettings) -> None:
+    """A watch that hangs is begun anew after minutes, and large listings come in parts."""
+    settings.watching.server_timeout = SERVER_S
+    settings.watching.client_timeout = ANSWER_S
+    settings.watching.connect_timeout = CONNECT_S
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = False

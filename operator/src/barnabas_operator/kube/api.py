@@ -1,0 +1,148 @@
+"""The few requests that the operator makes of the Kubernetes API, as JSON. The client does TLS, tokens, connections."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from aiohttp import ClientError
+from kubernetes_asyncio.client import ApiClient
+from kubernetes_asyncio.client.exceptions import ApiException
+
+from barnabas_operator.kube.kinds import path_of
+from barnabas_operator.planning.object_names import FIELD_MANAGER
+
+JsonObject = Mapping[str, Any]
+
+APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML.
+MERGE: Final = "application/merge-patch+json"
+REQUEST_S_MAX: Final = 15.0
+NOT_FOUND: Final = 404
+
+
+class KubeUnreachable(Exception):
+    """The API server does not answer, or cannot now."""
+
+
+class KubeRefused(Exception):
+    """The API server said no."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason} ({status}): {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class KubeApi:
+    """Every method may raise KubeUnreachable and KubeRefused."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        """The object, or None."""
+        try:
+            return await self.request("GET", path_of(kind, namespace, name))
+        except KubeRefused as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    async def listing(self, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """All objects with these labels."""
+        chosen = ",".join(f"{name}={value}" for name, value in labels.items())
+        answer = await self.request("GET", path_of(kind, namespace), query={"labelSelector": chosen})
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    async def apply(self, item: JsonObject) -> dict[str, Any]:
+        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are."""
+        meta = item["metadata"]
+        path = path_of(item["kind"], meta.get("namespace"), meta["name"])
+        return await self.request(
+            "PATCH", path, query={"fieldManager": FIELD_MANAGER, "force": "true"}, body=item, content_type=APPLY
+        )
+
+    async def create(self, item: JsonObject) -> dict[str, Any]:
+        """A new object; its name may be left to the API server (`generateName`)."""
+        return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
+
+    async def patch(
+        self, kind: str, namespace: str | None, name: str, change: JsonObject, *, subresource: str = ""
+    ) -> dict[str, Any] | None:
+        """Merges `change` into the object; None where it is gone."""
+        path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        try:
+            return await self.request("PATCH", path, body=change, content_type=MERGE)
+        except KubeRefused as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    async def delete(self, kind: str, namespace: str | None, name: str, **options: object) -> None:
+        """Ends the object; harmless where it is gone. `options` are those of `DeleteOptions`."""
+        try:
+            await self.request("DELETE", path_of(kind, namespace, name), body=options)
+        except KubeRefused as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
+        """Ends all objects with these labels."""
+        chosen = ",".join(f"{name}={value}" for name, value in labels.items())
+        await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": chosen})
+
+    async def serves(self, group_version: str) -> bool:
+        """Whether the API server has this group and version."""
+        try:
+            await self.request("GET", f"/apis/{group_version}")
+        except KubeRefused as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """One request and its answer."""
+        parameters: Sequence[tuple[str, str]] = list((query or {}).items())
+        try:
+            response = await self._client.call_api(
+                path,
+                method,
+                query_params=parameters,
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=REQUEST_S_MAX,
+            )
+            text = await response.read()
+        except ApiException as error:
+            raise _refusal(error.status, error.body) from error
+        except (ClientError, OSError, TimeoutError) as error:
+            raise KubeUnreachable(f"{method} {path}: {error or type(error).__name__}") from error
+        if response.status >= 400:
+            raise _refusal(response.status, text)
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+def _refusal(status: int, body: bytes | str | None) -> Exception:
+    """The API server says why in a `Status`; overload and upgrades are no refusal."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = {}
+    message = str(said.get("message", text))
+    if status == 429 or status >= 500:
+        return KubeUnreachable(message or f"status {status}")
+    return KubeRefused(status, str(said.get("reason", "Refused")), message)

@@ -1,0 +1,101 @@
+"""Gathers what Kubernetes has of a Cluster: pods, their revision and place, addresses for the outside."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
+from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.resources.cluster import Cluster
+
+RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
+REVISION: Final = "controller-revision-hash"
+ADDRESSES: Final = ("ExternalIP", "InternalIP")
+Json = Mapping[str, Any]
+
+
+async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
+    """What is so now. Raises KubeUnreachable and KubeRefused."""
+    name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+    found, pods, services, nodes = await asyncio.gather(
+        api.get("StatefulSet", namespace, brokers_name(name)),
+        api.listing("Pod", namespace, selector(name)),
+        api.listing("Service", namespace, {CLUSTER_LABEL: name}),
+        api.listing("Node", None, {}),
+    )
+    rack = cluster.spec.brokers.rack
+    racks = {node["metadata"]["name"]: _labels(node).get(rack.topology_key) for node in nodes} if rack else {}
+    return PodsState(
+        _broker_set(found) if found is not None else None,
+        {pod.broker_id: pod for pod in (_pod(each, racks) for each in pods)},
+        _facts(services, nodes),
+    )
+
+
+def _broker_set(found: Json) -> BrokerSet:
+    """The revision counts once Kubernetes has seen the template that is there."""
+    status = found.get("status", {})
+    is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
+    volumes = frozenset(claim["metadata"]["name"] for claim in found["spec"].get("volumeClaimTemplates", ()))
+    return BrokerSet(found["spec"]["replicas"], status.get("updateRevision", "") if is_seen else "", volumes)
+
+
+def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:
+    meta, status = found["metadata"], found.get("status", {})
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    return BrokerPod(
+        int(meta["name"].rpartition("-")[2]),
+        meta["name"],
+        meta["labels"].get(REVISION, ""),
+        is_ready=conditions.get("Ready") == "True",
+        is_ending="deletionTimestamp" in meta,
+        restart_asked=_is_asked(found),
+        rack=racks.get(found["spec"].get("nodeName", "")),
+        trouble=_trouble(status),
+    )
+
+
+def _is_asked(found: Json) -> bool:
+    annotations: Mapping[str, str] = found["metadata"].get("annotations", {})
+    return annotations.get(RESTART_ASKED) == "true"
+
+
+def _trouble(status: Json) -> str:
+    """Why the pod is not placed, or its container not running."""
+    waiting = [each["state"]["waiting"] for each in status.get("containerStatuses", ()) if "waiting" in each["state"]]
+    said = [*waiting, *(each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")]
+    words = (": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in said)
+    return next(words, "")
+
+
+def _facts(services: Iterable[Json], nodes: Iterable[Json]) -> Facts:
+    ports: dict[tuple[str, int], int] = {}
+    balancers: dict[tuple[str, int], str] = {}
+    for service in services:
+        labels = _labels(service)
+        if BROKER_LABEL not in labels:
+            continue
+        key = labels[LISTENER_LABEL], int(labels[BROKER_LABEL])
+        for port in service["spec"]["ports"]:
+            ports[key] = port.get("nodePort", 0)
+        for balancer in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
+            balancers.setdefault(key, balancer.get("hostname") or balancer["ip"])
+    return Facts(ports, balancers, _address(nodes))
+
+
+def _address(nodes: Iterable[Json]) -> str | None:
+    """Any node leads to any broker; always the same one, as long as it is there."""
+    by_kind = {
+        (each["type"], node["metadata"]["name"]): each["address"]
+        for node in nodes
+        for each in node.get("status", {}).get("addresses", ())
+    }
+    ordered = (by_kind[key] for kind in ADDRESSES for key in sorted(by_kind) if key[0] == kind)
+    return next(ordered, None)
+
+
+def _labels(found: Json) -> Mapping[str, str]:
+    labels: Mapping[str, str] = found["metadata"].get("labels", {})
+    return labels

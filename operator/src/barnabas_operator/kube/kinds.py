@@ -1,0 +1,40 @@
+"""Where the API server keeps objects of each kind that the operator deals with."""
+
+from typing import Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    """The group version with its prefix, and the plural."""
+
+    api: str
+    plural: str
+    namespaced: bool = True
+
+
+KINDS: Final = {
+    "Cluster": Kind("apis/barnabas.dev/v1alpha1", "clusters"),
+    "Topic": Kind("apis/barnabas.dev/v1alpha1", "topics"),
+    "StateDocument": Kind("apis/internal.barnabas.dev/v1", "statedocuments"),
+    "ConfigMap": Kind("api/v1", "configmaps"),
+    "Event": Kind("api/v1", "events"),
+    "Namespace": Kind("api/v1", "namespaces", namespaced=False),
+    "Node": Kind("api/v1", "nodes", namespaced=False),
+    "PersistentVolumeClaim": Kind("api/v1", "persistentvolumeclaims"),
+    "Pod": Kind("api/v1", "pods"),
+    "Service": Kind("api/v1", "services"),
+    "ServiceAccount": Kind("api/v1", "serviceaccounts"),
+    "StatefulSet": Kind("apis/apps/v1", "statefulsets"),
+    "Lease": Kind("apis/coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": Kind("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": Kind("apis/policy/v1", "poddisruptionbudgets"),
+    "PodMonitor": Kind("apis/monitoring.coreos.com/v1", "podmonitors"),
+    "Role": Kind("apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": Kind("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+}
+
+
+def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """The path of one object, or of all in the namespace."""
+    place = KINDS[kind]
+    inside = f"namespaces/{namespace}/" if place.namespaced else ""
+    return f"/{place.api}/{inside}{place.plural}" + (f"/{name}" if name else "")

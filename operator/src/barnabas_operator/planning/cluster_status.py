@@ -1,0 +1,76 @@
+"""A Cluster's status on Kubernetes: what its pods and its brokers say."""
+
+from typing import Final
+
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import bootstrap_name
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.topic_status import RECONCILED
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
+from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
+
+PAUSED: Final = "Paused"
+
+
+def cluster_status(
+    cluster: Cluster, now: str, why: Refusal | None, pods: PodsState | None, state: ClusterState | None
+) -> ClusterStatus:
+    """The new status. `why` is what the brokers wait for, or what is wrong with the resource; `now` in RFC 3339.
+
+    What is not known now (`pods`, `state` None) stays away rather than as it was.
+    """
+    before = cluster.status or ClusterStatus()
+    ready = sum(view.is_ready for view in pods.views()) if pods is not None else None
+    return ClusterStatus(
+        conditions=merge_conditions(before.conditions, (_condition(cluster, why, now),)),
+        observed_generation=cluster.metadata.generation,
+        listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
+        brokers=len(pods.views()) if pods is not None else before.brokers,
+        ready_brokers=ready if pods is not None else before.ready_brokers,
+        topics=len(state.topics) if state is not None else None,
+        controller=state.controller_id if state is not None else None,
+        under_replicated_partitions=len(state.troubles) if state is not None else None,
+        offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
+        rolling=_rolling(pods, why) if pods is not None else None,
+    )
+
+
+def _condition(cluster: Cluster, why: Refusal | None, now: str) -> Condition:
+    paused = why is not None and why.reason == PAUSED
+    return Condition(
+        type=RECONCILIATION_PAUSED if paused else READY,
+        status="True" if paused or why is None else "False",
+        reason=RECONCILED if why is None else why.reason,
+        message="" if why is None else why.message,
+        last_transition_time=now,
+        observed_generation=cluster.metadata.generation,
+    )
+
+
+def _rolling(pods: PodsState, why: Refusal | None) -> RollingStatus | None:
+    """None when no broker is to restart."""
+    remaining = pods.remaining()
+    restarting = tuple(number for number, pod in pods.pods.items() if pod.is_ending)
+    if not remaining and not restarting:
+        return None
+    reason, message = why or ("", "")
+    return RollingStatus(remaining=remaining, restarting=restarting, blocked_by=reason, message=message)
+
+
+def _listeners(cluster: Cluster, facts: Facts) -> tuple[ListenerStatus, ...]:
+    return tuple(
+        ListenerStatus(name=each.name, bootstrap_servers=servers)
+        for each in cluster.spec.listeners
+        if (servers := _bootstrap(cluster, each, facts))
+    )
+
+
+def _bootstrap(cluster: Cluster, listener: Listener, facts: Facts) -> str:
+    """From inside one name for all brokers, from outside each broker's own address."""
+    if listener.type == "internal":
+        namespace = cluster.metadata.namespace or "default"
+        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
+    addresses = (facts.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
+    return ",".join(f"{host}:{port}" for host, port in filter(None, addresses))

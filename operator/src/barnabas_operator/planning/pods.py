@@ -1,0 +1,67 @@
+"""The brokers of a Cluster as Kubernetes has them: pods, what they run with, and where."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas_operator.planning.broker_steps import BrokerView
+from barnabas_operator.planning.facts import Facts
+
+
+class BrokerPod(NamedTuple):
+    """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run."""
+
+    broker_id: int
+    name: str
+    revision: str
+    is_ready: bool
+    is_ending: bool = False
+    restart_asked: bool = False
+    rack: str | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSet:
+    """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known."""
+
+    replicas: int
+    revision: str
+    volumes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsState:
+    """What was found of a Cluster on Kubernetes."""
+
+    broker_set: BrokerSet | None
+    pods: Mapping[int, BrokerPod] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+
+    def views(self) -> list[BrokerView]:
+        """Every broker that has a place, for the next step."""
+        count = self.broker_set.replicas if self.broker_set is not None else 0
+        return [self._view(number) for number in range(count)]
+
+    def _view(self, number: int) -> BrokerView:
+        pod = self.pods.get(number)
+        if pod is None:
+            return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
+        return BrokerView(number, True, pod.is_ready and not pod.is_ending, self._is_changed(pod))
+
+    def _is_changed(self, pod: BrokerPod) -> bool:
+        """Whether it shall restart; one that is ending does so already."""
+        revision = self.broker_set.revision if self.broker_set is not None else ""
+        return not pod.is_ending and (pod.restart_asked or (revision != "" and pod.revision != revision))
+
+    def remaining(self) -> tuple[int, ...]:
+        """The brokers that are still to restart."""
+        return tuple(view.broker_id for view in self.views() if view.is_changed)
+
+    def unready(self) -> tuple[int, ...]:
+        """The brokers that are not there, or not in sync yet."""
+        return tuple(view.broker_id for view in self.views() if not view.is_ready)
+
+    def troubles(self) -> str:
+        """What Kubernetes says of pods that do not run."""
+        return "; ".join(f"{pod.name}: {pod.trouble}" for pod in self.pods.values() if pod.trouble)

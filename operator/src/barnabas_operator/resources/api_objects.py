@@ -1,0 +1,51 @@
+"""Resources as the API server gives them: JSON with more metadata than ours, already checked by its schema or not."""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.schema_check import findings
+from barnabas_operator.resources.topic import Topic
+
+ResourceT = TypeVar("ResourceT", Cluster, Topic)
+JsonObject = Mapping[str, Any]
+
+_META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(ObjectMeta))
+
+
+class InvalidResource(ValueError):
+    """The object is none of its type: every field that is wrong, with its value and what is allowed."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
+    """The typed resource. What another version of the operator wrote into the status is no reason to refuse it.
+
+    Raises InvalidResource.
+    """
+    meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
+    plain = {
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "metadata": meta,
+        "spec": body.get("spec", {}),
+    }
+    problems = [finding.message for finding in findings(msgspec.inspect.type_info(kind), plain)]
+    if problems:
+        raise InvalidResource(problems)
+    try:
+        return msgspec.convert({**plain, "status": body.get("status")}, kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(plain, kind)
+
+
+def status_json(resource: Cluster | Topic) -> dict[str, Any]:
+    """The status as the API server takes it."""
+    status: dict[str, Any] = msgspec.to_builtins(resource.status) if resource.status is not None else {}
+    return status

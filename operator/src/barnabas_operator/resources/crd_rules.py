@@ -1,0 +1,138 @@
+"""What the schema of a resource cannot say: its names, columns, and the rules between fields (CEL).
+
+A rule with `oldSelf` holds for changes only. Each says the field, the value and what is allowed.
+"""
+
+from typing import Any, Final
+
+from barnabas_operator.resources.cluster import Cluster, Listener, Volume
+from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.topic import Topic, TopicSpec
+
+Json = dict[str, Any]
+NAME_MAX: Final = 40
+
+NAMES: Final[dict[Any, Json]] = {
+    Cluster: {
+        "kind": "Cluster",
+        "listKind": "ClusterList",
+        "plural": "clusters",
+        "singular": "cluster",
+        "shortNames": ["bc"],
+        "categories": ["barnabas"],
+    },
+    Topic: {
+        "kind": "Topic",
+        "listKind": "TopicList",
+        "plural": "topics",
+        "singular": "topic",
+        "shortNames": ["bt"],
+        "categories": ["barnabas"],
+    },
+}
+
+
+def _column(name: str, kind: str, path: str, *, wide: bool = False) -> Json:
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
+
+
+_READY: Final = '.status.conditions[?(@.type=="Ready")]'
+_AGE: Final = _column("Age", "date", ".metadata.creationTimestamp")
+
+COLUMNS: Final[dict[Any, list[Json]]] = {
+    Cluster: [
+        _column("Ready", "string", f"{_READY}.status"),
+        _column("Brokers", "integer", ".status.readyBrokers"),
+        _column("Topics", "integer", ".status.topics"),
+        _column("Controller", "integer", ".status.controller", wide=True),
+        _column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
+        _column("Offline", "integer", ".status.offlinePartitions", wide=True),
+        _AGE,
+        _column("Message", "string", f"{_READY}.message"),
+    ],
+    Topic: [
+        _column("Ready", "string", f"{_READY}.status"),
+        _column("Cluster", "string", ".spec.cluster"),
+        _column("Partitions", "integer", ".status.partitions"),
+        _column("Replicas", "integer", ".status.replicas"),
+        _column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
+        _AGE,
+        _column("Message", "string", f"{_READY}.message"),
+    ],
+}
+
+SCALE: Final = {"specReplicasPath": ".spec.partitions", "statusReplicasPath": ".status.partitions"}
+
+LIST_KEYS: Final[dict[Any, str]] = {Volume: "id", Listener: "name", Condition: "type"}
+
+
+def _fixed(field: str) -> Json:
+    """A field that never changes once the resource is there, nor comes or goes."""
+    return {
+        "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        "messageExpression": (
+            f"'spec.{field} is ' + (has(self.{field}) ? self.{field} : 'missing') + '; allowed: '"
+            f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'leave it out') + ', it cannot change'"
+        ),
+    }
+
+
+RULES: Final[dict[Any, list[Json]]] = {
+    TopicSpec: [
+        {
+            "rule": "!has(oldSelf.partitions) || (has(self.partitions) && self.partitions >= oldSelf.partitions)",
+            "messageExpression": (
+                "'Decreasing partitions not supported: spec.partitions is %s; allowed: %d or more'"
+                ".format([has(self.partitions) ? '%d'.format([self.partitions]) : 'missing', oldSelf.partitions])"
+            ),
+        },
+        _fixed("topicName"),
+        _fixed("cluster"),
+    ],
+    Volume: [
+        {
+            "rule": "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+            "messageExpression": (
+                "'spec.storage.volumes size is ' + self.size + '; allowed: ' + oldSelf.size + ' or more'"
+            ),
+        },
+    ],
+}
+
+LIST_RULES: Final[dict[Any, list[Json]]] = {
+    Volume: [
+        {
+            "rule": "oldSelf.all(was, self.exists(each, each.id == was.id))",
+            "message": "Removing volumes is not supported: spec.storage.volumes; allowed: every id that was there",
+        }
+    ],
+    Listener: [
+        {
+            "rule": "self.all(each, self.exists_one(other, other.port == each.port))",
+            "message": "spec.listeners has a port twice; allowed: each port once",
+        },
+        {
+            "rule": "self.all(each, each.port != 0 && each.port != 9091 && each.port != 9404)",
+            "message": "spec.listeners has the port 0, 9091 or 9404; allowed: 1 to 65535 but the brokers' own",
+        },
+    ],
+}
+"""Of lists, by what is in them."""
+
+ROOT_RULES: Final[dict[Any, list[Json]]] = {
+    Cluster: [
+        {
+            "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
+            "messageExpression": (
+                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters without a dot,"
+                " for pods and their names in DNS are made of it'"
+            ),
+        }
+    ],
+    Topic: [
+        {
+            "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
+            "message": "metadata.name has more than 249 characters; allowed: 249, as many as a topic's name may have",
+        }
+    ],
+}
