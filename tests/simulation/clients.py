@@ -5,13 +5,14 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
+from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_broker.wire.schema import message
-from simulation.history import Acknowledged, History
+from simulation.history import Acknowledged, History, Seen
 from simulation.loop import Host
 from simulation.network import Connection, Network
 
@@ -22,15 +23,6 @@ OFFSET_COMMIT: Final = 8, 7
 OFFSET_FETCH: Final = 9, 7
 FIND_COORDINATOR: Final = 10, 3
 INIT_PRODUCER_ID: Final = 22, 4
-NAMES: Final = {
-    0: "Produce",
-    1: "Fetch",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    22: "InitProducerId",
-}
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
 RETRY_S: Final = 0.05
@@ -100,7 +92,7 @@ class Client:
 
 def _frame(api: tuple[int, int], number: int, request: Any) -> bytes:
     key, version = api
-    name = f"{NAMES[key]}Request"
+    name = f"{API_SPECS[key].name}Request"
     body = bytearray()
     encoder(name, version)(body, request)
     client_id = b"simulated"
@@ -112,7 +104,7 @@ def _frame(api: tuple[int, int], number: int, request: Any) -> bytes:
 
 def _response(api: tuple[int, int], data: memoryview) -> Any:
     key, version = api
-    name = f"{NAMES[key]}Response"
+    name = f"{API_SPECS[key].name}Response"
     start = 5 if message(name).flexible.hold(version) else 4
     return decoder(name, version)(memoryview(bytes(data))[start:])
 
@@ -200,7 +192,7 @@ class Producer:
 class Reader:
     """Reads one partition from its start, again and again from where it is."""
 
-    def __init__(self, client: Client, topic: str, partition: int, history: History) -> None:
+    def __init__(self, client: Client, topic: str, partition: int, history: Seen) -> None:
         self._client = client
         self._topic = topic
         self._partition = partition

@@ -1,6 +1,7 @@
 """Brokers that are `Node`s on simulated machines: started, killed, paused, cut off, healed; and looked into."""
 
 import asyncio
+import contextvars
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -108,7 +109,8 @@ class SimulatedBroker:
         self.disk.process_ends()
         self.host = self.node = None
         if self.wanted:
-            self.cluster.loop.call_later(RESTART_S, self._start_again)
+            nobody = contextvars.Context()  # The process that ends runs nothing any more.
+            self.cluster.loop.call_later(RESTART_S, self._start_again, context=nobody)
 
     def _start_again(self) -> None:
         if self.wanted:

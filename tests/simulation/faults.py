@@ -1,6 +1,7 @@
 """What goes wrong, by chance: one thing after the other, often while the one before still is."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Final
@@ -20,6 +21,7 @@ class Faults:
         self._cluster = cluster
         self._random = random
         self._topic = topic
+        self._is_over = False
         self._lost_power = False
         """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
         self._broke_disks = False
@@ -46,9 +48,11 @@ class Faults:
             if self._cluster.why_unhealthy() is None and not any(each.disk.is_broken for each in self._cluster.brokers):
                 self._lost_power = self._broke_disks = False
             self._random.choice(kinds)()
+        self._is_over = True
 
-    def _later(self, seconds: float, undo: object) -> None:
-        self._cluster.loop.call_later(seconds, undo)
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
+        """Unless all is mended before."""
+        self._cluster.loop.call_later(seconds, lambda: None if self._is_over else action())
 
     def _some_broker(self) -> SimulatedBroker:
         """Rather a leader than anybody."""

@@ -1,6 +1,6 @@
 """What clients were told, and whether it can be true (after Jepsen's checks of Kafka)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Acknowledged(NamedTuple):
@@ -10,6 +10,14 @@ class Acknowledged(NamedTuple):
     partition: int
     offset: int
     value: bytes
+
+
+class Seen(Protocol):
+    """Whom a reader tells what it sees."""
+
+    def read(self, topic: str, partition: int, offset: int, value: bytes) -> None: ...
+
+    def violation(self, what: str) -> None: ...
 
 
 class History:
@@ -25,6 +33,10 @@ class History:
     def acknowledged_count(self) -> int:
         """How much a run has proved."""
         return len(self._acknowledged)
+
+    def acknowledged_offsets(self, topic: str, partition: int) -> set[int]:
+        """Where producers were told that their values are."""
+        return {at.offset for at in self._acknowledged if (at.topic, at.partition) == (topic, partition)}
 
     def violation(self, what: str) -> None:
         """Something that must not be."""

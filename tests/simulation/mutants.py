@@ -4,9 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
+from uuid import UUID
 
 import msgspec
 
+from barnabas_broker.coordinators.groups import offsets
+from barnabas_broker.coordinators.groups.group import Group
+from barnabas_broker.coordinators.groups.messages import Now
+from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.metadata.decisions import elections, revisions
 from barnabas_broker.metadata.documents import encode
 from barnabas_broker.metadata.model import PartitionState
@@ -18,7 +23,10 @@ from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage import follower_append
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.wire.parts import FileSlice
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 
 
 @contextmanager
@@ -189,6 +197,40 @@ def advances_with_too_few_in_sync() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def takes_commits_of_old_generations() -> Iterator[None]:
+    """Whoever is a member may commit, though its partitions have another owner by now."""
+    check_commit = offsets.check_commit
+
+    def mistaken(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+        return check_commit(group, member_id, instance_id, max(generation, group.generation), now)
+
+    with patch.object(offsets, "check_commit", mistaken):
+        yield
+
+
+@contextmanager
+def forgets_the_members_in_a_failover() -> Iterator[None]:
+    """The next coordinator knows the offsets only, and begins with the first generation again."""
+
+    def mistaken(self: GroupTables, now: Now) -> Iterator[None]:
+        yield
+
+    with patch.object(GroupTables, "restore_groups", mistaken):
+        yield
+
+
+@contextmanager
+def takes_the_log_of_an_earlier_topic() -> Iterator[None]:
+    """By its name: who was away when a topic was deleted and made again shows the old records in the new one."""
+
+    def mistaken(self: LogManager, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        return self.get(topic_partition)
+
+    with patch.object(LogManager, "claim", mistaken):
+        yield
+
+
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     mutant.__name__.replace("_", "-"): mutant
     for mutant in (
@@ -205,5 +247,8 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         trusts_a_disk_that_lost_power,
         keeps_its_place_with_a_log_from_a_failed_disk,
         advances_with_too_few_in_sync,
+        takes_commits_of_old_generations,
+        forgets_the_members_in_a_failover,
+        takes_the_log_of_an_earlier_topic,
     )
 }

@@ -9,16 +9,21 @@ from uuid import UUID
 
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError
+from simulation import group_members
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
+from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
 from simulation.loop import Deadlock, SimulatedLoop
+from simulation.topic_changes import TopicChanges
 from simulation.watch import Watch
 
 FAULTY_S = 14.0
 HEALING_S_MAX = 60.0
 TOPIC = "t"
+TOPIC_CHANGES_SHARE = 0.5
+"""Of the seeds: topics come and go besides."""
 
 
 class Outcome(NamedTuple):
@@ -67,11 +72,21 @@ class Simulation:
         brokers = random.choice([3, 3, 3, 4, 5])
         fetch_bytes = random.choice(["1048576", "400"])
         self.cluster = SimulatedCluster(
-            loop, random, brokers, {"replica.fetch.max.bytes": fetch_bytes}, process_leases=random.random() < 0.5
+            loop,
+            random,
+            brokers,
+            {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS,
+            process_leases=random.random() < 0.5,
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
+        self._topics = (
+            TopicChanges(self.cluster, self.history, self._client, Random(random.getrandbits(64)))
+            if random.random() < TOPIC_CHANGES_SHARE
+            else None
+        )
         self._watch = Watch(self.cluster, self.history)
         self._faults = Faults(self.cluster, random, TOPIC)
+        self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
     async def run(self) -> None:
         """All of it."""
@@ -82,6 +97,9 @@ class Simulation:
             self.history.violation(f"it never was healthy: {why}")
             return
         tasks = [self._loop.spawn(client.host, work) for client, work in self._clients()]
+        self._group.start()
+        if self._topics is not None:
+            self._topics.start()
         watching = self._loop.create_task(self._watch.run())
         await self._faults.run(FAULTY_S)
         self.cluster.note("all is mended")
@@ -89,6 +107,9 @@ class Simulation:
         await asyncio.sleep(2)
         for task in tasks:
             task.cancel()
+        if self._topics is not None:
+            self._topics.stop()
+        await self._group.settle()
         why = await self.cluster.until_healthy(HEALING_S_MAX)
         watching.cancel()
         if why is not None:
@@ -135,9 +156,19 @@ class Simulation:
             reader = Reader(client, TOPIC, partition, log)
             await self._loop.spawn(client.host, _read_all(reader))
             self.history.check_log(TOPIC, partition, log._values.get((TOPIC, partition), {}))
+        await self._group.check_at_the_end()
+        if self._topics is not None:
+            await self._check_topics(self._topics)
         self._watch.check_replicas()
         for committer in self._committers:
             await self._loop.spawn(committer._client.host, _look(committer))
+
+    async def _check_topics(self, topics: TopicChanges) -> None:
+        await topics.check_writable()
+        why = await self.cluster.until_healthy(HEALING_S_MAX)
+        if why is not None:
+            self.history.violation(f"it does not become healthy again: {why}")
+        topics.check_at_the_end()
 
 
 async def _read_all(reader: Reader) -> None:

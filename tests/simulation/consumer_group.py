@@ -1,0 +1,151 @@
+"""One group whose members come and go: five consumers, and what holds when all is mended."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from simulation.clients import Client, Failed
+from simulation.cluster import SimulatedCluster
+from simulation.group_history import GroupHistory
+from simulation.group_members import Member
+from simulation.history import History
+
+GROUP_ID: Final = "members"
+SETTLE_S_MAX: Final = 20.0
+
+
+class Habit(NamedTuple):
+    """What becomes of a consumer, again and again."""
+
+    name: str
+    life_s: float
+    """On average, before it ends."""
+    leaves: bool = True
+    """Whether it says so."""
+    instance_id: str | None = None
+
+
+HABITS: Final = (
+    Habit("m0", 3),
+    Habit("m1", 6),
+    Habit("m2", 12),
+    Habit("m3", 4, leaves=False),
+    Habit("s0", 4, leaves=False, instance_id="static"),
+)
+
+
+class Lives:
+    """A consumer over its lives: each ends by leaving, or by a crash of which nobody is told."""
+
+    def __init__(
+        self,
+        make_client: Callable[[], Client],
+        make_member: Callable[[Client], Member],
+        habit: Habit,
+    ) -> None:
+        self._make_client = make_client
+        self._make_member = make_member
+        self._habit = habit
+        self._settles = asyncio.Event()
+
+    def settle(self) -> None:
+        """The life it has, or the next one, is the last."""
+        self._settles.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled, in a task of no machine."""
+        while True:
+            client = self._make_client()
+            random = client.random
+            member = self._make_member(client)
+            task = asyncio.get_running_loop().create_task(member.run(), context=client.host.context)
+            try:
+                await self._until(random.expovariate(1 / self._habit.life_s))
+                if self._settles.is_set():
+                    await task
+            finally:
+                task.cancel()
+            if self._habit.leaves:
+                with suppress(Failed):
+                    await member.leave()
+            await self._until(random.expovariate(1))
+
+    async def _until(self, seconds: float) -> None:
+        """So long, or until it is to settle."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._settles.wait()
+
+
+class ConsumerGroup:
+    """All of them, on one topic."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        history: History,
+        make_client: Callable[[str], Client],
+        topic: str,
+        partitions: int,
+    ) -> None:
+        self._cluster = cluster
+        self._history = GroupHistory(GROUP_ID, history)
+        self._make_client = make_client
+        self._topic = topic
+        self._partitions = partitions
+        self._lives = [self._life(habit) for habit in HABITS]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _life(self, habit: Habit) -> Lives:
+        return Lives(
+            lambda: self._make_client(habit.name), lambda client: self._member(client, habit.instance_id), habit
+        )
+
+    def _member(self, client: Client, instance_id: str | None) -> Member:
+        return Member(client, self._history, self._topic, self._partitions, instance_id)
+
+    def start(self) -> None:
+        """All of them."""
+        self._tasks = [asyncio.get_running_loop().create_task(each.run()) for each in self._lives]
+
+    async def settle(self) -> None:
+        """Once nothing fails and nobody goes: in bounded time everything is owned, and read, and committed."""
+        for each in self._lives:
+            each.settle()
+        end_s = self._cluster.loop.time() + SETTLE_S_MAX
+        while (why := self._why_behind()) is not None and self._cluster.loop.time() < end_s:
+            await asyncio.sleep(0.1)
+        for task in self._tasks:
+            task.cancel()
+        if why is not None:
+            self._history.violation(f"it is stuck: {why}")
+
+    def _why_behind(self) -> str | None:
+        owners = self._history.owners()
+        if len(owners) < self._partitions:
+            return f"generation {self._history.generation} has the owners {owners}"
+        for partition in range(self._partitions):
+            committed, end = self._history.committed_offset(partition), self._end_offset(partition)
+            if committed < end:
+                return f"{committed} of {end} is committed for {partition}"
+        return None
+
+    def _end_offset(self, partition: int) -> float:
+        here = [each for broker in self._cluster.brokers for each in broker.partitions() if each.is_leader]
+        ends = [each.log.log_end_offset for each in here if each.topic_partition == (self._topic, partition)]
+        return max(ends, default=float("inf"))
+
+    async def check_at_the_end(self) -> None:
+        """What was committed is there, and what was acknowledged has been read."""
+        partitions = list(range(self._partitions))
+        looker = self._member(self._make_client("look"), None)
+        for _ in range(100):
+            with suppress(Failed):
+                await looker.committed_offsets(partitions)
+                break
+            await asyncio.sleep(0.1)
+        else:
+            self._history.violation("it is not served after all was mended")
+        for partition in partitions:
+            self._history.check_all_read(self._topic, partition)
