@@ -273,6 +273,7 @@ class Node:
         self._takedown.append(lambda: services.logs.shutdown(log_chores.high_watermarks()))
         services.replicas.start()
         services.mover.resume()
+        self._takedown.append(services.replicas.stop)
         self._takedown.append(self.fetchers.close)
         follow_offsets_topic(services.groups, services.broker_id, self.image)
         services.groups.start()

@@ -4,6 +4,7 @@ It is the boundary where a broken disk (StorageError) becomes an answer (KAFKA_S
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
@@ -29,15 +30,21 @@ from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
+MADE_IN_A_TURN: Final = 8
+MAKING_S: Final = 0.002
+"""In one turn of the loop so many partitions are made, or as many as begin within this time: each is a directory and
+a file, which some disks are slow to make. The others come in the next turns."""
+
 
 class HostedTopic:
-    """One topic with those of its partitions that are here, by number."""
+    """One topic with its settings and those of its partitions that are here, by number."""
 
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("config", "name", "partitions", "topic_id")
 
-    def __init__(self, name: str, topic_id: UUID) -> None:
+    def __init__(self, name: str, topic_id: UUID, config: LogConfig) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.config = config
         self.partitions: dict[int, Partition] = {}
 
 
@@ -95,6 +102,10 @@ class ReplicaManager:
         """As they were checkpointed before the start."""
         self.topics: dict[str, HostedTopic] = {}
         self._topics_by_id: dict[UUID, HostedTopic] = {}
+        self._unmade: OrderedDict[TopicPartition, None] = OrderedDict()
+        """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
+        self._is_making = False
+        """Whether the next turn of the loop makes some."""
         self._full: set[str] = set()
         """Log dirs that were said to be full, and not yet to have space again."""
         self._uncreated: set[TopicPartition] = set()
@@ -136,6 +147,8 @@ class ReplicaManager:
         if not 0 <= index < len(document.partitions):
             allowed = f"0 to {len(document.partitions) - 1}"
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; {allowed} are there")
+        if TopicPartition(name, index) in self._unmade:
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made on this broker")
         if self._broker_id in document.partitions[index].replicas:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
@@ -212,6 +225,7 @@ class ReplicaManager:
                 self._look_after_missing(topic_partition, document.partitions[topic_partition.partition])
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
+        self._make_some()
 
     def _look_after(self, partition: Partition) -> None:
         """An offline one: first the metadata goes on without it, then it comes back with what its disk has."""
@@ -237,7 +251,7 @@ class ReplicaManager:
 
     def offline(self) -> list[TopicPartition]:
         """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
-        return [each for each in self._assigned() if not self._is_served(each)]
+        return [each for each in self._assigned() if each not in self._unmade and not self._is_served(each)]
 
     def out_of_sync(self) -> list[TopicPartition]:
         """The partitions that are followed here and whose leader does not count this broker in yet, or any more.
@@ -277,44 +291,75 @@ class ReplicaManager:
             self._delete_log(topic_partition)
         for document in self._image.topics.values():
             self._host(document)
+        while self._unmade:
+            self._make_one()
         self._image.subscribe(self._image_changed)
+
+    def stop(self) -> None:
+        """Make no more."""
+        self._unmade.clear()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Other broker settings: the topics' effective ones change with them."""
         self._config = config
         for document in self._image.topics.values():
             self._host(document)
+        self._make_some()
 
     def _image_changed(self, change: ImageChange) -> None:
         for document in change.deleted:
             self._drop(document)
         for document in (*change.created, *change.changed):
             self._host(document)
+        self._make_some()
         if change.brokers:
             self.check_isr()  # Who is alive again may join; an idle follower has no other occasion.
 
     def _host(self, document: TopicDocument) -> None:
-        """Make what is missing of a topic's partitions here and take over leaders and settings."""
+        """Take over leaders and settings of a topic's partitions here; what is missing of them is to be made."""
         config = resolve_log_config(document.configs, self._config)
-        topic = self.topics.get(document.name)
-        if topic is None:
-            topic = HostedTopic(document.name, document.topic_id)
+        topic = self.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
+        topic.config = config
         for index, state in enumerate(document.partitions):
-            if self._broker_id in state.replicas:
-                self._host_partition(topic, index, state, config)
-            elif index in topic.partitions:
-                self._remove(topic, index)
-        if topic.partitions:
-            self.topics[document.name] = topic
-            self._topics_by_id[document.topic_id] = topic
+            partition = topic.partitions.get(index)
+            if self._broker_id not in state.replicas:
+                if partition is not None:
+                    self._remove(topic, index)
+            elif partition is not None:
+                self._take_over(partition, state, config)
+            else:
+                self.topics[document.name] = self._topics_by_id[document.topic_id] = topic
+                self._unmade[TopicPartition(document.name, index)] = None
 
-    def _host_partition(self, topic: HostedTopic, index: int, state: PartitionState, config: LogConfig) -> None:
-        partition = topic.partitions.get(index)
-        if partition is None:
-            partition = self._make(topic, TopicPartition(topic.name, index), state, config)
-            if partition is None:
-                return
+    def _make_some(self) -> None:
+        """As many as a turn of the loop has time for, unless the next turn does that."""
+        if not self._is_making:
+            self._make_next()
+
+    def _make_next(self) -> None:
+        clock = self._surroundings.clock
+        end_s, count = clock.monotonic_s() + MAKING_S, 0
+        while self._unmade and count < MADE_IN_A_TURN and (clock.monotonic_s() < end_s or not count):
+            self._make_one()
+            count += 1
+        self._is_making = bool(self._unmade)
+        if self._is_making:
+            self._surroundings.timers.call_soon(self._make_next)
+
+    def _make_one(self) -> None:
+        """The next one, by the image of now: since it was to be made it may have gone, or come by another way."""
+        topic_partition, _ = self._unmade.popitem(last=False)
+        name, index = topic_partition
+        document, topic = self._image.topics.get(name), self.topics.get(name)
+        if document is None or topic is None or index >= len(document.partitions) or index in topic.partitions:
+            return
+        state = document.partitions[index]
+        partition = self._make(topic, topic_partition, state) if self._broker_id in state.replicas else None
+        if partition is not None:
             topic.partitions[index] = partition
+            self._take_over(partition, state, topic.config)
+
+    def _take_over(self, partition: Partition, state: PartitionState, config: LogConfig) -> None:
         led_by = (partition.leader_id, partition.leader_epoch)
         partition.configure(config)
         partition.apply(state)
@@ -323,10 +368,8 @@ class ReplicaManager:
         if partition.failure is not None:
             self._look_after(partition)
 
-    def _make(
-        self, topic: HostedTopic, topic_partition: TopicPartition, state: PartitionState, config: LogConfig
-    ) -> Partition | None:
-        opened = self._open_log(topic_partition, topic.topic_id, state, config)
+    def _make(self, topic: HostedTopic, topic_partition: TopicPartition, state: PartitionState) -> Partition | None:
+        opened = self._open_log(topic_partition, topic.topic_id, state, topic.config)
         if opened is None:
             self._look_after_missing(topic_partition, state)
             return None
@@ -386,6 +429,7 @@ class ReplicaManager:
         for name in {topic_partition.topic for topic_partition in self._uncreated}:
             if name in self._image.topics:
                 self._host(self._image.topics[name])
+        self._make_some()
 
     def _drop(self, document: TopicDocument) -> None:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""

@@ -1,0 +1,169 @@
+"""A topic of many partitions is made a few a turn of the loop, so that others are not held up."""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Change, Changes
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager, Surroundings
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+HERE, ELSEWHERE = 1, 2
+COUNT = 3 * MADE_IN_A_TURN
+
+
+class Turns:
+    """Clock and timers: time stands still, the test takes each turn."""
+
+    def __init__(self) -> None:
+        self.soon: deque[Callable[[], object]] = deque()
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def call_soon(self, callback: Callable[[], object]) -> "Turns":
+        self.soon.append(callback)
+        return self
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> "Turns":
+        return self
+
+    def cancel(self) -> None:
+        """Is never asked for."""
+
+    def take_all(self) -> None:
+        while self.soon:
+            self.take()
+
+    def take(self) -> None:
+        for _ in range(len(self.soon)):
+            self.soon.popleft()()
+
+
+class Followed:
+    """What is fetched from other leaders, by number."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+
+    def follow(self, partition: Partition) -> None:
+        self.numbers.add(partition.topic_partition.partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        self.numbers.discard(partition.topic_partition.partition)
+
+
+class Broker:
+    """A replica manager and the image that it follows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.turns, self.followed, self.image = Turns(), Followed(), MetadataImage()
+        environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+        settings = LogManagerSettings([str(folder)])
+        logs = LogManager(environment, self.turns, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
+        logs.load()
+
+        def nothing(_: object) -> None:
+            """No ISR changes, nothing is given up."""
+
+        surroundings = Surroundings(
+            self.turns, self.turns, Purgatory(self.turns), self.followed, nothing, nothing, lambda: True
+        )
+        config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(folder)})
+        self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)
+        self.replicas.start()
+
+    def show(self, *states: PartitionState, topic_id: int = 5) -> None:
+        """The image comes to hold the topic so; without partitions it is deleted."""
+        document = TopicDocument("t", UUID(int=topic_id), states)
+        value = encode(document) if states else None
+        revision = self.image.revision + 1
+        self.image.apply_changes(Changes(revision, (Change(revision, topic_key("t"), value),)))
+
+    def made(self) -> list[int]:
+        return sorted(partition.topic_partition.partition for partition in self.replicas.partitions())
+
+    def error(self, number: int) -> ErrorCode:
+        with pytest.raises(ApiError) as caught:
+            self.replicas.find("t", None, number)
+        return caught.value.code
+
+
+def state(
+    leader: int = HERE, *, leader_epoch: int = 0, replicas: tuple[int, ...] = (HERE, ELSEWHERE)
+) -> PartitionState:
+    return PartitionState(replicas, leader, leader_epoch, replicas, partition_epoch=leader_epoch)
+
+
+def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    assert broker.made() == list(range(MADE_IN_A_TURN))
+    assert broker.replicas.find("t", UUID(int=5), 0).is_leader
+    assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert broker.replicas.offline() == []
+    broker.turns.take()
+    assert broker.made() == list(range(2 * MADE_IN_A_TURN))
+    broker.turns.take()
+    assert broker.made() == list(range(COUNT))
+    assert not broker.turns.soon
+    assert len(list(tmp_path.glob("t-*"))) == COUNT
+
+
+def test_they_are_made_as_the_metadata_says_by_then(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    *others, last = range(COUNT)
+    moved = state(ELSEWHERE, leader_epoch=1, replicas=(ELSEWHERE,))
+    broker.show(*[state(ELSEWHERE, leader_epoch=1)] * len(others), moved)
+    broker.turns.take_all()
+    assert broker.made() == others
+    assert broker.followed.numbers == set(others)
+    assert broker.replicas.find("t", None, others[-1]).leader_epoch == 1
+    assert broker.error(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_of_a_topic_that_is_deleted_meanwhile_nothing_comes(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    broker.show()
+    broker.turns.take_all()
+    assert broker.made() == []
+    assert broker.error(0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_the_new_one(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    broker.show(*[state()] * COUNT, topic_id=6)
+    broker.turns.take_all()
+    assert broker.made() == list(range(COUNT))
+    assert {partition.topic_id for partition in broker.replicas.partitions()} == {UUID(int=6)}
+
+
+def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    broker.replicas.stop()
+    broker.turns.take()
+    assert broker.made() == list(range(MADE_IN_A_TURN))
