@@ -1,0 +1,163 @@
+"""Three brokers as processes whose metadata is in a real Kubernetes API: what outages of it and of brokers do."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from uuid import uuid4
+
+import pytest
+
+from e2e.control_plane import ControlPlane
+from harness.cluster import BarnabasCluster, PartitionView, prepare_cluster
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+DEFINITION = Path(__file__).parents[2] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
+HEARTBEAT_MS, SESSION_MS = 300, 2000
+NOT_RENEWED = "leases are not renewed"
+NEVER_MS = 3_600_000
+
+
+def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasCluster:
+    """Each broker as if it were in a pod of its own."""
+    plane.kubectl("apply", "-f", str(DEFINITION))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(DEFINITION))
+    properties = {
+        "metadata.store": f"kubernetes://default/demo-{uuid4().hex[:8]}",
+        "broker.heartbeat.interval.ms": str(HEARTBEAT_MS),
+        "broker.session.timeout.ms": str(session_ms),
+    }
+    cluster = prepare_cluster(folder, brokers=3, properties=properties)
+    for number, broker in cluster.brokers.items():
+        broker.environment |= {"KUBECONFIG": str(plane.kubeconfig), "POD_UID": f"pod-{number}"}
+    return cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluster]:
+    running = prepare(tmp_path, api_server, SESSION_MS)
+    try:
+        running.start()
+        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+        yield running
+    finally:
+        running.close()
+
+
+class Writer:
+    """Writes numbers to a partition, each when the one before is acknowledged, until it is stopped."""
+
+    def __init__(self, client: StockClient, partition: int) -> None:
+        self.acknowledged: list[bytes] = []
+        self._client = client
+        self._partition = partition
+        self._stopping = Event()
+        self._failure: Exception | None = None
+        self._thread = Thread(target=self._run)
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                values = [b"%d" % (len(self.acknowledged) + offset) for offset in range(100)]
+                self._client.write("flights", values, self._partition)
+                self.acknowledged += values
+        except Exception as error:
+            self._failure = error
+
+
+def complaints(cluster: BarnabasCluster, number: int) -> int:
+    """How often this broker could not renew its lease."""
+    log = cluster.folder_of(number) / "server.log"
+    return log.read_text(encoding="utf-8").count(NOT_RENEWED)
+
+
+def miss_heartbeats(cluster: BarnabasCluster, count: int) -> None:
+    """Returns when each running broker has missed so many of them."""
+    before = {number: complaints(cluster, number) for number in cluster.running}
+    for number in cluster.running:
+        wait_for(lambda number=number: complaints(cluster, number) - before[number] >= count, seconds_max=60)
+
+
+def views(cluster: BarnabasCluster) -> list[PartitionView]:
+    return cluster.describe("flights")
+
+
+@pytest.mark.slow
+def test_while_the_api_server_is_away_brokers_serve_on_and_nothing_changes(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    before = views(cluster)
+    with Writer(cluster.client(), 0) as writer:
+        api_server.stop_api_server()
+        try:
+            wait_for(lambda: len(writer.acknowledged) >= 100)
+            miss_heartbeats(cluster, 3 * SESSION_MS // HEARTBEAT_MS)
+            written = len(writer.acknowledged)
+            wait_for(lambda: len(writer.acknowledged) > written)
+            assert views(cluster) == before
+        finally:
+            api_server.start_api_server()
+            api_server.await_ready()
+        cluster.create_topic("after", 1, 3)
+        assert views(cluster) == before
+        api_server.daemons.send("kube-apiserver", signal.SIGSTOP)
+        try:
+            miss_heartbeats(cluster, 2)
+        finally:
+            api_server.daemons.send("kube-apiserver", signal.SIGCONT)
+        cluster.create_topic("after-that", 1, 3)
+        assert views(cluster) == before
+    assert cluster.client().read("flights", 0) == writer.acknowledged
+
+
+@pytest.mark.slow
+def test_a_leader_killed_while_the_api_server_is_away_is_replaced_once_it_is_back(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    leader = cluster.leader("flights", 0)
+    with Writer(cluster.client(), 0) as writer:
+        wait_for(lambda: len(writer.acknowledged) >= 100)
+        api_server.stop_api_server()
+        try:
+            cluster.kill(leader)
+            miss_heartbeats(cluster, 2 * SESSION_MS // HEARTBEAT_MS)
+            assert cluster.leader("flights", 0) == leader
+        finally:
+            api_server.start_api_server()
+            api_server.await_ready()
+        wait_for(lambda: cluster.leader("flights", 0) not in (leader, -1))
+        written = len(writer.acknowledged)
+        wait_for(lambda: len(writer.acknowledged) > written)
+        cluster.start(leader)
+        cluster.wait_until_full("flights")
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
+    tmp_path: Path, api_server: ControlPlane
+) -> None:
+    cluster = prepare(tmp_path, api_server, session_ms=NEVER_MS)
+    try:
+        cluster.start()
+        cluster.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+        with Writer(cluster.client(), 0) as writer:
+            for number in range(3):
+                wait_for(lambda: len(writer.acknowledged) > 0)
+                cluster.kill(number)
+                cluster.start(number)
+                cluster.wait_until_full("flights")
+        assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    finally:
+        cluster.close()
