@@ -84,9 +84,8 @@ def complaints(cluster: BarnabasCluster, number: int) -> int:
 
 def miss_heartbeats(cluster: BarnabasCluster, count: int) -> None:
     """Returns when each running broker has missed so many of them."""
-    before = {number: complaints(cluster, number) for number in cluster.running}
-    for number in cluster.running:
-        wait_for(lambda number=number: complaints(cluster, number) - before[number] >= count, seconds_max=60)
+    goals = {number: complaints(cluster, number) + count for number in cluster.running}
+    wait_for(lambda: all(complaints(cluster, number) >= goal for number, goal in goals.items()), seconds_max=60)
 
 
 def views(cluster: BarnabasCluster) -> list[PartitionView]:
