@@ -160,3 +160,21 @@ def test_a_broker_that_is_killed_and_starts_anew_in_its_pod_waits_for_no_lease(
         assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
     finally:
         cluster.close()
+
+
+@pytest.mark.slow
+def test_a_broker_that_starts_while_the_api_server_is_away_waits_for_it(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    cluster.stop(1)
+    api_server.stop_api_server()
+    try:
+        cluster.brokers[1].launch()
+        wait_for(lambda: "waiting for the metadata store" in cluster.brokers[1].log_end())
+        assert cluster.stop(1) == 1, "and can be stopped meanwhile"
+        cluster.brokers[1].launch()
+    finally:
+        api_server.start_api_server()
+        api_server.await_ready()
+    cluster.brokers[1].await_port()
+    cluster.wait_until_full("flights")

@@ -105,25 +105,54 @@ def a_lease(renewed: str, token: str = "7", holder: str | None = "a") -> LeaseOb
     return LeaseObject(metadata, LeaseSpec(holder_identity=holder, lease_duration_seconds=9, renew_time=renewed))
 
 
+class TwoClocks:
+    """The wall's, that may be set, and the one that goes on."""
+
+    def __init__(self) -> None:
+        self.wall_ms = 1_000
+        self.since_boot_s = 500.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic_s(self) -> float:
+        return self.since_boot_s
+
+    def pass_time(self, seconds: int) -> None:
+        self.wall_ms += seconds * 1000
+        self.since_boot_s += seconds
+
+
 def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders_clock_says() -> None:
-    now_ms = 1_000
-    observations = Observations("demo", lambda: now_ms)
+    clock = TwoClocks()
+    observations = Observations("demo", clock)
     assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 10_000
-    now_ms = 6_000
+    clock.pass_time(5)
     assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 10_000
     assert observations.see([a_lease("1999-01-01")])["broker-1"].expires_at_ms == 15_000
-    now_ms = 7_000
+    clock.pass_time(1)
     assert observations.see([a_lease("1999-01-01", token="8")])["broker-1"].expires_at_ms == 16_000
 
 
+def test_a_lease_lasts_as_long_when_the_wall_clock_is_set() -> None:
+    clock = TwoClocks()
+    observations = Observations("demo", clock)
+    observations.see([a_lease("1")])
+    clock.pass_time(5)
+    clock.wall_ms += 3_600_000
+    assert observations.see([a_lease("1")])["broker-1"].expires_at_ms == clock.wall_ms + 4_000
+    clock.wall_ms -= 7_200_000
+    assert observations.see([a_lease("1")])["broker-1"].expires_at_ms == clock.wall_ms + 4_000
+
+
 def test_a_released_lease_and_a_deleted_one_are_nobodys() -> None:
-    observations = Observations("demo", lambda: 0)
+    observations = Observations("demo", TwoClocks())
     assert observations.see([a_lease("1", holder=None)]) == observations.see([a_lease("1", holder="")]) == {}
     assert observations.see([]) == {}
 
 
 def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:
-    observations = Observations("demo", lambda: 0)
+    observations = Observations("demo", TwoClocks())
     for token in ("", "x", "-1", "٣"):
         assert observations.see([a_lease("1", token)])["broker-1"].token == 0
 

@@ -1,23 +1,30 @@
 """Opens the metadata store that the settings name. A store's own modules are imported here, when it is the one."""
 
+import asyncio
+import contextlib
+import logging
 import os
 from typing import Final
 
+from barnabas_broker.metadata.documents import CLUSTER_KEY
 from barnabas_broker.metadata.location import KubernetesCluster, SqliteFile, location
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_core.clock import Clock
 
+WAIT_S: Final = 1.0
 POD_UID: Final = "POD_UID"
 """The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
 
+log = logging.getLogger(__name__)
 
-async def open_store(metadata_store: str, clock: Clock) -> MetadataStore:
-    """The store, ready for use. Raises StoreUnavailable."""
+
+async def open_store(metadata_store: str, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
+    """The store, ready for use. One on a network is waited for until `stopping` is set. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile() as file:
             return await _open_sqlite(file, clock)
         case KubernetesCluster() as cluster:
-            return _open_kubernetes(cluster, clock)
+            return await _open_kubernetes(cluster, clock, stopping)
 
 
 async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
@@ -30,7 +37,7 @@ async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
     return await SqliteStore.open(file.path, clock)
 
 
-def _open_kubernetes(cluster: KubernetesCluster, clock: Clock) -> MetadataStore:
+async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
     from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
 
     try:
@@ -41,4 +48,26 @@ def _open_kubernetes(cluster: KubernetesCluster, clock: Clock) -> MetadataStore:
         access = find_access(os.environ)
     except NoAccess as error:
         raise StoreUnavailable(str(error)) from error
-    return KubernetesStore(cluster, access, clock, os.environ.get(POD_UID, ""))
+    store = KubernetesStore(cluster, access, clock, os.environ.get(POD_UID, ""))
+    try:
+        await _until_it_answers(store, stopping)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _until_it_answers(store: MetadataStore, stopping: asyncio.Event) -> None:
+    """A broker that ended instead would be started again ever later. A server that starts knows leases first."""
+    while True:
+        try:
+            await store.leases("")
+            await store.get(CLUSTER_KEY)
+            return
+        except StoreUnavailable as error:
+            if stopping.is_set():
+                raise
+            log.warning("waiting for the metadata store: %s", error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await stopping.wait()

@@ -54,7 +54,7 @@ class KubernetesStore:
         self._documents = f"/apis/{objects.GROUP}/{objects.VERSION}/namespaces/{cluster.namespace}/{objects.PLURAL}"
         self._leases = f"/apis/{lease_objects.API_VERSION}/namespaces/{cluster.namespace}/leases"
         self._ours = {"labelSelector": f"{objects.CLUSTER_LABEL}={self._cluster}"}
-        self._observations = Observations(self._cluster, clock.now_ms)
+        self._observations = Observations(self._cluster, clock)
         self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
         self._marks = (f'"{uuid4().hex}-{number}"'.encode() for number in itertools.count())
         self._closed = False
