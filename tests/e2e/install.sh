@@ -19,6 +19,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 PYTHONPATH=tests .venv/bin/python -m e2e.binaries
+PYTHONPATH=tests .venv/bin/python -m e2e.helm
 if [ "${1:-}" = images ] && [ "$(id -u)" = 0 ]; then
     PYTHONPATH=tests .venv/bin/python -m e2e.images
 fi

