@@ -1,7 +1,8 @@
 """Container images without a registry and without Docker; a node imports their archives before a pod names them.
 
 `python -m e2e.images` builds all. `buildah` runs the project's own Dockerfiles; what they start from, Python on Debian,
-is made of Debian's packages and carries the name that they expect. Storage and archives are in the user's cache.
+is made of Debian's packages and carries the name that they expect. The archives are in the user's cache, one for each
+state of the sources.
 """
 
 import hashlib
@@ -10,8 +11,10 @@ import json
 import os
 import subprocess
 import tarfile
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,19 +25,36 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"
 BASE_PACKAGES: Final = ("ca-certificates", "netbase", "passwd", "python3", "python3-venv", "tzdata")
 # As slim images leave out documentation; licences stay.
-BASE_LEFT_OUT: Final = ("exclude=/usr/share/man/*", "exclude=/usr/share/locale/*", "exclude=/usr/share/doc/*")
-BASE_KEPT: Final = ("include=/usr/share/doc/*/copyright",)
+BASE_PATHS: Final = (
+    "exclude=/usr/share/man/*",
+    "exclude=/usr/share/locale/*",
+    "exclude=/usr/share/doc/*",
+    "include=/usr/share/doc/*/copyright",
+)
 # A venv, so that pip puts packages where Python's own images do and not where Debian does.
 BASE_HOOKS: Final = (
     'chroot "$1" python3 -m venv /usr/local',
     'rm -rf "$1"/var/lib/apt/* "$1"/var/cache/* "$1"/var/log/*',
 )
-BASE_PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 IMAGES: Final = {"barnabas-broker": "broker/Dockerfile", "barnabas-operator": "operator/Dockerfile"}
+# What `.dockerignore` lets in.
+CONTEXT: Final = ("pyproject.toml", "README.md", "broker/src", "operator/src")
 TAG: Final = "dev"
+ARCHIVES_KEPT: Final = 6
 BUILD_SECONDS_MAX: Final = 900
 # Only while an image is built: how this machine reaches the package index, and whom it trusts.
 TRUST: Final = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
+# Storage is memory that only these commands see: thousands of small files, of which nothing is left afterwards.
+BUILD: Final = """
+mount -t tmpfs tmpfs "$STORAGE"
+store() { buildah --root="$STORAGE/root" --runroot="$STORAGE/run" --storage-driver=overlay "$@"; }
+container=$(store from scratch)
+store add --quiet "$container" "$BASE_ROOT" /
+store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
+store commit --rm --quiet --disable-compression "$container" "$BASE_IMAGE"
+[ -z "$DOCKERFILE" ] || store bud --pull-never "$@" --file="$DOCKERFILE" --tag="$IMAGE" .
+store push --quiet "$IMAGE" "docker-archive:$ARCHIVE:$IMAGE"
+"""
 
 
 def reference(name: str) -> str:
@@ -47,114 +67,95 @@ def pause_archive() -> Path:
     program = programs() / "pause"
     archive = program.with_name("pause.tar")
     if not archive.exists():
-        partial = archive.with_suffix(f".{os.getpid()}")
-        _write_archive(partial, PAUSE_IMAGE, "pause", program.read_bytes())
-        partial.rename(archive)
+        written = archive.with_suffix(f".{os.getpid()}")
+        _write_archive(written, PAUSE_IMAGE, "pause", program.read_bytes())
+        written.rename(archive)
     return archive
 
 
 def base_archive() -> Path:
     """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
-    _check_machine()
-    with locked("images"):
-        return _saved(BASE_IMAGE, _made_base())
+    return _archive("python", BASE_IMAGE, None)
 
 
 def project_archive(name: str) -> Path:
     """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
-    _check_machine()
-    dockerfile = ROOT / IMAGES[name]
-    with locked("images"):
-        base = _made_base()
-        _buildah(
-            "bud",
-            "--pull-never",
-            "--layers",
-            *(f"--volume={path}:{path}:ro" for path in TRUST if path.exists()),
-            f"--file={dockerfile}",
-            f"--tag={reference(name)}",
-            str(ROOT),
-        )
-        return _saved(reference(name), base + _image_id(reference(name)))
+    return _archive(name, reference(name), ROOT / IMAGES[name])
 
 
-def _check_machine() -> None:
+def _archive(name: str, image: str, dockerfile: Path | None) -> Path:
     if os.geteuid() != 0:
         raise CannotStart("images are built as root; `make e2e E2E=kind` builds them with Docker")
-    require("buildah", "mmdebstrap")
-
-
-def _made_base() -> str:
-    """The image that the Dockerfiles start from, in buildah's storage; its id."""
-    recipe = repr((BASE_PACKAGES, BASE_LEFT_OUT, BASE_KEPT, BASE_HOOKS, BASE_PATH))
-    root = cache() / f"python-on-debian-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
-    if not root.exists():
-        _make_root(root)
-    known = f"localhost/{root.stem}"
-    if not _image_id(known):
-        container = _buildah("from", "scratch")
-        _buildah("add", "--quiet", container, str(root), "/")
-        _buildah("config", "--env", f"PATH={BASE_PATH}", "--cmd", "python3", container)
-        _buildah("commit", "--rm", "--quiet", container, known)
-    _buildah("tag", known, BASE_IMAGE)
-    return _image_id(known)
-
-
-def _make_root(root: Path) -> None:
-    partial = root.with_suffix(f".{os.getpid()}")
-    options = [f"--dpkgopt=path-{rule}" for rule in (*BASE_LEFT_OUT, *BASE_KEPT)]
-    hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
-    packages = f"--include={','.join(BASE_PACKAGES)}"
-    _run(
-        "mmdebstrap",
-        "--quiet",
-        "--variant=essential",
-        "--format=tar",
-        packages,
-        *options,
-        *hooks,
-        "bookworm",
-        str(partial),
-    )
-    partial.rename(root)
-
-
-def _saved(image: str, digest: str) -> Path:
-    """The archive of an image in buildah's storage; archives of what it was before go."""
-    name = image.rpartition("/")[2].partition(":")[0]
-    archive = cache() / f"{name}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}.image"
-    if not archive.exists():
-        for old in cache().glob(f"{name}-*.image"):
-            old.unlink()
-        partial = archive.with_suffix(f".{os.getpid()}")
-        _buildah("push", "--quiet", image, f"docker-archive:{partial}:{image}")
-        partial.rename(archive)
+    require("buildah", "mmdebstrap", "mount", "unshare")
+    base = _base_root()
+    archive = cache() / f"{name}-{_digest(base.name, dockerfile)}.image"
+    with locked(name):
+        if not archive.exists():
+            _forget_old(name)
+            written = archive.with_suffix(f".{os.getpid()}")
+            _build(image, base, dockerfile, written)
+            written.rename(archive)
     return archive
 
 
-def _image_id(image: str) -> str:
-    """Empty where there is no such image."""
-    found = json.loads(_buildah("images", "--json"))
-    return next((each["id"] for each in found if image in _names(each)), "")
+def _forget_old(name: str) -> None:
+    """Leaves those that other checkouts may be using now."""
+    known = sorted(cache().glob(f"{name}-*.image"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in known[ARCHIVES_KEPT - 1 :]:
+        path.unlink()
 
 
-def _names(image: dict[str, list[str] | None]) -> Iterator[str]:
-    for name in image["names"] or ():
-        yield name
-        yield name.removesuffix(":latest")
+def _build(image: str, base: Path, dockerfile: Path | None, archive: Path) -> None:
+    trust = [f"--volume={path}:{path}:ro" for path in TRUST if path.exists()]
+    with tempfile.TemporaryDirectory() as storage:
+        values = {
+            "ARCHIVE": str(archive),
+            "BASE_IMAGE": BASE_IMAGE,
+            "BASE_ROOT": str(base),
+            "BUILDAH_ISOLATION": "chroot",
+            "DOCKERFILE": str(dockerfile or ""),
+            "IMAGE": image,
+            "STORAGE": storage,
+        }
+        _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *trust, environment=values)
 
 
-def _buildah(*arguments: str) -> str:
-    storage = cache() / "containers"
-    folders = [f"--root={storage}", f"--runroot={storage}-run"]
-    # Of its own mounts nothing is left on the machine.
-    return _run("unshare", "--mount", "buildah", *folders, "--storage-driver=overlay", *arguments).strip()
+def _base_root() -> Path:
+    """The files of Python on Debian, as a tar; made once."""
+    recipe = repr((BASE_PACKAGES, BASE_PATHS, BASE_HOOKS))
+    root = cache() / f"python-on-debian-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
+    with locked("python-on-debian"):
+        if not root.exists():
+            written = root.with_suffix(f".{os.getpid()}")
+            options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
+            hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
+            what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
+            _run("mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm", str(written))
+            written.rename(root)
+    return root
 
 
-def _run(*command: str) -> str:
+def _digest(base: str, dockerfile: Path | None) -> str:
+    """Of all that goes into an image."""
+    digest = hashlib.sha256((base + BUILD).encode())
+    for path in _sources(dockerfile) if dockerfile else ():
+        digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _sources(dockerfile: Path) -> Iterator[Path]:
+    yield dockerfile
+    for name in CONTEXT:
+        found = (ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]
+        yield from sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _run(*command: str, environment: dict[str, str] | None = None) -> None:
     done = subprocess.run(
         command,
-        env={**os.environ, "BUILDAH_ISOLATION": "chroot"},
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -162,7 +163,6 @@ def _run(*command: str) -> str:
     )
     if done.returncode != 0:
         raise CannotStart(f"{command[0]} failed: {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return done.stdout
 
 
 def _write_archive(archive: Path, image: str, name: str, program: bytes) -> None:
@@ -193,7 +193,12 @@ def _tar(files: dict[str, bytes]) -> bytes:
 
 def main() -> None:
     began_s = time.monotonic()
-    for make in (pause_archive, base_archive, *(lambda name=name: project_archive(name) for name in IMAGES)):
+    makes: list[Callable[[], Path]] = [
+        pause_archive,
+        base_archive,
+        *(partial(project_archive, name) for name in IMAGES),
+    ]
+    for make in makes:
         archive = make()
         megabytes = archive.stat().st_size / 1e6
         print(f"{time.monotonic() - began_s:6.1f} s  {archive}  {megabytes:.0f} MB", flush=True)

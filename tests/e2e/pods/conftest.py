@@ -2,6 +2,7 @@
 
 import os
 import re
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace named after the test, deleted after it with all that is in it."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")[:50].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = f"{words[:50].strip('-')}-{zlib.crc32(request.node.nodeid.encode()):08x}"
     with cluster.kubectl.namespace(name):
         yield name
