@@ -62,7 +62,7 @@ class StoreConformance:
 
     async def test_a_document_is_read_as_it_was_written(self, open_store: OpenStore) -> None:
         store = await open_store()
-        value = b'{"n":1,"N":[null,true,{"deep":["\xc3\xa4",-9007199254740993,0.5]}],"":""}'
+        value = b'{"n":1,"N":[null,true,{"deep":["\xc3\xa4",-9007199254740993,0.5]}],"":"","none":null}'
         version = await store.put("topics/a", value)
         document = await store.get("topics/a")
         assert document is not None

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +28,8 @@ from e2e.control_plane import ControlPlane
 pytestmark = pytest.mark.anyio
 
 DEFINITION = Path(__file__).parents[3] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
-ACCOUNT = "store-test-broker"
+POLICY = Path(__file__).parents[3] / "examples" / "kubernetes" / "brokers-own-metadata.yaml"
+ACCOUNT = "demo-broker-1-broker"
 NUMBERS = itertools.count()
 
 
@@ -384,3 +385,40 @@ class TestOutages:
         with pytest.raises(StoreUnavailable, match="no-such-namespace"):
             await store.acquire_lease("controller", "a", 1000)
         await store.close()
+
+
+async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
+    plane: ControlPlane, address: tuple[str, int], account: Path
+) -> None:
+    access, clock = access_at(address, account), ManualClock()
+    own, other = (
+        KubernetesStore(KubernetesCluster("default", name), access, clock) for name in ("demo-broker-1", "demo")
+    )
+    await other.put("topics/a", b"1")
+    lease = await other.acquire_lease("controller", "a", 1000)
+    assert lease is not None
+    plane.kubectl("apply", "-f", str(POLICY))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not await is_forbidden(other.put("topics/a", b"2")):
+                await asyncio.sleep(0.1)
+        assert await is_forbidden(other.delete("topics/a"))
+        assert await is_forbidden(other.put("topics/b", b"1", ABSENT))
+        assert await is_forbidden(other.renew_lease(lease))
+        assert await is_forbidden(other.acquire_lease("broker-1", "a", 1000))
+        assert await own.put("topics/a", b"1") < await own.delete("topics/a")
+        mine = await own.acquire_lease("controller", "a", 1000)
+        assert mine is not None
+        await own.release_lease(await own.renew_lease(mine))
+    finally:
+        plane.kubectl("delete", "-f", str(POLICY))
+        await own.close()
+        await other.close()
+
+
+async def is_forbidden(call: Awaitable[object]) -> bool:
+    try:
+        await call
+    except StoreUnavailable as error:
+        return " 403 " in str(error) and "must begin with demo-broker-1., " in str(error)
+    return False
