@@ -22,6 +22,7 @@ def test_lags_failures_traffic_and_changes_of_in_sync_replicas_are_told() -> Non
         fetchers=SimpleNamespace(status=lambda: iter(statuses), throttle=SimpleNamespace(bytes_total=5)),
         followers=SimpleNamespace(throttle=SimpleNamespace(bytes_total=6)),
         replicas=SimpleNamespace(partitions=lambda: iter(partitions)),
+        isr_changes=SimpleNamespace(failed_total=4),
     )
     families = replication_families(services)  # type: ignore[arg-type]
     shown = {line for line in asyncio.run(render(families)).decode().splitlines() if not line.startswith("#")}
@@ -36,4 +37,5 @@ def test_lags_failures_traffic_and_changes_of_in_sync_replicas_are_told() -> Non
         "kafka_server_followerreplication_throttled_bytes_total 5",
         "kafka_server_replicamanager_isrshrinks_total 2",
         "kafka_server_replicamanager_isrexpands_total 1",
+        "kafka_server_replicamanager_failedisrupdates_total 4",
     }

@@ -24,6 +24,7 @@ from barnabas_broker.replication.links import Links
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import HttpServer
 from barnabas_broker.server.listener import Listener
+from barnabas_broker.server.metrics.request_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import LogDirRefused
@@ -52,8 +53,9 @@ class CannotStart(Exception):
 class Broker:
     """`start`, `wait_for_signal`, `stop`."""
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, idle_share: Callable[[], float]) -> None:
         self._config = config
+        self._idle_share = idle_share
         self._loop = loop
         self._clock = SystemClock()
         self._timers = LoopTimers(loop)
@@ -179,7 +181,8 @@ class Broker:
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
-        http = HttpServer(make_pages(node.services, dispatcher, listener, cleaner, lambda: self._why_not_serving(node)))
+        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._idle_share)
+        http = HttpServer(make_pages(node.services, traffic, cleaner, lambda: self._why_not_serving(node)))
         try:
             bound = await http.start(host, int(port))
         except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.app.broker import Broker, CannotStart
+from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_CONFIG
     for warning in unused_settings(config.originals):
         log.warning(warning)
-    return asyncio.run(_run(config))
+    selector = MeasuringSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        return runner.run(_run(config, selector))
 
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -61,8 +64,8 @@ def read_config(path: Path, overrides: Sequence[str]) -> BrokerConfig:
     return parse_broker_config(properties)
 
 
-async def _run(config: BrokerConfig) -> int:
-    broker = Broker(config, asyncio.get_running_loop())
+async def _run(config: BrokerConfig, selector: MeasuringSelector) -> int:
+    broker = Broker(config, asyncio.get_running_loop(), selector.idle_share)
     try:
         await broker.start()
     except CannotStart as error:

@@ -156,6 +156,7 @@ class Node:
             replicas=replicas,
             fetchers=self.fetchers,
             followers=self._wire_followers(replicas),
+            isr_changes=self.isr_changes,
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._move_throttle(), self.spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),

@@ -5,9 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.http import Page, PageMaker, text_page
-from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
 from barnabas_broker.server.metrics.controller_families import controller_families
@@ -15,6 +13,7 @@ from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
+from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 
 NAMED_MAX: Final = 10
@@ -22,8 +21,7 @@ NAMED_MAX: Final = 10
 
 def make_pages(
     services: Services,
-    dispatcher: Dispatcher,
-    listener: Listener,
+    traffic: Traffic,
     cleaner: LogCleaner,
     why_not_serving: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
@@ -34,7 +32,8 @@ def make_pages(
 
     async def metrics() -> Page:
         families = [
-            *broker_families(services, dispatcher.stats.values(), lambda: len(listener.connections)),
+            *broker_families(services),
+            *request_families(traffic),
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
         ]
         families += controller_families(services)

@@ -10,6 +10,7 @@ from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
+from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -34,6 +35,7 @@ class Services:
     replicas: ReplicaManager
     fetchers: Fetchers
     followers: FollowerSessions
+    isr_changes: IsrChanges
     purgatory: Purgatory
     mover: LogMover
     groups: GroupCoordinator

@@ -30,14 +30,15 @@ LATE_ANSWERS_MAX: Final = 64
 _SIZE: Final = struct.Struct(">i")
 
 
-class _LateAnswer:
-    """Keeps the place of an answer among the others; `parts` is None until it is there."""
+class LateAnswer:
+    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called."""
 
-    __slots__ = ("mutes", "parts")
+    __slots__ = ("mutes", "on_answer", "parts")
 
     def __init__(self, *, mutes: bool) -> None:
         self.mutes = mutes
         self.parts: list[Part] | None = None
+        self.on_answer: Callable[[], object] | None = None
 
 
 class Dispatch(Protocol):
@@ -77,7 +78,8 @@ class Connection:
         self._outbox = Outbox(client_socket)
         self._partial: bytearray | None = None
         self._partial_have = 0
-        self._late: deque[_LateAnswer] = deque()
+        self._late: deque[LateAnswer] = deque()
+        self._deferred: LateAnswer | None = None
         self._mutes = 0
         self._answers_soon = False
         self._starved = False
@@ -103,7 +105,7 @@ class Connection:
         Nothing happens when the connection is closed.
         """
         if self._late:
-            late = _LateAnswer(mutes=False)
+            late = LateAnswer(mutes=False)
             late.parts = parts
             self._late.append(late)
         elif self._socket is not None:
@@ -122,15 +124,23 @@ class Connection:
 
         No further request is read before it, unless the handler lets the connection read on.
         """
-        late = _LateAnswer(mutes=not reads_on)
+        late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
+        self._deferred = self._deferred or late
         self._mutes += late.mutes
         if late.mutes or len(self._late) >= LATE_ANSWERS_MAX:
             self._pause_reading()
         return partial(self._answer_late, late)
 
-    def _answer_late(self, late: _LateAnswer, parts: list[Part]) -> None:
+    def take_deferred(self) -> LateAnswer | None:
+        """What was deferred first since the last call: for who dispatches, request by request."""
+        late, self._deferred = self._deferred, None
+        return late
+
+    def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
         late.parts = parts
+        if late.on_answer is not None:
+            late.on_answer()
         self._mutes -= late.mutes
         if len(self._late) == 1:
             self._send_late()

@@ -10,23 +10,13 @@ from typing import Any
 from barnabas_broker.handlers.exchange import CloseConnection, Context, MessageHandler, RawHandler
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.request_stats import RequestStats
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
 from barnabas_broker.wire.codec import decode_request, encode_response, encode_unsupported_api_versions
 from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate_body, parse_request_header
 from barnabas_broker.wire.parts import Part
 
 log = logging.getLogger(__name__)
-
-
-class RequestStats:
-    """What one API has cost so far."""
-
-    __slots__ = ("busy_s", "count", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.count = 0
-        self.busy_s = 0.0
 
 
 class Dispatcher:
@@ -66,7 +56,13 @@ class Dispatcher:
             log.exception("bug: %s v%d of %s", stats.name, version, connection.peer)
             raise CloseConnection(f"a bug in {stats.name}") from error
         stats.count += 1
-        stats.busy_s += perf_counter() - began_s
+        took_s = perf_counter() - began_s
+        stats.busy_s += took_s
+        late = connection.take_deferred()
+        if late is None or late.parts is not None:
+            stats.answered(took_s)
+        else:
+            late.on_answer = lambda: stats.answered(perf_counter() - began_s)
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> None:
         if not API_SPECS[header.api_key].supports(header.api_version):

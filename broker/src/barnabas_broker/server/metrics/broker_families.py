@@ -1,18 +1,15 @@
 """The broker's own metrics, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.dispatch import RequestStats
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
-def broker_families(
-    services: Services, requests: Iterable[RequestStats], connections: Callable[[], int]
-) -> list[Family]:
-    """Traffic, replicas, requests, log dirs."""
-    return [*_traffic(services), *_replicas(services), *_requests(requests, connections), *_logs(services)]
+def broker_families(services: Services) -> list[Family]:
+    """Traffic, replicas, log dirs."""
+    return [*_traffic(services), *_replicas(services), *_logs(services)]
 
 
 def _traffic(services: Services) -> list[Family]:
@@ -67,42 +64,6 @@ def _always(_: Partition) -> bool:
 
 def _count(services: Services, name: str, help_text: str, counts: Callable[[Partition], bool]) -> Family:
     return Family(name, "gauge", help_text, lambda: [Sample("", sum(map(counts, services.replicas.partitions())))])
-
-
-def _requests(requests: Iterable[RequestStats], connections: Callable[[], int]) -> list[Family]:
-    stats = list(requests)
-    prefix = "kafka_network_requestmetrics_"
-    return [
-        Family(
-            f"{prefix}requests_total",
-            "counter",
-            "Requests by API",
-            lambda: [Sample(labels(request=each.name), each.count) for each in stats],
-        ),
-        Family(
-            f"{prefix}localtime_seconds_total",
-            "counter",
-            "Seconds spent in the handlers, by API",
-            lambda: [Sample(labels(request=each.name), each.busy_s) for each in stats],
-        ),
-        _named_requests(stats, "Produce"),
-        _named_requests(stats, "Fetch"),
-        Family(
-            "kafka_server_socketserver_connectioncount",
-            "gauge",
-            "Connections that are open",
-            lambda: [Sample("", connections())],
-        ),
-    ]
-
-
-def _named_requests(stats: list[RequestStats], name: str) -> Family:
-    return Family(
-        f"kafka_server_brokertopicmetrics_total{name.lower()}requests_total",
-        "counter",
-        f"{name} requests",
-        lambda: [Sample("", each.count) for each in stats if each.name == name],
-    )
 
 
 def _logs(services: Services) -> list[Family]:

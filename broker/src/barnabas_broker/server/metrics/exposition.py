@@ -17,6 +17,8 @@ class Sample(NamedTuple):
 
     labels: str
     value: float
+    suffix: str = ""
+    """Of the name: what a histogram's samples have."""
 
 
 class Family(NamedTuple):
@@ -24,7 +26,7 @@ class Family(NamedTuple):
 
     name: str
     kind: str
-    """`counter` or `gauge`."""
+    """`counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample]]
 
@@ -51,5 +53,6 @@ async def render(families: Iterable[Family]) -> bytes:
 
 
 def _line(name: str, sample: Sample) -> str:
+    name += sample.suffix
     place = f"{name}{{{sample.labels}}}" if sample.labels else name
     return f"{place} {sample.value:.17g}" if isinstance(sample.value, float) else f"{place} {sample.value}"

@@ -68,6 +68,12 @@ def _in_sync(services: Services) -> list[Family]:
     return [
         _total(services, f"{prefix}isrshrinks_total", "Replicas fell out of sync", lambda each: each.isr_shrinks),
         _total(services, f"{prefix}isrexpands_total", "Replicas came into sync", lambda each: each.isr_expands),
+        Family(
+            f"{prefix}failedisrupdates_total",
+            "counter",
+            "Changes of in-sync replicas that were refused, or of which nobody knows whether they were written",
+            lambda: [Sample("", services.isr_changes.failed_total)],
+        ),
     ]
 
 

@@ -1,0 +1,35 @@
+"""How much of its time the event loop has nothing to do: what it waits for sockets and timers."""
+
+import selectors
+from collections import deque
+from time import perf_counter
+from typing import Final
+
+MARK_S: Final = 5.0
+MARKS: Final = 13
+"""Together the last minute."""
+
+
+class MeasuringSelector(selectors.DefaultSelector):
+    """The loop's selector. What another process takes of the CPU counts as the loop's work, as nobody can tell it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waited_s = 0.0
+        self._marks = deque([(perf_counter(), 0.0)], MARKS)
+        """When, and how long had been waited by then."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for files to be ready."""
+        began_s = perf_counter()
+        ready = super().select(timeout)
+        now_s = perf_counter()
+        self._waited_s += now_s - began_s
+        if now_s - self._marks[-1][0] >= MARK_S:
+            self._marks.append((now_s, self._waited_s))
+        return ready
+
+    def idle_share(self) -> float:
+        """Of the last minute, 0 to 1."""
+        since_s, waited_s = self._marks[0]
+        return (self._waited_s - waited_s) / (perf_counter() - since_s)

@@ -1,0 +1,81 @@
+"""Requests, connections and how busy the loop is that serves them, under the names of Kafka's network metrics."""
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
+
+
+class Traffic(NamedTuple):
+    """Where the numbers come from. `idle_share`: of the loop's time, 0 to 1."""
+
+    requests: Collection[RequestStats]
+    connections: Callable[[], int]
+    idle_share: Callable[[], float]
+
+
+def request_families(traffic: Traffic) -> list[Family]:
+    """One loop is both of Kafka's pools, so that both tell the same share of idle time."""
+    prefix = "kafka_network_requestmetrics_"
+    return [
+        _by_api(traffic, f"{prefix}requests_total", "Requests by API", lambda each: each.count),
+        _by_api(
+            traffic,
+            f"{prefix}localtime_seconds_total",
+            "Seconds spent in the handlers, by API",
+            lambda each: each.busy_s,
+        ),
+        Family(
+            f"{prefix}totaltimems",
+            "histogram",
+            "Milliseconds from a request to its answer, by API",
+            lambda: _total_times(traffic.requests),
+        ),
+        _of_api(traffic, "Produce"),
+        _of_api(traffic, "Fetch"),
+        Family(
+            "kafka_server_socketserver_connectioncount",
+            "gauge",
+            "Connections that are open",
+            lambda: [Sample("", traffic.connections())],
+        ),
+        _idle(traffic, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
+        _idle(traffic, "kafka_network_socketserver_networkprocessoravgidle_percent"),
+    ]
+
+
+def _by_api(traffic: Traffic, name: str, help_text: str, value: Callable[[RequestStats], float]) -> Family:
+    return Family(
+        name,
+        "counter",
+        help_text,
+        lambda: [Sample(labels(request=each.name), value(each)) for each in traffic.requests],
+    )
+
+
+def _total_times(requests: Collection[RequestStats]) -> Iterator[Sample]:
+    """Of the APIs that were asked for."""
+    for each in requests:
+        counts = list(accumulate(each.time_counts))
+        if not counts[-1]:
+            continue
+        for bound, count in zip((*TIME_BOUNDS_MS, "+Inf"), counts, strict=True):
+            yield Sample(labels(request=each.name, le=bound), count, "_bucket")
+        yield Sample(labels(request=each.name), each.total_s * 1000, "_sum")
+        yield Sample(labels(request=each.name), counts[-1], "_count")
+
+
+def _of_api(traffic: Traffic, name: str) -> Family:
+    return Family(
+        f"kafka_server_brokertopicmetrics_total{name.lower()}requests_total",
+        "counter",
+        f"{name} requests",
+        lambda: [Sample("", each.count) for each in traffic.requests if each.name == name],
+    )
+
+
+def _idle(traffic: Traffic, name: str) -> Family:
+    help_text = "Share of the last minute, 0 to 1, in which the event loop had nothing to do"
+    return Family(name, "gauge", help_text, lambda: [Sample("", traffic.idle_share())])
