@@ -12,7 +12,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,27 @@ class Place:
     first_service: str = "10.96.0.1"
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was free and what nobody knows, once for the life of a cluster."""
+
+    port: int
+    etcd_port: int
+    etcd_peer_port: int
+    tokens: dict[str, str]
+
+
+def _chosen(path: Path) -> Chosen:
+    """In a file, so that another process can go on with the cluster."""
+    if path.exists():
+        return Chosen(**json.loads(path.read_text(encoding="utf-8")))
+    tokens = {name: secrets.token_hex(16) for name in USERS}
+    chosen = Chosen(free_port(), free_port(), free_port(), tokens)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(chosen)), encoding="utf-8")
+    return chosen
+
+
 class ControlPlane:
     """One cluster's own; all its files are below `folder`. Extra `flags` go to the API server."""
 
@@ -54,15 +75,12 @@ class ControlPlane:
         self.programs = programs
         self.place = place
         self._flags = flags
-        self._port = free_port()
-        self._etcd_port = free_port()
-        self._etcd_peer_port = free_port()
-        self._tokens = {name: secrets.token_hex(16) for name in USERS}
+        self._chosen = _chosen(folder / "chosen.json")
 
     @property
     def url(self) -> str:
         """Of the API server."""
-        return f"https://{self.place.address}:{self._port}"
+        return f"https://{self.place.address}:{self._chosen.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -83,7 +101,7 @@ class ControlPlane:
 
     def start_etcd(self) -> None:
         """Also after it was stopped: the data are kept."""
-        client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, self._etcd_peer_port))
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self._chosen.etcd_port, self._chosen.etcd_peer_port))
         flags = {
             "data-dir": self.folder / "etcd",
             "listen-client-urls": client,
@@ -143,7 +161,7 @@ class ControlPlane:
     def _is_ready(self) -> bool:
         self.daemons.check("etcd", "kube-apiserver")
         request = urllib.request.Request(
-            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
+            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._chosen.tokens['admin']}"}
         )
         try:
             with urllib.request.urlopen(request, timeout=5, context=self._trust) as answer:
@@ -173,9 +191,9 @@ class ControlPlane:
             "bind-address": self.place.address,
             # It must not be a loopback address; 192.0.2.1 is nobody's (RFC 5737), and nobody reads it then.
             "advertise-address": "192.0.2.1" if loopback else self.place.address,
-            "secure-port": self._port,
+            "secure-port": self._chosen.port,
             "endpoint-reconciler-type": "none" if loopback else "lease",
-            "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
+            "etcd-servers": f"http://127.0.0.1:{self._chosen.etcd_port}",
             "authorization-mode": "Node,RBAC",
             "token-auth-file": pki / "tokens.csv",
             "client-ca-file": self.authority.certificate,
@@ -203,7 +221,7 @@ class ControlPlane:
         self.authority.issue("api", "/CN=kube-apiserver", alternatives)
         self.authority.issue("kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
         self.authority.issue("accounts", "/CN=service-accounts")
-        lines = [f'{self._tokens[name]},{user},{name},"{group}"' for name, (user, group) in USERS.items()]
+        lines = [f'{self._chosen.tokens[name]},{user},{name},"{group}"' for name, (user, group) in USERS.items()]
         (self.folder / "pki" / "tokens.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         for name in USERS:
             self.kubeconfig_of(name).write_text(self._kubeconfig_text(name), encoding="utf-8")
@@ -217,7 +235,7 @@ class ControlPlane:
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "barnabas-e2e", "cluster": cluster}],
-                "users": [{"name": user, "user": {"token": self._tokens[user]}}],
+                "users": [{"name": user, "user": {"token": self._chosen.tokens[user]}}],
                 "contexts": [{"name": "barnabas-e2e", "context": context}],
                 "current-context": "barnabas-e2e",
             },

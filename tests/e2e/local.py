@@ -1,4 +1,4 @@
-"""`python -m e2e.local up|down|status`: a real Kubernetes of one node as processes of this machine; needs root.
+"""`python -m e2e.local up|status|supply|down`: a real Kubernetes of one node as processes of this machine; needs root.
 
 Nothing is pulled: Debian's containerd and the programs that `e2e.binaries` built. All files are in one folder.
 """
@@ -11,15 +11,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from e2e.binaries import CannotStart, programs
+from e2e.binaries import CannotStart, locked, programs
 from e2e.control_plane import ControlPlane
 from e2e.daemons import Daemons
-from e2e.images import pause_archive
+from e2e.images import BASE_IMAGE, IMAGES, base_archive, pause_archive, project_archive, reference
 from e2e.node import Network, Node, check_machine, free_network
 
 DEFAULT_FOLDER = Path(tempfile.gettempdir()) / "barnabas-e2e"
+NETWORK_FILE: Final = "network"
 STORAGE_CLASS: Final = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -33,22 +34,41 @@ Say = Callable[[str], None]
 class LocalCluster:
     """One cluster below `folder`. Where `outlive` is false it ends with the thread that started it."""
 
-    def __init__(self, folder: Path, outlive: bool) -> None:
-        check_machine()
+    def __init__(self, folder: Path, network: Network, outlive: bool) -> None:
         self.folder = folder
+        self.network = network
         self._daemons = Daemons(folder / "run", outlive)
-        self.network = self._recorded_network() or free_network()
         found = programs()
-        self.plane = ControlPlane(folder, self._daemons, found, self.network.place)
-        self.node = Node(folder / "node", self.network, self._daemons, found)
+        self.plane = ControlPlane(folder, self._daemons, found, network.place)
+        self.node = Node(folder / "node", network, self._daemons, found)
+
+    @classmethod
+    def begin(cls, folder: Path, outlive: bool) -> Self:
+        """A new one: its node with addresses that nobody else has, and nothing on it. Raises CannotStart."""
+        check_machine()
+        if (folder / NETWORK_FILE).exists():
+            raise CannotStart(f"a cluster is in {folder} already: `python -m e2e.local down` ends it")
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked("network"):
+            cluster = cls(folder, free_network(), outlive)
+            (folder / NETWORK_FILE).write_text(str(cluster.network.number), encoding="ascii")
+            try:
+                cluster.node.begin()
+            except BaseException:
+                cluster.down()
+                raise
+        return cluster
+
+    @classmethod
+    def find(cls, folder: Path) -> Self:
+        """One that another process started. Raises CannotStart where there is none."""
+        check_machine()
+        if not (folder / NETWORK_FILE).exists():
+            raise CannotStart(f"no cluster is in {folder}: `python -m e2e.local up` starts one")
+        return cls(folder, Network(int((folder / NETWORK_FILE).read_text(encoding="ascii"))), outlive=True)
 
     def up(self, say: Say = lambda text: None) -> None:
-        """Returns when the node is ready. Raises CannotStart and DaemonFailed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if self._network_file.exists():
-            raise CannotStart(f"a cluster is in {self.folder} already: `down` ends it")
-        self._network_file.write_text(str(self.network.number), encoding="ascii")
-        self.node.begin()
+        """Starts all that runs on it; returns when the node is ready. Raises DaemonFailed."""
         self.plane.start_api()
         say("API ready")
         self.plane.start_controllers(self.node.enter("net", "mount"))
@@ -59,61 +79,70 @@ class LocalCluster:
         self.plane.kubectl("apply", "-f-", stdin=json.dumps(STORAGE_CLASS))
         say("node ready")
 
+    def supply(self, image: str) -> str:
+        """Makes one of IMAGES, or BASE_IMAGE, known to the node; what pods call it."""
+        self.node.import_image(base_archive() if image == BASE_IMAGE else project_archive(image))
+        return image if image == BASE_IMAGE else reference(image)
+
     def down(self) -> None:
         """Ends all and leaves the machine as it was; also what another process started."""
         self._daemons.stop_all()
-        if self._network_file.exists():
-            self.node.leave()
-            shutil.rmtree(self.folder)
+        self.node.leave()
+        shutil.rmtree(self.folder)
 
     def status(self) -> list[str]:
         """A line for each program."""
         words = {True: "running", False: "ended"}
         return [f"{name:25} {words[self._daemons.is_running(name)]}" for name in self._daemons.names()]
 
-    @property
-    def _network_file(self) -> Path:
-        return self.folder / "network"
-
-    def _recorded_network(self) -> Network | None:
-        if not self._network_file.exists():
-            return None
-        return Network(int(self._network_file.read_text(encoding="ascii")))
-
 
 def main() -> int:
     """1 where it cannot start or nothing runs."""
     parser = argparse.ArgumentParser(prog="python -m e2e.local", description="A real Kubernetes on this machine.")
-    parser.add_argument("action", choices=("up", "down", "status"))
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where all its files are")
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, action in ACTIONS.items():
+        actions.add_parser(name, help=action.__doc__)
+    actions.choices["supply"].add_argument("image", choices=(*IMAGES, BASE_IMAGE))
     options = parser.parse_args()
+    options.folder = options.folder.resolve()
     try:
-        cluster = LocalCluster(options.folder.resolve(), outlive=True)
-        return ACTIONS[options.action](cluster)
+        ACTIONS[options.action](options)
     except CannotStart as reason:
-        print(f"cannot start: {reason}", file=sys.stderr)
+        print(f"cannot: {reason}", file=sys.stderr)
         return 1
+    return 0
 
 
-def _up(cluster: LocalCluster) -> int:
+def _up(options: argparse.Namespace) -> None:
+    """starts a cluster; returns when its node is ready"""
     began_s = time.monotonic()
+    cluster = LocalCluster.begin(options.folder, outlive=True)
     cluster.up(lambda text: print(f"{time.monotonic() - began_s:6.1f} s  {text}", flush=True))
     print(f"export KUBECONFIG={cluster.plane.kubeconfig} PATH={cluster.plane.programs}:$PATH")
-    return 0
 
 
-def _down(cluster: LocalCluster) -> int:
-    cluster.down()
-    return 0
+def _supply(options: argparse.Namespace) -> None:
+    """builds an image and imports it into the node"""
+    print(LocalCluster.find(options.folder).supply(options.image))
 
 
-def _status(cluster: LocalCluster) -> int:
-    lines = cluster.status()
-    print("\n".join(lines) or f"nothing runs in {cluster.folder}")
-    return int(not lines)
+def _down(options: argparse.Namespace) -> None:
+    """ends it and leaves the machine as it was"""
+    LocalCluster.find(options.folder).down()
 
 
-ACTIONS = {"up": _up, "down": _down, "status": _status}
+def _status(options: argparse.Namespace) -> None:
+    """a line for each of its programs"""
+    print("\n".join(LocalCluster.find(options.folder).status()))
+
+
+ACTIONS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+    "up": _up,
+    "status": _status,
+    "supply": _supply,
+    "down": _down,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

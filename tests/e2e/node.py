@@ -206,6 +206,8 @@ class Node:
         for cgroup in self._cgroups():
             for folder, _, _ in os.walk(cgroup, topdown=False):
                 wait_for(partial(_removed, Path(folder)), seconds_max=10)
+        if not self._saved.exists():
+            return
         saved = json.loads(self._saved.read_text(encoding="utf-8"))
         for name, value in saved["settings"].items():
             Path("/proc/sys", name).write_text(value, encoding="ascii")

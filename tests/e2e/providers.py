@@ -16,7 +16,7 @@ from typing import Final
 
 from e2e.binaries import CannotStart, require
 from e2e.control_plane import ControlPlane
-from e2e.images import BASE_IMAGE, IMAGES, ROOT, TAG, base_archive, project_archive, reference
+from e2e.images import BASE_IMAGE, IMAGES, ROOT, TAG, reference
 from e2e.kubectl import Kubectl
 from e2e.local import LocalCluster
 
@@ -57,18 +57,13 @@ Provider = Callable[[Path], AbstractContextManager[Cluster]]
 @contextmanager
 def local(folder: Path) -> Iterator[Cluster]:
     """Ends with the thread that started it, however that ends."""
-    cluster = LocalCluster(folder, outlive=False)
-
-    def supply(name: str) -> str:
-        cluster.node.import_image(base_archive() if name == BASE_IMAGE else project_archive(name))
-        return name if name == BASE_IMAGE else reference(name)
-
+    cluster = LocalCluster.begin(folder, outlive=False)
     try:
         cluster.up()
         yield Cluster(
             kubectl=cluster.plane.kubectl,
             node_address=cluster.network.node,
-            supply=supply,
+            supply=cluster.supply,
             kill_container=cluster.node.kill_container,
             plane=cluster.plane,
         )
