@@ -4,20 +4,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import kopf
-from aiohttp import web
-from kubernetes_asyncio import client, config
-from kubernetes_asyncio.config.config_exception import ConfigException
-from prometheus_client import generate_latest
 
-from barnabas_operator.handlers.inventory import Inventory
-from barnabas_operator.handlers.lanes import Lanes
-from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
+from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.watch import make_registry
-from barnabas_operator.kube.api import KubeApi
 
 log = logging.getLogger(__name__)
 
@@ -26,45 +21,17 @@ EXIT_USAGE: Final = 2
 DEFAULT_IMAGE: Final = "barnabas-broker:dev"
 
 
-class Operator:
-    """What is between kopf's start and stop."""
-
-    def __init__(self, settings: OperatorSettings) -> None:
-        self._settings = settings
-        self._inventory = Inventory()
-        self.metrics = OperatorMetrics(self._inventory)
-        self._lanes: Lanes | None = None
-        self._client: client.ApiClient | None = None
-
-    async def start(self) -> Lanes:
-        """Connects to the API server that the pod, or KUBECONFIG, names."""
-        chosen = client.Configuration()
-        try:
-            config.load_incluster_config(client_configuration=chosen)
-        except ConfigException:
-            await config.load_kube_config(client_configuration=chosen)
-        self._client = client.ApiClient(chosen)
-        self._lanes = Lanes(self._inventory, KubeApi(self._client), self._settings, self.metrics)
-        return self._lanes
-
-    async def stop(self) -> None:
-        """Ends all lanes and connections."""
-        if self._lanes is not None:
-            await self._lanes.close()
-        if self._client is not None:
-            await self._client.close()
-
-
 def main(arguments: Sequence[str]) -> int:
     """The command; everything else is told by the environment, as containers are."""
     if arguments:
         print(f"barnabas operator: takes no arguments, was given {arguments}; allowed: environment variables")
         return EXIT_USAGE
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format=LOG_FORMAT)
     for noisy in ("kafka", "kopf.objects", "kopf.activities"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     settings = read_settings(os.environ)
-    asyncio.run(_run(settings, os.environ.get("METRICS_LISTENER", "0.0.0.0:8080")))
+    listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
+    asyncio.run(_run(settings, listener, certificates))
     return 0
 
 
@@ -79,9 +46,10 @@ def read_settings(environment: Mapping[str, str]) -> OperatorSettings:
     )
 
 
-async def _run(settings: OperatorSettings, listener: str) -> None:
+async def _run(settings: OperatorSettings, listener: str, certificates: str) -> None:
     operator = Operator(settings)
-    pages = await _serve(operator, listener)
+    pages = await serve_pages(operator, listener)
+    webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:
         await kopf.operator(
             registry=make_registry(operator.start, operator.stop),
@@ -91,21 +59,5 @@ async def _run(settings: OperatorSettings, listener: str) -> None:
         )
     finally:
         await pages.cleanup()
-
-
-async def _serve(operator: Operator, listener: str) -> web.AppRunner:
-    """`/metrics`, and `/healthz` for the kubelet."""
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(operator.metrics.registry), content_type="text/plain")
-
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    host, _, port = listener.rpartition(":")
-    await web.TCPSite(runner, host, int(port)).start()
-    return runner
+        if webhook is not None:
+            await webhook.cleanup()

@@ -56,6 +56,8 @@ class Lane:
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
         self._applied_at = 0.0
+        self.state: ClusterState | None = None
+        """What the brokers said last."""
 
     def wake(self) -> None:
         """Have a round soon."""
@@ -132,7 +134,7 @@ class Lane:
         if brokers.balance:
             await self._balance()
         outcome = await self._topics(cluster, topics, state is not None)
-        state = outcome.state if outcome is not None else state
+        state = self.state = outcome.state if outcome is not None else state
         await self._tell(cluster, body, brokers.waiting, brokers, state)
         is_busy = brokers.waiting is not None or state is None or state.is_moving or bool(state.troubles)
         return self._settings.busy_s if is_busy else self._settings.drift_s

@@ -14,6 +14,7 @@ from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.planning.topic_status import topic_status
@@ -48,6 +49,11 @@ class Lanes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def state_of(self, key: Key) -> ClusterState | None:
+        """What the brokers of a Cluster said last; None where they have not yet, or there is no such Cluster."""
+        lane, _ = self._lanes.get(key, (None, None))
+        return lane.state if lane is not None else None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
         """A Cluster or a Topic is there, has changed or is gone."""

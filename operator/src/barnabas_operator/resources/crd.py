@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions of the resources: their schema is read from the types, the one definition.
 
-`python -m barnabas_operator.resources.crd DIRECTORY` writes the files that people apply.
+`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files that people and the chart apply.
 """
 
 import sys
@@ -154,12 +154,13 @@ _SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], Json]]] = {
 
 
 def main() -> None:
-    """Writes a file a resource."""
+    """Writes a file a resource into each directory."""
     for kind in (Cluster, Topic):
         definition = crd_of(kind)
-        file = Path(sys.argv[1]) / f"{definition['metadata']['name']}.yaml"
-        file.write_text(yaml_text(definition), encoding="utf-8")
-        print(file)
+        for directory in sys.argv[1:]:
+            file = Path(directory) / f"{definition['metadata']['name']}.yaml"
+            file.write_text(yaml_text(definition), encoding="utf-8")
+            print(file)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+{{/* The name of everything: a release of another name stands beside this one. */}}
+{{- define "barnabas.name" -}}
+{{- if contains "barnabas" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-barnabas" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "barnabas.operator" -}}{{ include "barnabas.name" . }}-operator{{- end }}
+
+{{- define "barnabas.selector" -}}
+app.kubernetes.io/name: barnabas-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "barnabas.labels" -}}
+{{ include "barnabas.selector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end }}
+
+{{/* The namespaces that are watched, as a JSON list; empty means all. */}}
+{{- define "barnabas.namespaces" -}}
+{{- if .Values.watchAnyNamespace }}{{ list | toJson }}{{ else if .Values.watchNamespaces }}{{ .Values.watchNamespaces | toJson }}{{ else }}{{ list .Release.Namespace | toJson }}{{ end }}
+{{- end }}
+
+{{/* What the operator may do to the resources of a namespace; it grants brokers a part of it, so it must have that too. */}}
+{{- define "barnabas.rules" -}}
+- apiGroups: [barnabas.dev]
+  resources: [clusters, topics]
+  verbs: [get, list, watch, patch]
+- apiGroups: [barnabas.dev]
+  resources: [clusters/status, topics/status]
+  verbs: [get, patch]
+- apiGroups: [barnabas.dev]
+  resources: [clusters/finalizers, topics/finalizers]
+  verbs: [update]
+- apiGroups: [internal.barnabas.dev]
+  resources: [statedocuments]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [list, create, patch, deletecollection]
+- apiGroups: [""]
+  resources: [configmaps, serviceaccounts, services]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [get, list, create, patch, delete]
+{{- end }}

@@ -1,0 +1,73 @@
+"""What the operator serves: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from barnabas_operator.app.operator_parts import Operator
+from barnabas_operator.handlers import webhook
+
+WEBHOOK_PORT: Final = 9443
+RELOAD_S: Final = 60.0
+
+
+async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
+    """At `HOST:PORT`; the caller cleans it up."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(operator.metrics.registry), content_type="text/plain")
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        is_ready = operator.lanes is not None
+        return web.Response(text="ok\n" if is_ready else "starting\n", status=200 if is_ready else 503)
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    host, _, port = listener.rpartition(":")
+    return await _listen(app, host, int(port))
+
+
+async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
+    """With `tls.crt` and `tls.key` of a directory, read again from time to time, for they are renewed."""
+
+    async def validate(request: web.Request) -> web.Response:
+        if operator.lanes is None:
+            raise web.HTTPServiceUnavailable(text="starting")
+        return web.json_response(webhook.answer(await request.json(), operator.inventory, operator.lanes))
+
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(tls, certificates)
+    app = web.Application()
+    app.add_routes([web.post("/validate", validate)])
+    app.cleanup_ctx.append(lambda _: _reloading(tls, certificates))
+    return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)
+
+
+async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> web.AppRunner:
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+    return runner
+
+
+def _load(tls: ssl.SSLContext, certificates: Path) -> None:
+    tls.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+
+
+async def _reloading(tls: ssl.SSLContext, certificates: Path) -> AsyncIterator[None]:
+    async def reload() -> None:
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            _load(tls, certificates)
+
+    task = asyncio.create_task(reload())
+    yield
+    task.cancel()

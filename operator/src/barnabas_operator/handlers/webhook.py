@@ -1,0 +1,62 @@
+"""The validating webhook: the API server asks before it stores a change of a Cluster or a Topic."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.planning.admission import Around, Verdict, review
+from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.resources.topic import Topic
+
+Json = Mapping[str, Any]
+INVALID: Final = 422
+PROTECTED: Final = 403
+WARNING_LENGTH_MAX: Final = 250
+
+
+def answer(request_body: Json, inventory: Inventory, lanes: Lanes) -> dict[str, Any]:
+    """An `AdmissionReview` with its response."""
+    request = request_body["request"]
+    old, new = request.get("oldObject"), request.get("object")
+    if request.get("subResource") == "scale":
+        old, new = _scaled(request, inventory)
+    verdict = review(old, new, _around(old or new or {}, inventory, lanes))
+    return {
+        "apiVersion": request_body["apiVersion"],
+        "kind": "AdmissionReview",
+        "response": {"uid": request["uid"], **_response(verdict, is_deletion=new is None)},
+    }
+
+
+def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {"allowed": verdict.refusal is None}
+    if verdict.refusal is not None:
+        said["status"] = {"code": PROTECTED if is_deletion else INVALID, "message": verdict.refusal}
+    if verdict.warnings:
+        said["warnings"] = [warning[:WARNING_LENGTH_MAX] for warning in verdict.warnings]
+    return said
+
+
+def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
+    """`kubectl scale` sends a `Scale`: the Topic with another number of partitions."""
+    stored = inventory.topics.get(Key(request["namespace"], request["name"]))
+    if stored is None:
+        return {}, {}
+    partitions = request["object"]["spec"].get("replicas")
+    return stored, {**stored, "spec": {**stored.get("spec", {}), "partitions": partitions}}
+
+
+def _around(body: Json, inventory: Inventory, lanes: Lanes) -> Around:
+    cluster = inventory.cluster_of(body) if body.get("kind") == "Topic" else None
+    if cluster is None:
+        return Around()
+    topics = (_topic(each) for each in inventory.topics_of(cluster))
+    return Around(tuple(each for each in topics if each is not None), lanes.state_of(cluster))
+
+
+def _topic(body: Json) -> Topic | None:
+    try:
+        return resource_of(Topic, body)
+    except InvalidResource:
+        return None

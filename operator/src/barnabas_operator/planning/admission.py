@@ -1,0 +1,135 @@
+"""Whether a change of a resource may be stored: what the API server cannot know by itself. Pure.
+
+Conditions tell the same afterwards; here it is told to whoever applies the change, before anything has happened.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from barnabas_core.config.broker_config import unused_settings
+from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.planning.topic_checks import not_internal, refuse, valid_config, valid_name
+from barnabas_operator.planning.topic_config import declared_texts
+from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+Json = Mapping[str, Any]
+NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
+WITHOUT_A_CLUSTER: Final = (valid_name, not_internal, valid_config)
+
+
+class Verdict(NamedTuple):
+    """`refusal` names the field, the value and what is allowed; None: it may be stored. `warnings` are told anyway."""
+
+    refusal: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Around(NamedTuple):
+    """What is there beside a Topic: the other Topics of its Cluster, and what the brokers said last."""
+
+    topics: Sequence[Topic] = ()
+    state: ClusterState | None = None
+
+
+def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
+    """`old` is None for a resource to be created, `new` for one to be deleted."""
+    if new is None:
+        return _review_deletion(old or {})
+    if old is not None and old.get("spec") == new.get("spec"):
+        return Verdict()  # A status, a label, a finalizer.
+    try:
+        if new["kind"] == "Cluster":
+            return _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
+        return _review_topic(resource_of(Topic, new), _before(Topic, old), around)
+    except InvalidResource as error:
+        return Verdict(str(error))
+
+
+def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
+    """What was stored; None also where that is nothing that this version can read."""
+    try:
+        return resource_of(kind, old) if old is not None else None
+    except InvalidResource:
+        return None
+
+
+def _review_deletion(old: Json) -> Verdict:
+    if old.get("spec", {}).get("deletionPolicy") != "Protect":
+        return Verdict()
+    kind, name = old["kind"], old["metadata"]["name"]
+    return Verdict(f"{kind} {name} stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first")
+
+
+def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
+    problems = [message for _, message in pod_problems(wanted)]
+    change = refuse_change(before, wanted) if before is not None else None
+    if change is not None:
+        problems.append(change.message)
+    warnings = tuple(f"spec.config {warning}" for warning in unused_settings(declared_texts(wanted.spec.config)))
+    return Verdict("; ".join(problems) or None, warnings)
+
+
+def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
+    """Where no broker has answered yet, only what is true of every cluster."""
+    refusals = [_taken(wanted, around), _decreased(wanted, before)]
+    if around.state is not None:
+        refusals.append(refusal.message if (refusal := refuse(wanted, around.state)) else None)
+    else:
+        found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
+        refusals += [refusal.message for refusal in found if refusal is not None]
+    said = next(filter(None, refusals), None)
+    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, around)))
+
+
+def _taken(wanted: Topic, around: Around) -> str | None:
+    name = wanted.metadata.name
+    others = (each.metadata.name for each in around.topics if each.topic_name == wanted.topic_name)
+    other = next((each for each in others if each != name), None)
+    return (
+        f"topic {wanted.topic_name} is managed by the Topic {other} already; allowed: one Topic each" if other else None
+    )
+
+
+def _decreased(wanted: Topic, before: Topic | None) -> str | None:
+    had, has = before.spec.partitions if before else None, wanted.spec.partitions
+    if had is None or (has is not None and has >= had):
+        return None
+    now = "missing" if has is None else has
+    return f"Decreasing partitions not supported: spec.partitions is {now}; allowed: {had} or more"
+
+
+def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:
+    return (text for warn in WARNINGS if (text := warn(wanted, before, around)) is not None)
+
+
+def keys_move(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+    """A key's partition is its hash modulo the number of partitions."""
+    found = around.state.topics.get(wanted.topic_name) if around.state is not None else None
+    had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
+    has = wanted.spec.partitions
+    if had is None or has is None or has <= had:
+        return None
+    return f"{had} to {has} partitions: keys map to other partitions"
+
+
+def one_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """Every restart of its broker is an outage."""
+    if wanted.spec.replicas != 1:
+        return None
+    return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
+
+
+def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """Nobody may be away."""
+    fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
+    if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
+        return None
+    return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
+
+
+Warn = Callable[[Topic, Topic | None, Around], str | None]
+WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica)
