@@ -24,6 +24,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
 from barnabas_operator.manifests.access import broker_rules
 from e2e.control_plane import ControlPlane
+from harness.deadline import wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,9 @@ async def open_store(
 def frozen(plane: ControlPlane) -> Iterator[None]:
     """The API server neither answers nor ends its connections."""
     plane.daemons.send("kube-apiserver", signal.SIGSTOP)
+    threads = Path(f"/proc/{plane.daemons.pid('kube-apiserver')}/task")
     try:
+        wait_for(lambda: all(") T " in (each / "stat").read_text() for each in threads.iterdir()))
         yield
     finally:
         plane.daemons.send("kube-apiserver", signal.SIGCONT)
