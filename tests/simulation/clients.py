@@ -1,7 +1,9 @@
 """Clients that speak the protocol in bytes: a producer with retries, a reader, and who commits offsets for a group."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_broker.wire.schema import message
 from simulation.history import Acknowledged, History, Seen
 from simulation.loop import Host
-from simulation.network import Connection, Network
+from simulation.network import Network
 
 PRODUCE: Final = 0, 9
 FETCH: Final = 1, 12
@@ -34,6 +36,36 @@ class Failed(Exception):
     """No answer, or the connection broke: nobody knows what became of the request."""
 
 
+class Line:
+    """A connection, and all who wait for answers on it. `on_gone` is called once it cannot be used any more."""
+
+    def __init__(self, network: Network, source: Host, broker: str, on_gone: Callable[["Line"], object]) -> None:
+        self._on_gone = on_gone
+        self._waiting: dict[asyncio.Future[memoryview], None] = {}
+        self._connection = network.connect(source, broker, self._broke)
+
+    async def ask(self, frame: bytes) -> memoryview:
+        """The answer to one request. Raises Failed."""
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[answer] = None
+        self._connection.send(frame, lambda data: None if answer.done() else answer.set_result(data))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            self._connection.close()
+            self._broke("no answer in time")
+            raise Failed("no answer in time") from None
+        finally:
+            self._waiting.pop(answer, None)
+
+    def _broke(self, reason: str) -> None:
+        self._on_gone(self)
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(Failed(reason))
+
+
 class Client:
     """Requests to brokers by their names; one connection to each."""
 
@@ -42,34 +74,20 @@ class Client:
         self.random = random
         self._network = network
         self._bootstrap = bootstrap
-        self._connections: dict[str, Connection] = {}
+        self._lines: dict[str, Line] = {}
         self._number = 0
 
     async def ask(self, broker: str, api: tuple[int, int], request: Any) -> Any:
         """The decoded response. Raises Failed."""
         self._number += 1
-        frame = _frame(api, self._number, request)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(broker)
+        if line is None:
+            line = self._lines[broker] = Line(self._network, self.host, broker, partial(self._forget, broker))
+        return _response(api, await line.ask(_frame(api, self._number, request)))
 
-        def broke(reason: str) -> None:
-            self._connections.pop(broker, None)
-            if not answer.done():
-                answer.set_exception(Failed(reason))
-
-        connection = self._connections.get(broker)
-        if connection is None:
-            connection = self._connections[broker] = self._network.connect(self.host, broker, broke)
-        if connection.channel is None:
-            self._connections.pop(broker, None)
-            raise Failed("refused")
-        connection.send(frame, lambda data: None if answer.done() else answer.set_result(_response(api, data)))
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await answer
-        except TimeoutError:
-            connection.close()
-            self._connections.pop(broker, None)
-            raise Failed("no answer in time") from None
+    def _forget(self, broker: str, line: Line) -> None:
+        if self._lines.get(broker) is line:
+            del self._lines[broker]
 
     async def any(self, api: tuple[int, int], request: Any) -> Any:
         """From whoever answers."""

@@ -108,7 +108,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now_s = 0.0
         self._selector = _Selector(self)
         self._clock_resolution = 1e-9
-        self.set_exception_handler(lambda loop, context: None)
 
     def time(self) -> float:
         return self._now_s
@@ -146,6 +145,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         except BaseException as error:
             future.set_exception(error)
         return future
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """Who watches the store when its process is killed is not closed in good order."""
 
     def _process_events(self, event_list: Any) -> None:
         """There are no sockets."""

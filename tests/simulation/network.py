@@ -200,7 +200,15 @@ class Channel:
         while self._late and self._late[0].parts is not None:
             parts = self._late.popleft().parts
             if parts and not self.is_closed:
-                self.connection.answer(b"".join(_bytes_of(part) for part in parts))
+                self._send(parts)
+
+    def _send(self, parts: list[Part]) -> None:
+        try:
+            data = b"".join(_bytes_of(part) for part in parts)
+        except OSError as error:
+            self.close(str(error))
+        else:
+            self.connection.answer(data)
 
     def close(self, reason: str | None = None) -> None:
         if not self.is_closed:

@@ -1,7 +1,6 @@
 """One seed: a cluster, clients, faults by chance, a healing, and what can be said of it all."""
 
 import asyncio
-import logging
 from random import Random
 from typing import NamedTuple
 from unittest.mock import patch
@@ -17,6 +16,7 @@ from simulation.faults import Faults
 from simulation.history import History
 from simulation.loop import Deadlock, SimulatedLoop
 from simulation.topic_changes import TopicChanges
+from simulation.unhandled import unhandled_exceptions_fail
 from simulation.watch import Watch
 
 FAULTY_S = 14.0
@@ -40,18 +40,19 @@ def run(seed: int) -> Outcome:
     """The whole story of one seed, always the same."""
     random = Random(seed)
     loop = SimulatedLoop()
-    logging.disable(logging.CRITICAL)
     ids = Random(seed)
     asyncio.set_event_loop(loop)
     simulation = Simulation(loop, random)
     try:
-        with patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))):
+        with (
+            unhandled_exceptions_fail(loop, simulation.history),
+            patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))),
+        ):
             loop.run_until_complete(simulation.run())
     except Deadlock:
         simulation.history.violation("everybody waits for somebody")
     finally:
         asyncio.set_event_loop(None)
-        logging.disable(logging.NOTSET)
     return Outcome(
         seed,
         simulation.history.violations,
