@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import signal
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +17,9 @@ from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, 
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.image_feed import follow, load
+from barnabas_broker.metadata.kubernetes import store as store_module
 from barnabas_broker.metadata.kubernetes.access import Access, find_access
+from barnabas_broker.metadata.kubernetes.api import ApiClient
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -268,6 +270,31 @@ class TestOutages:
             assert seen == [b"%d" % number for number in range(len(seen))]
             assert proxy.connections_total > 5
             await store.close()
+
+    async def test_a_watch_goes_on_when_the_server_ends_it(
+        self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "WATCH_S", 1)
+        began: list[str] = []
+        stream = ApiClient.stream
+
+        def counted(self: ApiClient, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+            began.append(query["resourceVersion"])
+            return stream(self, path, query)
+
+        monkeypatch.setattr(ApiClient, "stream", counted)
+        store, writer = await open_store(), await open_store()
+        begin = (await store.listing("")).revision
+        written = 0
+        async with asyncio.timeout(WAIT_S):
+            seen: list[bytes | None] = []
+            watch = store.watch("", begin)
+            while len(began) < 3:
+                await writer.put("k", b"%d" % written)
+                written += 1
+                while len(seen) < written:
+                    seen += [change.value for change in (await anext(watch)).changes]
+        assert seen == [b"%d" % number for number in range(written)]
 
     async def test_an_image_follows_through_broken_connections(
         self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
