@@ -33,7 +33,7 @@ var programs = map[string]func(){
 	"coredns":                 coremain.Run,
 	"etcd":                    func() { etcdmain.Main(os.Args) },
 	"kube-apiserver":          serve(apiserver.NewAPIServerCommand),
-	"kube-controller-manager": serve(controllermanager.NewControllerManagerCommand),
+	"kube-controller-manager": runControllerManager,
 	"kube-proxy":              serve(proxy.NewProxyCommand),
 	"kube-scheduler":          serve(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 	"kubectl":                 runKubectl,
@@ -42,6 +42,11 @@ var programs = map[string]func(){
 
 func serve(newCommand func() *cobra.Command) func() {
 	return func() { os.Exit(cli.Run(newCommand())) }
+}
+
+func runControllerManager() {
+	go openVolumes()
+	serve(controllermanager.NewControllerManagerCommand)()
 }
 
 func runKubectl() {

@@ -40,7 +40,11 @@ def _manifests(image: str) -> str:
             "selector": {"matchLabels": {"app": "web"}},
             "template": {
                 "metadata": {"labels": {"app": "web"}},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+                "spec": {
+                    "containers": [container],
+                    "securityContext": {"runAsUser": 10001, "runAsGroup": 10001},
+                    "terminationGracePeriodSeconds": 1,
+                },
             },
             "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
         },
