@@ -20,6 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 from harness.ask import ask
 from harness.cluster import BarnabasCluster, PartitionView, barnabas_cluster
 from harness.deadline import wait_for
+from harness.replica_comparison import differences
 
 SESSION_S = 2.0
 LEASES = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000"}
@@ -248,3 +249,24 @@ def test_a_topic_with_a_replica_on_a_dead_broker_is_whole_when_that_is_back(clus
     assert all(set(view.replicas) == {0, 1, 2} and set(view.isr) == {0, 2} and view.leader != 1 for view in views)
     cluster.start(1)
     cluster.wait_until_full("t")
+
+
+def test_a_leader_whose_log_dir_comes_back_without_its_last_records_fetches_them(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0, 1, 2]])
+    client = cluster.client()
+    values = [b"value %d" % number for number in range(50)]
+    client.write("t", values)
+    log_dir = cluster.log_dirs(0)[0]
+    away = log_dir.with_name("away")
+    log_dir.rename(away)
+    assert when(cluster, 1, lambda view: view.leader not in (0, -1)).isr == (1, 2)
+    client.write("t", [b"meanwhile"])
+    log = next(away.glob("t-0/*.log"))
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    away.rename(log_dir)
+    cluster.wait_until_full("t")
+    assert elect(cluster, PREFERRED, ("t", 0)) == [0]
+    when(cluster, 1, lambda view: view.leader == 0)
+    assert client.read("t") == [*values, b"meanwhile"]
+    replicas = {str(number): cluster.log_dirs(number)[0] / "t-0" for number in range(3)}
+    assert differences(replicas, len(values) + 1) == []

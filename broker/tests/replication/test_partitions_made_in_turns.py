@@ -14,7 +14,8 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager, Surroundings
+from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager
+from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings

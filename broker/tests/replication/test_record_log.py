@@ -16,7 +16,8 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity

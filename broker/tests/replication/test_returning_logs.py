@@ -15,8 +15,9 @@ from barnabas_broker.metadata.store import Document, Listing
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
+from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
@@ -99,10 +100,10 @@ class Broker:
         self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
         self.replicas.start()
 
-    def show(self, state: PartitionState) -> None:
+    def show(self, state: PartitionState, *more: PartitionState) -> None:
         self._version += 1
         self.state = state
-        document = TopicDocument(FLIGHTS.topic, UUID(int=7), (state,), {"min.insync.replicas": "1"})
+        document = TopicDocument(FLIGHTS.topic, UUID(int=7), (state, *more), {"min.insync.replicas": "1"})
         key = topic_key(FLIGHTS.topic)
         self.image.apply_listing(Listing(self._version, [Document(key, encode(document), self._version)]))
 
@@ -217,6 +218,19 @@ def test_a_disk_that_fails_again_takes_its_replicas_out_again(tmp_path: Path) ->
     broker.find_disk()
     broker.lose_disk()
     assert broker.resignations == [{FLIGHTS: 4}, {FLIGHTS: 5}]
+
+
+def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(OTHER, 4, OTHER, AWAY))
+    for log_dir in broker.logs.log_dirs:
+        broker.replicas.log_dir_failed(LogDirFailed(log_dir.path, "the disk failed"))
+    more = PartitionState((OTHER, HERE), OTHER, 0, (OTHER, HERE))
+    broker.show(broker.state, more)
+    assert broker.resignations[-1] == {TopicPartition(FLIGHTS.topic, 1): -1}
+    assert len(broker.replicas.offline()) == 2
+    broker.logs.probe_failed_dirs()
+    broker.replicas.create_missing()
+    assert broker.replicas.offline() == [FLIGHTS]
 
 
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:

@@ -218,6 +218,30 @@ def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_p
     append(back[flights(0)], batch(1))
 
 
+def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) -> None:
+    mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
+    logs = started(mounted, other)
+    append(logs.create(flights(0), TOPIC_ID, CONFIG, str(mounted)), batch(3))
+    mounted.rename(elsewhere)
+    logs.fail_dir(logs.check_dirs()[0])
+    append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(1))
+    elsewhere.rename(mounted)
+    logs.probe_failed_dirs()
+    assert logs.log_dirs[0].is_online
+    assert logs.logs[flights(0)].log_dir == str(other)
+    assert [path.name.rpartition("-")[2] for path in mounted.glob("flights*")] == ["stray"]
+
+
+@pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
+def test_a_checkpoint_that_the_disk_refuses_takes_that_directory_offline(tmp_path: Path, name: str) -> None:
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    started(bad, good)
+    (bad / name).mkdir()  # Opening it for reading fails.
+    logs = started(bad, good)
+    logs.checkpointed_high_watermarks()
+    assert [log_dir.is_online for log_dir in logs.log_dirs] == [False, True]
+
+
 def test_a_damaged_log_stays_out_and_the_others_load(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 3)

@@ -36,8 +36,9 @@ from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_manager import ReplicaManager, Surroundings
+from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
+from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.errors import StorageError

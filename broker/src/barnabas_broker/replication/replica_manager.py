@@ -5,9 +5,9 @@ It is the boundary where a broken disk (StorageError) becomes an answer (KAFKA_S
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.decisions.fencing import counts_on
@@ -16,12 +16,11 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager
-from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
@@ -46,32 +45,6 @@ class HostedTopic:
         self.topic_id = topic_id
         self.config = config
         self.partitions: dict[int, Partition] = {}
-
-
-class Fetching(Protocol):
-    """What fetches for the followers here."""
-
-    def follow(self, partition: Partition) -> None:
-        """Fetch it from the leader that it has now, by its leader epoch of now."""
-        ...
-
-    def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more. Harmless when it was not fetched."""
-        ...
-
-
-class Surroundings(NamedTuple):
-    """What the replica manager works with. The callables are the metadata's: both end in a compare-and-set."""
-
-    clock: Clock
-    timers: Timers
-    purgatory: Purgatory
-    fetching: Fetching
-    propose_isr: Callable[[Partition], object]
-    give_up: Callable[[Mapping[TopicPartition, int]], object]
-    """These are to go on without this broker: their logs failed here, in these leader epochs."""
-    is_awake: Callable[[], bool]
-    """False while this broker may not know that others lead by now."""
 
 
 class ReplicaManager:
@@ -220,9 +193,9 @@ class ReplicaManager:
         for partition in [each for each in self.partitions() if each.failure is not None]:
             self._look_after(partition)
         for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
-            document = self._image.topics.get(topic_partition.topic)
-            if document is not None and self._hosted(topic_partition) is None:
-                self._look_after_missing(topic_partition, document.partitions[topic_partition.partition])
+            document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
+            if document is not None and number < len(document.partitions) and self._hosted(topic_partition) is None:
+                self._look_after_missing(topic_partition, document.partitions[number])
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
         self._make_some()
@@ -233,7 +206,7 @@ class ReplicaManager:
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self._give_up({topic_partition: partition.failed_epoch})
             return
-        loaded = self._logs.claim(topic_partition, partition.topic_id)
+        loaded = self._claim(topic_partition, partition.topic_id)
         if loaded is not None and loaded is not partition.log:
             partition.come_back(loaded)
             self._follow(partition)
@@ -283,9 +256,9 @@ class ReplicaManager:
 
     def start(self) -> None:
         """Take over what the image holds, and follow its changes."""
+        self._high_watermarks = self._logs.checkpointed_high_watermarks()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
-        self._high_watermarks = self._logs.checkpointed_high_watermarks()
         for topic_partition in self._logs.logs.keys() - set(self._assigned()):
             log.info("%s is not on this broker any more; its log goes", topic_partition)
             self._delete_log(topic_partition)
@@ -401,7 +374,7 @@ class ReplicaManager:
         self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
     ) -> Log | None:
         """The log that was found at the start, or a new one; None when no directory can take it."""
-        found = self._logs.claim(topic_partition, topic_id)
+        found = self._claim(topic_partition, topic_id)
         if found is None and self._may_lie_elsewhere(topic_partition):
             return None
         self._unloaded.discard(topic_partition)
@@ -410,13 +383,20 @@ class ReplicaManager:
         wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
         try:
             created = self._logs.create(topic_partition, topic_id, config, wanted_dir)
-        except StorageError as error:
+        except (ApiError, StorageError) as error:
             if topic_partition not in self._uncreated:
                 log.error("cannot create %s: %s", topic_partition, error)
             self._uncreated.add(topic_partition)
             return None
         self._uncreated.discard(topic_partition)
         return created
+
+    def _claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        try:
+            return self._logs.claim(topic_partition, topic_id)
+        except StorageError as error:
+            log.error("cannot set aside what is in the way of %s: %s", topic_partition, error)
+            return None
 
     def _may_lie_elsewhere(self, topic_partition: TopicPartition) -> bool:
         """Damaged, or perhaps on a lost disk: a new, empty log would hide the records. That was said already."""

@@ -437,6 +437,7 @@ class Log:
             segment.close_file()
 
     @disk_access
+    @disk_access
     def move_to(self, directory: str) -> None:
         """Rename the directory, to delete it or to put it in another's place."""
         self.release_files()

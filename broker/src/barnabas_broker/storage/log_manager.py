@@ -112,6 +112,9 @@ class LogManager:
     def _rename_away(self, log: Log, state: str) -> None:
         for log_dir in self.log_dirs:
             log_dir.logs.pop(log.topic_partition, None)
+        self._mark(log, state)
+
+    def _mark(self, log: Log, state: str) -> None:
         log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._new_uuid(), state)}")
 
     def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> dict[TopicPartition, Log]:
@@ -322,10 +325,18 @@ class LogManager:
                     log_dir.check()
                     log_dir.open(self._identity, self._new_uuid)
                     self._load_dir(log_dir, lambda _: None)
+                    self._set_aside_replaced(log_dir)
                 except StorageError as error:
                     log_dir.fail(error)
                 else:
                     log_dir.failure = None
+
+    def _set_aside_replaced(self, log_dir: LogDir) -> None:
+        """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
+        for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
+            log = log_dir.logs.pop(topic_partition)
+            self._mark(log, file_names.STRAY_DIR)
+            _logger.warning("%s is set aside: the partition is in another log dir by now", log.directory)
 
     def enforce_retention(
         self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]
@@ -361,13 +372,10 @@ class LogManager:
             _logger.warning("deleted files are left behind: %s", error)
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """As the last checkpoints of the online directories have them."""
-        return {
-            key: offset
-            for log_dir in self.log_dirs
-            if log_dir.is_online
-            for key, offset in log_dir.offsets(file_names.HIGH_WATERMARKS).items()
-        }
+        """As the last checkpoints of the online directories have them. A directory that fails is offline."""
+        found: dict[TopicPartition, int] = {}
+        self._on_each_online_dir(lambda log_dir: found.update(log_dir.offsets(file_names.HIGH_WATERMARKS)))
+        return found
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
         """Writes of the checkpoints as they are now, for a thread."""
