@@ -198,8 +198,7 @@ class SimulatedCluster:
 
     def heal(self) -> None:
         """Whatever is broken, cut, paused or down is as it should be."""
-        self.network.cut.clear()
-        self.network.slowness = 1.0
+        self.network.heal()
         self.store.is_away = False
         self.store.failure_share = 0.0
         for broker in self.brokers:

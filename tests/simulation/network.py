@@ -1,22 +1,31 @@
 """The network between machines: bytes in order or a broken connection, delays, and directions that can be cut.
 
 A request goes through the broker's real dispatcher and handlers. What is on its way while a direction is cut waits for
-it to be mended, as TCP's would, unless somebody loses patience first. A process that ends breaks its connections.
+it to be mended, as TCP's would. A process that ends breaks its connections.
+
+Who loses patience and closes a connection does not call back what it has sent: the broker may still get it, after what
+was sent on a later connection. So a request that is sent again may be carried out twice, and out of order.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.server.connection import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
 from simulation.loop import Host, SimulatedLoop
 
 SIZE_BYTES: Final = 4
 RETRY_S: Final = 0.05
+RESET_SHARE: Final = 0.3
+"""Of the connections that a client closes: what is on its way is thrown away."""
+LAG_SHARE: Final = 0.4
+"""Of the others: what is on its way takes so long that others overtake it."""
+LAG_S_MAX: Final = 6.0
 
 Dispatch = Callable[["Channel", memoryview, int, int], None]
 
@@ -40,6 +49,16 @@ class Network:
         self.cut: set[tuple[str, str]] = set()
         """Directions (from, to) in which nothing arrives."""
         self.slowness = 1.0
+        self.connections: dict[Connection, None] = {}
+        """Those that the end that made them has not closed."""
+        self.lagging: dict[_Lane, asyncio.TimerHandle] = {}
+
+    def heal(self) -> None:
+        """Everything arrives in good time, also what is on its way."""
+        self.cut.clear()
+        self.slowness = 1.0
+        for lane in list(self.lagging):
+            lane.catch_up()
 
     def delay_s(self) -> float:
         """Mostly short, now and then long."""
@@ -49,11 +68,12 @@ class Network:
     def take_down(self, name: str, *, silently: bool = False) -> None:
         """A process has ended; its peers hear of it, unless its machine is gone, too."""
         server = self.servers.pop(name, None)
-        if server is None:
+        if silently:
             return
-        for channel in list(server.channels):
-            if not silently:
-                channel.connection.breaks("reset by peer")
+        for channel in list(server.channels) if server is not None else ():
+            channel.connection.breaks("reset by peer")
+        for connection in [each for each in self.connections if each.source.name == name]:
+            connection.close()
 
     def connect(self, source: Host, target: str, on_closed: Callable[[str], None]) -> "Connection":
         """From a machine to the process at `target`."""
@@ -68,6 +88,22 @@ class _Lane:
         self._way = source, target
         self._queue: deque[tuple[Host, Callable[[], object]]] = deque()
         self._is_busy = False
+        self._is_held = False
+        """Something is due that lags."""
+
+    def lag(self) -> None:
+        """What is on its way, and comes after it, takes its time."""
+        network = self._network
+        if self not in network.lagging:
+            delay_s = network.random.uniform(0, LAG_S_MAX)
+            network.lagging[self] = network.loop.call_later(delay_s, self.catch_up)
+
+    def catch_up(self) -> None:
+        """The network is as usual."""
+        self._network.lagging.pop(self).cancel()
+        if self._is_held:
+            self._is_held = False
+            self._next()
 
     def deliver(self, host: Host, arrive: Callable[[], object]) -> None:
         """`arrive` is called on the receiving machine, later."""
@@ -78,6 +114,9 @@ class _Lane:
 
     def _next(self) -> None:
         network = self._network
+        if self in network.lagging:
+            self._is_held = True
+            return
         if self._way in network.cut:
             network.loop.call_later(RETRY_S, self._next)
             return
@@ -93,11 +132,12 @@ class Connection:
 
     def __init__(self, network: Network, source: Host, target: str, on_closed: Callable[[str], None]) -> None:
         self._network = network
-        self._source = source
+        self.source = source
         self._on_closed: Callable[[str], None] | None = on_closed
         self._waiting: deque[Callable[[memoryview], None]] = deque()
         self._out = _Lane(network, source.name, target)
         self._back = _Lane(network, target, source.name)
+        network.connections[self] = None
         server = network.servers.get(target)
         self.channel: Channel | None = None
         if server is None:
@@ -116,7 +156,8 @@ class Connection:
 
     def answer(self, data: bytes) -> None:
         """The server's end has sent a response."""
-        self._back.deliver(self._source, lambda: self._answered(data))
+        if self.channel is not None:
+            self._back.deliver(self.source, lambda: self._answered(data))
 
     def _answered(self, data: bytes) -> None:
         if self._on_closed is not None and self._waiting:
@@ -124,33 +165,32 @@ class Connection:
 
     def breaks(self, reason: str) -> None:
         """Both ends will notice."""
-        on_closed, self._on_closed = self._on_closed, None
-        self._waiting.clear()
-        self._leave_channel()
+        on_closed, channel = self._on_closed, self._leave()
+        if channel is not None:
+            channel.end()
         if on_closed is not None:
             self._network.loop.call_later(
-                self._network.delay_s(), lambda: on_closed(reason), context=self._source.context
+                self._network.delay_s(), lambda: on_closed(reason), context=self.source.context
             )
 
     def close(self) -> None:
-        """From this end: no callback comes any more."""
+        """From this end: no callback comes any more. What is on its way may arrive still, sooner or later."""
+        channel, random = self._leave(), self._network.random
+        if channel is None:
+            return
+        if random.random() < RESET_SHARE:
+            channel.end()
+            return
+        if random.random() < LAG_SHARE:
+            self._out.lag()
+        self._out.deliver(channel.server.host, lambda: channel.receive(None))
+
+    def _leave(self) -> "Channel | None":
         self._on_closed = None
         self._waiting.clear()
-        self._leave_channel()
-
-    def _leave_channel(self) -> None:
-        if self.channel is not None:
-            self.channel.is_closed = True
-            self.channel.server.channels.pop(self.channel, None)
-            self.channel = None
-
-
-@dataclass
-class Late:
-    """An answer's place among the others; `parts` is None until it is there."""
-
-    mutes: bool
-    parts: list[Part] | None = None
+        self._network.connections.pop(self, None)
+        channel, self.channel = self.channel, None
+        return channel
 
 
 class Channel:
@@ -163,37 +203,51 @@ class Channel:
         self.server = server
         self.peer = peer
         self.is_closed = False
-        self._requests: deque[bytes] = deque()
-        self._late: deque[Late] = deque()
+        self._requests: deque[bytes | None] = deque()
+        self._late: deque[LateAnswer] = deque()
+        self._deferred: LateAnswer | None = None
         server.channels[self] = None
 
-    def receive(self, frame: bytes) -> None:
-        """A request has arrived."""
+    def receive(self, frame: bytes | None) -> None:
+        """A request has arrived, or None: the other end is closed."""
         self._requests.append(frame)
         self._go_on()
 
     def _go_on(self) -> None:
         while self._requests and not any(each.mutes for each in self._late) and not self.is_closed:
-            buffer = memoryview(bytearray(self._requests.popleft()))
+            frame = self._requests.popleft()
+            if frame is None:
+                self.end()
+                return
+            buffer = memoryview(bytearray(frame))
             try:
                 self.server.dispatch(self, buffer, SIZE_BYTES, len(buffer))
             except (MalformedRequest, CloseConnection) as error:
                 self.close(str(error))
 
     def respond(self, parts: list[Part]) -> None:
-        self._late.append(Late(mutes=False, parts=parts))
+        late = LateAnswer(mutes=False)
+        late.parts = parts
+        self._late.append(late)
         self._answer()
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        late = Late(mutes=not reads_on)
+        late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
+        self._deferred = self._deferred or late
 
         def respond(parts: list[Part]) -> None:
             late.parts = parts
+            if late.on_answer is not None:
+                late.on_answer()
             self._answer()
             self._go_on()
 
         return respond
+
+    def take_deferred(self) -> LateAnswer | None:
+        late, self._deferred = self._deferred, None
+        return late
 
     def _answer(self) -> None:
         """In the order of the requests."""
@@ -212,7 +266,13 @@ class Channel:
 
     def close(self, reason: str | None = None) -> None:
         if not self.is_closed:
+            self.end()
             self.connection.breaks(reason or "closed")
+
+    def end(self) -> None:
+        """Nothing is read or sent any more."""
+        self.is_closed = True
+        self.server.channels.pop(self, None)
 
 
 def _bytes_of(part: Part) -> bytes:
