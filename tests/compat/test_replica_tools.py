@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import AlterPartitionReassignmentsRequest
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, DescribeClusterRequest
 
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
@@ -105,6 +105,19 @@ def test_preferred_leaders_are_elected(cluster: BarnabasCluster, cluster_tools: 
     assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in cluster_tools.check(tool)
     wait_for(lambda: cluster.leader(topic), lambda leader: leader == 1)
     assert f"Valid replica already elected for partitions {topic}-0" in cluster_tools.check(tool)
+
+
+def test_a_broker_that_is_gone_is_unregistered(cluster: BarnabasCluster, cluster_tools: KafkaTools) -> None:
+    tool = f"kafka-cluster.sh unregister {SERVER} --id"
+    assert "is not currently registered" in cluster_tools.run(f"{tool} 9").text
+    assert "broker 2 is alive" in cluster_tools.run(f"{tool} 2").text
+    cluster.add_broker(3)
+    cluster.start(3)
+    assert cluster.stop(3) == 0
+    assert "Broker 3 is no longer registered." in cluster_tools.check(f"{tool} 3")
+    told = cluster.ask(0, DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert {broker.broker_id for broker in told.brokers} == {0, 1, 2}
+    cluster.remove_broker(3)
 
 
 def test_faults_are_described(cluster: BarnabasCluster, cluster_tools: KafkaTools, topic: str) -> None:

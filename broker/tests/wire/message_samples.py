@@ -10,7 +10,8 @@ from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS, FETCH, PRODUCE
 from barnabas_broker.wire.messages import struct_class
 
-MODULES = [importlib.import_module(f"kafka.protocol.{name}") for name in ("producer", "consumer", "metadata", "admin")]
+NAMES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
+MODULES = [importlib.import_module(name) for name in (*NAMES, "own_messages")]
 
 CODEC_APIS = [spec for spec in API_SPECS.values() if spec.key not in (PRODUCE, FETCH)]
 CODEC_MESSAGES = [

@@ -6,12 +6,13 @@ import pytest
 
 from barnabas_broker.wire.apis import API_SPECS, ApiSpec
 
-MODULES = ("producer", "consumer", "metadata", "admin")
+NAMES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
+MODULES = [importlib.import_module(name) for name in (*NAMES, "own_messages")]
 
 
 def definition(name: str) -> dict[str, object]:
     for module in MODULES:
-        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        found = getattr(module, name, None)
         if found is not None:
             return dict(found._json)
     raise LookupError(name)

@@ -9,7 +9,7 @@ from message_samples import CODEC_APIS, kafka_class
 from barnabas_broker.wire import messages, schema
 
 STUB = Path(messages.__file__).with_suffix(".pyi")
-TOLD = re.findall(r"^from kafka\.\S+ import (\w+) as \1$", STUB.read_text(), re.MULTILINE)
+TOLD = re.findall(r"^(?:from kafka\.\S+ import \w+ as|class) (\w+)", STUB.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin import DescribeClusterRequest
 
+from harness.ask import ask
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, alive, cluster_manifest, topic_manifest
 from harness.stock_client import StockClient
@@ -173,6 +175,12 @@ def test_a_cluster_that_was_stopped_has_all_its_records_in_every_replica_when_it
     assert all(StockClient(bootstrap).read("flights", number) == [b"x"] for number in range(6))
 
 
+def registered(bootstrap: str) -> set[int]:
+    """The brokers that the cluster knows, those too that have stopped."""
+    port = int(bootstrap.split(",")[0].rpartition(":")[2])
+    return {broker.broker_id for broker in ask(port, DescribeClusterRequest(include_fenced_brokers=True), 2).brokers}
+
+
 def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: RunningUp) -> None:
     up.write("cluster.yaml", THREE)
     up.write("topics.yaml", topic_manifest("flights", "partitions: 3"))
@@ -191,6 +199,7 @@ def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: Runn
     up.write("cluster.yaml", THREE)
     wait_for(lambda: len(up.bootstrap.split(",")) == 3 and up.cluster_reason() == "BrokersReady", seconds_max=60)
     assert not any(map(alive, added))
+    wait_for(lambda: registered(up.bootstrap), lambda brokers: brokers == {0, 1, 2})
     assert [up.broker_pid(number) for number in range(3)] == before
     assert all(len(row) == 2 and row <= {0, 1, 2} for row in replicas_in_sync(up, "wide").values())
     up.write("cluster.yaml", cluster_manifest(5, **QUICK))

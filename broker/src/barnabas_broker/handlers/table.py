@@ -46,6 +46,7 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     46: "list_partition_reassignments",
     47: "offset_delete",
     60: "describe_cluster",
+    64: "unregister_broker",
     74: "list_config_resources",
     75: "describe_topic_partitions",
 }

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -27,8 +28,10 @@ from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_cr
 from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
 from barnabas_broker.metadata.decisions.fencing import settle
 from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
-from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, topic_key
+from barnabas_broker.metadata.decisions.unregistration import check_unregistration
+from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, broker_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.membership import BROKER_LEASES
 from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
 from barnabas_broker.metadata.partition_controller import PartitionController, failures_of
 from barnabas_broker.metadata.producer_id_blocks import allocate_block
@@ -38,6 +41,9 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
+
+UNREGISTRATION_MS: Final = 5_000
+"""How long, at most, a broker that starts waits for who unregisters it and dies meanwhile."""
 
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
 
@@ -129,6 +135,30 @@ class Controller(PartitionController):
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is gone for good; a later life of it registers anew. ApiError says why it cannot be.
+
+        Meanwhile no life of it can begin: for that it would need the lease.
+        """
+
+        def decide(broker: int) -> Planned:
+            check_unregistration(broker, self._image.brokers.get(broker), self._image.topics.values())
+            return Planned(broker_key(broker), None)
+
+        decide(broker_id)
+        holder = f"unregistration by broker {self._broker_id}"
+        try:
+            lease = await self._store.acquire_lease(f"{BROKER_LEASES}{broker_id}", holder, UNREGISTRATION_MS)
+            if lease is None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was just now alive")
+            outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
+            await self._store.release_lease(lease)
+        except StoreUnavailable as error:
+            message = f"the metadata store does not answer: {error}"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message) from error
+        if isinstance(outcome, ApiError):
+            raise outcome
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""

@@ -70,6 +70,7 @@ _SPECS: Final = (
     ApiSpec(46, "ListPartitionReassignments", 0, 0, 0),
     ApiSpec(47, "OffsetDelete", 0, 0, None),
     ApiSpec(60, "DescribeCluster", 0, 2, 0),
+    ApiSpec(64, "UnregisterBroker", 0, 0, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0),
 )

@@ -68,5 +68,17 @@ from kafka.protocol.producer import InitProducerIdResponse as InitProducerIdResp
 
 from barnabas_broker.wire import schema
 
+class UnregisterBrokerRequest:
+    def __init__(self, *, broker_id: int = ...) -> None: ...
+    broker_id: int
+
+class UnregisterBrokerResponse:
+    def __init__(
+        self, *, throttle_time_ms: int = ..., error_code: int = ..., error_message: str | None = ...
+    ) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+
 def message_class(name: str) -> type[Any]: ...
 def struct_class(struct: schema.Struct) -> type[Any]: ...

@@ -1,7 +1,8 @@
 """Kafka's message definitions as typed trees of fields.
 
-The definitions are Kafka's own JSON files, read from the installed kafka-python package, which ships them. Only these
-files are used: importing `kafka` itself would load its whole client into the broker (docs/decisions/codec.md).
+The definitions are Kafka's own JSON files, read from the installed kafka-python package, which ships most of them; what
+it lacks is in `barnabas_core.definitions`. Only these files are used: importing `kafka` itself would load its whole
+client into the broker (docs/decisions/codec.md).
 """
 
 import functools
@@ -9,6 +10,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +22,10 @@ _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
 """What ends the name of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
+
+
+_FOLDERS: Final = (("kafka", "protocol/schemas/resources"), ("barnabas_core", "definitions"))
+"""Packages, and where the definitions are in them."""
 
 
 class UnknownMessage(LookupError):
@@ -101,14 +107,13 @@ def message(name: str) -> Message:
 
 def _read_definition(name: str) -> str:
     """The file's text; `find_spec` finds the package without importing it."""
-    spec = importlib.util.find_spec("kafka")
-    if spec is None or not isinstance(spec.loader, SourceFileLoader) or not spec.submodule_search_locations:
-        raise UnknownMessage(f"{name}: the package kafka-python, which holds the definitions, is not installed")
-    path = f"{spec.submodule_search_locations[0]}/protocol/schemas/resources/{name}.json"
-    try:
-        return spec.loader.get_data(path).decode()
-    except FileNotFoundError:
-        raise UnknownMessage(f"no message definition {name}") from None
+    for package, folder in _FOLDERS:
+        spec = importlib.util.find_spec(package)
+        if spec is None or not isinstance(spec.loader, SourceFileLoader) or not spec.submodule_search_locations:
+            raise UnknownMessage(f"{name}: the package {package}, which holds definitions, is not installed")
+        with suppress(FileNotFoundError):
+            return spec.loader.get_data(f"{spec.submodule_search_locations[0]}/{folder}/{name}.json").decode()
+    raise UnknownMessage(f"no message definition {name}")
 
 
 def _parse_fields(definitions: Sequence[Json], path: str, common: Mapping[str, Sequence[Json]]) -> tuple[Field, ...]:

@@ -152,6 +152,7 @@ class Supervisor:
             return self._take_back(failure)
         if waiting is None:
             self._proven = wanted
+            await self._forget(wanted.spec.brokers.replicas)
         else:
             self._pause_s = RETRY_S
         return waiting
@@ -175,6 +176,14 @@ class Supervisor:
             await asyncio.to_thread(lambda: self._connected().balance_leaders())
         except ClusterUnreachable as error:
             self._log.say(f"leaders are not balanced: {error}")
+            self._drop_admin()
+
+    async def _forget(self, count: int) -> None:
+        """Brokers that were removed: the others would tell of them for ever."""
+        try:
+            for number in await asyncio.to_thread(lambda: self._connected().forget_brokers(count)):
+                self._log.say(f"broker-{number} is no longer registered")
+        except ClusterUnreachable:  # The round has still to tell that.
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:

@@ -133,6 +133,8 @@ class Lane:
         brokers = await self._rounds.advance(cluster, state)
         if brokers.balance:
             await self._balance()
+        if brokers.waiting is None:
+            await self._forget(cluster.spec.brokers.replicas)
         outcome = await self._topics(cluster, topics, state is not None)
         state = self.state = outcome.state if outcome is not None else state
         await self._tell(cluster, body, brokers.waiting, brokers, state)
@@ -153,6 +155,13 @@ class Lane:
         if admin is not None:
             await asyncio.to_thread(admin.balance_leaders)
             self._rounds.unbalanced = False
+
+    async def _forget(self, count: int) -> None:
+        """Brokers that were removed: the others would tell of them for ever."""
+        admin = self._admin
+        if admin is not None:
+            for number in await asyncio.to_thread(admin.forget_brokers, count):
+                log.info("%s/%s: broker %d is no longer registered", *self.key, number)
 
     async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], answers: bool) -> Outcome | None:
         """Topics after a round with the brokers; without them only what can be told without."""

@@ -12,9 +12,12 @@ from uuid import UUID
 
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import KafkaError
+from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_core import kafka_uuid
+from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, requests_of, send
+from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
@@ -132,6 +135,18 @@ class ClusterAdmin:
         """Has the preferred replica of each partition lead, where it is in sync."""
         with reachable():
             self.client.elect_leaders(PREFERRED, raise_errors=False)
+
+    def forget_brokers(self, count: int) -> list[int]:
+        """Unregisters the brokers from number `count` on that have stopped and hold nothing; which these were."""
+        with reachable():
+            cluster = self._send(DescribeClusterRequest(include_fenced_brokers=True))
+            gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]
+            answers = {broker_id: self._send(unregistration(broker_id)) for broker_id in gone}
+        return [broker_id for broker_id, answer in answers.items() if answer.error_code == ErrorCode.NONE]
+
+    def _send(self, request: Any) -> Any:
+        """A request that the client has no method for."""
+        return self.client._manager.run(self.client._manager.send, request)
 
     def _wait_until_shown(self, steps: Sequence[Step]) -> None:
         """A broker accepts a change before every broker shows it."""

@@ -1,0 +1,19 @@
+"""UnregisterBroker (64), v0: a broker that is gone for good is not told of any more (KIP-500).
+
+Kafka also takes one that lives or has replicas, whose partitions then count on a broker that nobody knows: here that is
+INVALID_REQUEST.
+"""
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+async def handle(services: Services, context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Whether it is forgotten, or why not."""
+    try:
+        await services.controller.unregister_broker(request.broker_id)
+    except ApiError as error:
+        return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
+    return UnregisterBrokerResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None)

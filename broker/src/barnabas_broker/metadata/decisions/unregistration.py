@@ -1,0 +1,29 @@
+"""Which brokers may be forgotten: those that are gone and that no partition counts on."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
+from barnabas_core.errors import ApiError, ErrorCode
+
+NAMED_MAX: Final = 3
+
+
+def check_unregistration(
+    broker_id: int, registration: BrokerRegistration | None, topics: Iterable[TopicDocument]
+) -> None:
+    """Raises ApiError where the broker is not registered, is not fenced, or has replicas."""
+    if registration is None:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
+    if not registration.fenced:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive; only one that has stopped can go")
+    held = (
+        f"{topic.name}-{number}"
+        for topic in topics
+        for number, state in enumerate(topic.partitions)
+        if broker_id in state.replicas
+    )
+    named = ", ".join(islice(held, NAMED_MAX))
+    if named:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} has replicas ({named}); reassign them first")

@@ -1,0 +1,70 @@
+"""A broker that is gone for good is forgotten; one that lives, starts or has replicas is not."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+
+from barnabas_broker.metadata.membership import BROKER_LEASES
+from barnabas_core.errors import ApiError, ErrorCode
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
+    async with cluster_at(tmp_path / "metadata.sqlite") as nodes:
+        yield nodes
+
+
+async def without_broker_2(cluster: ClusterOfNodes) -> Node:
+    """Broker 1 of two, once it knows that broker 2, which was killed, is fenced."""
+    one, _ = await cluster.start(1, 2)
+    await cluster.kill(2)
+    one.duties.suspect(2)
+    await one.until(lambda: one.image.brokers[2].fenced)
+    return one
+
+
+async def refusal(node: Node, broker_id: int) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        await node.controller.unregister_broker(broker_id)
+    return caught.value.code
+
+
+async def test_a_fenced_broker_is_forgotten_and_may_come_back_as_a_new_one(cluster: ClusterOfNodes) -> None:
+    one = await without_broker_2(cluster)
+    epoch = one.image.brokers[2].broker_epoch
+    await one.controller.unregister_broker(2)
+    assert list(one.image.brokers) == [1]
+    assert await refusal(one, 2) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    (again,) = await cluster.start(2)
+    await one.until(lambda: one.image.live == {1, 2})
+    assert again.epoch > epoch
+
+
+async def test_a_broker_that_lives_stays(cluster: ClusterOfNodes) -> None:
+    one, _ = await cluster.start(1, 2)
+    assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
+    assert await refusal(one, 3) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert one.image.live == {1, 2}
+
+
+async def test_a_broker_with_replicas_stays_until_it_has_none(cluster: ClusterOfNodes) -> None:
+    one = await without_broker_2(cluster)
+    await cluster.topics(a_topic("flights", led(1), led(1, 2)))
+    assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
+    await cluster.topics(a_topic("flights", led(1), led(1)))
+    await one.controller.unregister_broker(2)
+    assert list(one.image.brokers) == [1]
+
+
+async def test_a_broker_that_is_starting_stays(cluster: ClusterOfNodes) -> None:
+    one = await without_broker_2(cluster)
+    other = await cluster.node(2)
+    lease = await other.store.acquire_lease(f"{BROKER_LEASES}2", "the next life of broker 2", 3000)
+    assert lease is not None
+    assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
+    await other.store.release_lease(lease)
+    await one.controller.unregister_broker(2)
