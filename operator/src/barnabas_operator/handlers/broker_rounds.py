@@ -97,6 +97,8 @@ class BrokerRounds:
             return BrokersOutcome(pods, None)
         step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=self.unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, step)
+        if waiting is not None and (troubles := pods.troubles()):
+            waiting = waiting._replace(message=troubles)
         return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
 
     async def _carry_out(self, cluster: Cluster, pods: PodsState, step: BrokerStep | None) -> Refusal | None:
@@ -115,8 +117,7 @@ class BrokerRounds:
                 return Refusal(NOT_READY, f"broker {number} is removed")
         unready = pods.unready()
         if unready:
-            why = pods.troubles() or f"waiting for broker {', '.join(map(str, unready))} to be ready"
-            return Refusal(NOT_READY, why)
+            return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
         return None
 
     async def _scale(self, cluster: Cluster, replicas: int) -> None:

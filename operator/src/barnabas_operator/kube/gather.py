@@ -63,11 +63,19 @@ def _is_asked(found: Json) -> bool:
 
 
 def _trouble(status: Json) -> str:
-    """Why the pod is not placed, or its container not running."""
-    waiting = [each["state"]["waiting"] for each in status.get("containerStatuses", ()) if "waiting" in each["state"]]
-    said = [*waiting, *(each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")]
-    words = (": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in said)
-    return next(words, "")
+    """Why the pod is not placed, or its container not running: what it said last, if it has ended."""
+    for container in status.get("containerStatuses", ()):
+        ended = container["state"].get("terminated") or container.get("lastState", {}).get("terminated")
+        if "running" not in container["state"] and ended is not None and ended.get("message"):
+            return str(ended["message"]).strip().splitlines()[-1]
+        if "waiting" in container["state"]:
+            return _words(container["state"]["waiting"])
+    unplaced = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
+    return next(map(_words, unplaced), "")
+
+
+def _words(said: Json) -> str:
+    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
 
 
 def _facts(services: Iterable[Json], nodes: Iterable[Json]) -> Facts:

@@ -105,6 +105,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
         "name": "broker",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # Why a broker does not start is in the Cluster's status.
         "args": ["broker", f"{CONFIG_FOLDER}/$(POD_NAME).properties"],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
