@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
@@ -35,6 +36,26 @@ def test_a_partition_is_told_by_its_leader_alone(cluster: BarnabasCluster) -> No
     assert leader[f"kafka_cluster_partition_underreplicated{T0}"] == 0
     assert leader["kafka_server_replicamanager_underreplicatedpartitions"] == 0
     assert f"kafka_topic_partition_leader{T0}" not in follower
+
+
+def test_the_lag_of_a_group_is_told_for_partitions_on_other_brokers_too(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", 3, assignment=[[0], [1], [2]])
+    client = cluster.client()
+    for number in range(3):
+        client.write("t", [b"x"] * (10 + number), number)
+    consumer = client.consumer("readers")
+    consumer.commit(offsets=[TopicPartition("t", number, 4) for number in range(3)], asynchronous=False)
+    consumer.close()
+    group = 'consumergroup="readers",topic="t"'
+    wanted = {f'kafka_consumergroup_lag{{{group},partition="{number}"}}': 6 + number for number in range(3)}
+    wanted[f"kafka_consumergroup_lag_sum{{{group}}}"] = 21
+    lag = "kafka_consumergroup_lag"
+
+    def told_by_all() -> dict[str, float]:
+        pages = [told(cluster, number) for number in range(3)]
+        return {name: value for page in pages for name, value in page.items() if name.startswith(lag)}
+
+    wait_for(told_by_all, lambda lags: lags == wanted)
 
 
 def test_lost_replicas_are_told(cluster: BarnabasCluster) -> None:

@@ -27,6 +27,7 @@ from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
@@ -136,7 +137,8 @@ class Node:
         config, clock, timers = self.config, self._machine.clock, self._machine.timers
         controller = Controller(config.broker_id, self._store, self.image, self.current_config, self._machine.random)
         purgatory = Purgatory(timers)
-        replicas = self._wire_replicas(logs, controller, purgatory)
+        links = self._machine.make_links(self.image, self.current_config)
+        replicas = self._wire_replicas(logs, controller, purgatory, links)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock)
         environment = Environment(
             group_config(config),
@@ -158,6 +160,7 @@ class Node:
             fetchers=self.fetchers,
             followers=self._wire_followers(replicas),
             isr_changes=self.isr_changes,
+            end_offsets=EndOffsets(config.broker_id, links, self.image),
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._move_throttle(), self.spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
@@ -169,14 +172,16 @@ class Node:
     def _move_throttle(self) -> Throttle:
         return Throttle(self._machine.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
 
-    def _wire_replicas(self, logs: LogManager, controller: Controller, purgatory: Purgatory) -> ReplicaManager:
+    def _wire_replicas(
+        self, logs: LogManager, controller: Controller, purgatory: Purgatory, links: Links
+    ) -> ReplicaManager:
         machine, broker_id = self._machine, self.config.broker_id
         self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.spawn)
         self.fetchers = Fetchers(
             FetchEnvironment(
                 broker_id,
                 self._broker_epoch,
-                machine.make_links(self.image, self.current_config),
+                links,
                 machine.clock,
                 machine.timers,
                 self.current_config,

@@ -37,7 +37,7 @@ def make_pages(
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
         ]
         families += controller_families(services)
-        families += group_families(services)
+        families += await group_families(services)
         families += partition_families(services)
         families += replication_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))

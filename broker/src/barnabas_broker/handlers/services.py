@@ -8,6 +8,7 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
 from barnabas_broker.replication.isr_changes import IsrChanges
@@ -36,6 +37,7 @@ class Services:
     fetchers: Fetchers
     followers: FollowerSessions
     isr_changes: IsrChanges
+    end_offsets: EndOffsets
     purgatory: Purgatory
     mover: LogMover
     groups: GroupCoordinator

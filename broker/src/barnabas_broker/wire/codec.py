@@ -16,7 +16,11 @@ from barnabas_broker.wire.messages import message_class
 UNSUPPORTED_VERSION: Final = 35
 
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
+_REQUEST_HEADER: Final = struct.Struct(">ihhih")
+"""Size, API key, version, correlation id, length of the client id."""
 _INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_SPECS_BY_NAME: Final = {spec.name: spec for spec in API_SPECS.values()}
 _SIZE_BYTES: Final = 4
 
 
@@ -34,6 +38,26 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
     encoder(name, version)(out, message)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
     return out
+
+
+def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytearray:
+    """The whole frame of a request to another broker."""
+    name = type(message).__name__
+    spec = _SPECS_BY_NAME[name.removesuffix("Request")]
+    client = client_id.encode()
+    out = bytearray(_REQUEST_HEADER.pack(0, spec.key, version, correlation_id, len(client)))
+    out += client
+    if spec.is_flexible(version):
+        out += b"\0"
+    encoder(name, version)(out, message)
+    _INT32.pack_into(out, 0, len(out) - _SIZE_BYTES)
+    return out
+
+
+def decode_response(name: str, version: int, frame: memoryview) -> Any:
+    """Another broker's answer, without its size, e.g. of `ListOffsetsResponse`. MalformedRequest where it is none."""
+    header_bytes = _SIZE_BYTES + schema.message(name).flexible.hold(version)
+    return decoder(name, version)(frame[header_bytes:])
 
 
 def api_versions_response(error: int) -> Any:

@@ -1,0 +1,108 @@
+"""How far partitions are that other brokers lead: asked of these, as consumers ask, when somebody wants to know.
+
+It is for the lag of consumer groups: a group's coordinator need not have the partitions that the group reads.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.replication.links import Links
+from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.messages import ListOffsetsRequest
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 7
+CONSUMER: Final = -1
+LATEST: Final = -1
+ANSWER_S: Final = 2.0
+"""A broker that does not answer for so long is left out."""
+PARTITIONS_A_REQUEST: Final = 500
+"""A few milliseconds of the loop here, and of the leader's."""
+
+Topic = ListOffsetsRequest.ListOffsetsTopic
+
+
+class EndOffsets:
+    """`links` reaches the other brokers; `broker_id` is this one."""
+
+    def __init__(self, broker_id: int, links: Links, image: MetadataImage) -> None:
+        self._broker_id = broker_id
+        self._links = links
+        self._image = image
+
+    async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Their high watermarks; without those that have no leader elsewhere, or whose leader does not tell."""
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for topic_partition in partitions:
+            leader = self._leader(topic_partition)
+            if leader not in (NO_LEADER, self._broker_id):
+                by_leader[leader].append(topic_partition)
+        answers = await asyncio.gather(*(self._ask_leader(leader, asked) for leader, asked in by_leader.items()))
+        return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
+
+    def _leader(self, topic_partition: TopicPartition) -> int:
+        document = self._image.topics.get(topic_partition.topic)
+        if document is None or topic_partition.partition >= len(document.partitions):
+            return NO_LEADER
+        return document.partitions[topic_partition.partition].leader
+
+    async def _ask_leader(self, leader_id: int, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        conversation = _Conversation(self._links, leader_id, f"broker-{self._broker_id}-lag")
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
+                    found |= await conversation.ask(partitions[begin : begin + PARTITIONS_A_REQUEST])
+        except (TimeoutError, ConnectionError, MalformedRequest) as error:
+            log.info("broker %d does not tell how far its partitions are: %r", leader_id, error)
+        finally:
+            conversation.close()
+        return found
+
+
+class _Conversation:
+    """A link to one broker, and one question at a time."""
+
+    def __init__(self, links: Links, leader_id: int, client_id: str) -> None:
+        self._client_id = client_id
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._link = links.open(leader_id, self._closed)
+
+    async def ask(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """ConnectionError, MalformedRequest."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._link.send(encode_request(_request(partitions), VERSION, 0, self._client_id), self._answer.set_result)
+        frame = await self._answer
+        self._answer = None
+        return {
+            TopicPartition(topic.name, each.partition_index): each.offset
+            for topic in decode_response("ListOffsetsResponse", VERSION, frame).topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.NONE
+        }
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        self._link.close()
+
+    def _closed(self, reason: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(reason))
+
+
+def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+    by_topic: dict[str, list[Topic.ListOffsetsPartition]] = defaultdict(list)
+    for name, number in partitions:
+        wanted = Topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        by_topic[name].append(wanted)
+    topics = [Topic(name=name, partitions=asked) for name, asked in by_topic.items()]
+    return ListOffsetsRequest(replica_id=CONSUMER, isolation_level=0, topics=topics)
