@@ -241,3 +241,14 @@ class StoreConformance:
         stores = [await open_store() for _ in range(4)]
         leases = await asyncio.gather(*(s.acquire_lease("c", f"{n}", 1000) for n, s in enumerate(stores)))
         assert sum(lease is not None for lease in leases) == 1
+
+    async def test_of_many_that_want_an_expired_lease_one_gets_it(
+        self, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        stores = [await open_store() for _ in range(4)]
+        assert await stores[0].acquire_lease("c", "first", 1000) is not None
+        for store in stores:
+            assert len(await store.leases("c")) == 1
+        clock.time_ms += 1000
+        leases = await asyncio.gather(*(s.acquire_lease("c", f"{n}", 1000) for n, s in enumerate(stores)))
+        assert sum(lease is not None for lease in leases) == 1
