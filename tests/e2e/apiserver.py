@@ -9,13 +9,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
 from e2e.binaries import CannotStart, programs, require
-from e2e.control_plane import ControlPlane
+from e2e.control_plane import ControlPlane, Place
 from e2e.daemons import Daemons
+
+LOOPBACK: Final = Place()
 
 
 def unavailable(reason: CannotStart) -> NoReturn:
@@ -25,10 +27,10 @@ def unavailable(reason: CannotStart) -> NoReturn:
     pytest.skip(str(reason))
 
 
-def prepare_api_server(folder: Path) -> ControlPlane:
+def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
     """An API server with etcd, not started; it ends with the thread that starts it. Raises CannotStart."""
     require("openssl")
-    return ControlPlane(folder, Daemons(folder / "run", outlive=False), programs())
+    return ControlPlane(folder, Daemons(folder / "run", outlive=False), programs(), place)
 
 
 @pytest.fixture(scope="session")

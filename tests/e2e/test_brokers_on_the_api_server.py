@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 
 from e2e.control_plane import ControlPlane
+from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, PartitionView, prepare_cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
-DEFINITION = Path(__file__).parents[2] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
 HEARTBEAT_MS, SESSION_MS = 300, 2000
 NOT_RENEWED = "leases are not renewed"
 NEVER_MS = 3_600_000
@@ -21,8 +21,7 @@ NEVER_MS = 3_600_000
 
 def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasCluster:
     """Each broker as if it were in a pod of its own."""
-    plane.kubectl("apply", "-f", str(DEFINITION))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(DEFINITION))
+    define_state_documents(plane)
     properties = {
         "metadata.store": f"kubernetes://default/demo-{uuid4().hex[:8]}",
         "broker.heartbeat.interval.ms": str(HEARTBEAT_MS),
@@ -30,7 +29,7 @@ def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasClust
     }
     cluster = prepare_cluster(folder, brokers=3, properties=properties)
     for number, broker in cluster.brokers.items():
-        broker.environment |= {"KUBECONFIG": str(plane.kubeconfig), "POD_UID": f"pod-{number}"}
+        broker.environment |= environment_of_broker(plane, number)
     return cluster
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from torture.faults import FAULTS
-from torture.run import Plan, Report, torture
+from torture.run import SQLITE, STORES, Plan, Report, torture
 
 
 def main() -> int:
@@ -23,8 +23,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first round, to begin where one failed")
     parser.add_argument("--rate", type=int, default=200, help="records a second of each of the three writers")
     parser.add_argument("--only", action="append", default=[], choices=list(FAULTS), help="may be given several times")
+    parser.add_argument("--store", choices=STORES, default=SQLITE, help="where metadata is; kubernetes: an API server")
     options = parser.parse_args()
-    plan = Plan(options.rounds, options.seed, options.rate, options.first, tuple(options.only))
+    plan = Plan(options.rounds, options.seed, options.rate, options.first, tuple(options.only), options.store)
     again = f"make torture TORTURE={shlex.quote(_as_arguments(plan))}"
     print(f"seed {plan.seed}; again: {again}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="torture-"))
@@ -44,7 +45,7 @@ def main() -> int:
 
 def _as_arguments(plan: Plan) -> str:
     """What gives this plan again; names of faults are in double quotes, for they stand inside single ones."""
-    numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --rate {plan.rate}"
+    numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --rate {plan.rate} --store {plan.store}"
     return " ".join([numbers, *(f'--only "{name}"' for name in plan.only)])
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from kafka.protocol.admin import DescribeClusterRequest
 
+from e2e.control_plane import ControlPlane
 from harness.cluster import BarnabasCluster
 from harness.machines import CLIENTS, Lan
 
@@ -23,12 +25,16 @@ Undo = Callable[[], None]
 
 @dataclass
 class Arena:
-    """The brokers under torture; `lan` is None where this machine allows no machines inside."""
+    """The brokers under torture; `lan` is None where this machine allows no machines inside.
+
+    `api_server` is where their metadata is, or None where it is in a file.
+    """
 
     cluster: BarnabasCluster
     lan: Lan | None
     topics: tuple[str, ...]
     problems: list[str]
+    api_server: ControlPlane | None = None
 
     def log_dir(self, number: int) -> Path:
         """Where we find a broker's log dir."""
@@ -123,6 +129,27 @@ def _from_everybody(arena: Arena, victim: int, chance: random.Random) -> Undo:
     return _from_all_peers(arena, victim, chance)
 
 
+def _stop_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
+    """Connections are refused."""
+    assert arena.api_server is not None
+    api_server = arena.api_server
+    api_server.stop_api_server()
+
+    def undo() -> None:
+        api_server.start_api_server()
+        api_server.await_ready()
+
+    return undo
+
+
+def _freeze_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
+    """Connections stay, and nobody answers."""
+    assert arena.api_server is not None
+    daemons = arena.api_server.daemons
+    daemons.send("kube-apiserver", signal.SIGSTOP)
+    return lambda: daemons.send("kube-apiserver", signal.SIGCONT)
+
+
 def any_broker(arena: Arena, chance: random.Random) -> int:
     """Whichever."""
     return chance.choice(list(arena.cluster.brokers))
@@ -150,12 +177,20 @@ class Fault:
     hold_s: tuple[float, float]
     victim: Callable[[Arena, random.Random], int] = any_broker
     needs_machines: bool = False
+    needs_api_server: bool = False
+
+    def is_usable(self, arena: Arena) -> bool:
+        """Whether there is what it is done to."""
+        has_machines, has_api_server = arena.lan is not None, arena.api_server is not None
+        return (has_machines or not self.needs_machines) and (has_api_server or not self.needs_api_server)
 
 
 _SHORT: Final = (0.1, 1.0)
 _LONG: Final = (SESSION_TIMEOUT_S + 0.5, SESSION_TIMEOUT_S + 2.0)
 # Longer than replica.lag.time.max.ms of the run at times: ISRs shrink.
 _WHILE: Final = (0.5, 4.5)
+# Up to three sessions.
+_OUTAGE: Final = (0.5, 3 * SESSION_TIMEOUT_S)
 
 FAULTS: Final[Mapping[str, Fault]] = {
     "kill -9 of a broker": Fault(_kill, _WHILE),
@@ -177,4 +212,6 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "cut from the clients": Fault(_from_clients, _WHILE, _leader, needs_machines=True),
     "one-way cut, to the clients": Fault(_to_clients, _WHILE, _leader, needs_machines=True),
     "cut from everybody": Fault(_from_everybody, _WHILE, _leader, needs_machines=True),
+    "API server stopped": Fault(_stop_api_server, _OUTAGE, needs_api_server=True),
+    "API server frozen": Fault(_freeze_api_server, _OUTAGE, needs_api_server=True),
 }

@@ -3,17 +3,20 @@
 import random
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from confluent_kafka import TopicPartition
 
+from e2e.apiserver import prepare_api_server
+from e2e.control_plane import ControlPlane, Place
+from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
-from harness.machines import Lan, MachinesUnavailable
+from harness.machines import CLIENTS, Lan, MachinesUnavailable
 from harness.replica_comparison import differences, parse_headers, partition_dirs
 from harness.server_process import HERE
 from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
@@ -42,6 +45,9 @@ PROPERTIES: Final = {
     "log.segment.bytes": str(1024 * 1024),
 }
 
+SQLITE, KUBERNETES = "sqlite", "kubernetes"
+STORES: Final = (SQLITE, KUBERNETES)
+
 Say = Callable[[str], None]
 
 
@@ -54,6 +60,7 @@ class Plan:
     rate: int = 200
     first: int = 0
     only: tuple[str, ...] = ()
+    store: str = SQLITE
 
 
 class Round(NamedTuple):
@@ -78,17 +85,18 @@ class Report:
 
 
 def torture(folder: Path, plan: Plan, say: Say) -> Report:
-    """Everything; what was wrong is in the report's problems."""
+    """Everything; what was wrong is in the report's problems. CannotStart where the store is not to be had."""
     report = Report()
     with ExitStack() as running:
         lan = _machines(folder, report, running)
-        cluster = cluster_on(lan, folder)
+        api_server = running.enter_context(_api_server(lan, folder)) if plan.store == KUBERNETES else None
+        cluster = cluster_on(lan, folder, api_server)
         running.callback(cluster.close)
         cluster.start()
         for topic, partitions in TOPICS.items():
             cluster.create_topic(topic, partitions, BROKERS)
         history = History(idempotent_topics=frozenset([IDEMPOTENT]))
-        arena = Arena(cluster, lan, tuple(TOPICS), history.problems)
+        arena = Arena(cluster, lan, tuple(TOPICS), history.problems, api_server)
         writers, readers = _clients(cluster.bootstrap, history, plan.rate)
         try:
             _rounds(arena, plan, writers, report, say)
@@ -120,11 +128,27 @@ def lan_of_brokers(folder: Path) -> Lan:
     return Lan(BROKERS, lambda number: folder / f"broker-{number}/logs-0", DISK_MIB)
 
 
-def cluster_on(lan: Lan | None, folder: Path) -> BarnabasCluster:
+@contextmanager
+def _api_server(lan: Lan | None, folder: Path) -> Iterator[ControlPlane]:
+    """Running where the clients are: who is cut off from them is cut off from it."""
+    place = Place(address=lan.address(CLIENTS)) if lan else Place()
+    plane = prepare_api_server(folder / "api-server", place)
+    try:
+        plane.start_api()
+        define_state_documents(plane)
+        yield plane
+    finally:
+        plane.daemons.stop_all()
+
+
+def cluster_on(lan: Lan | None, folder: Path, api_server: ControlPlane | None = None) -> BarnabasCluster:
     """Brokers that are not running, each on its machine, or all on this one."""
-    cluster = BarnabasCluster(folder, PROPERTIES, log_dirs=1)
+    store = {} if api_server is None else {"metadata.store": "kubernetes://default/tortured"}
+    cluster = BarnabasCluster(folder, {**PROPERTIES, **store}, log_dirs=1)
     for number in range(BROKERS):
         cluster.add_broker(number, place=lan.machines[number].place if lan else HERE)
+        if api_server is not None:
+            cluster.brokers[number].environment |= environment_of_broker(api_server, number)
     return cluster
 
 
@@ -150,7 +174,7 @@ def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer],
 
 
 def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say: Say) -> None:
-    usable = [name for name, fault in FAULTS.items() if arena.lan is not None or not fault.needs_machines]
+    usable = [name for name, fault in FAULTS.items() if fault.is_usable(arena)]
     names = [name for name in usable if not plan.only or name in plan.only]
     for number in range(plan.first, plan.first + plan.rounds):
         chance = random.Random(f"{plan.seed}/{number}")

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from e2e.apiserver import unavailable
+from e2e.binaries import CannotStart
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import Lan, MachinesUnavailable
 from torture.faults import FAULTS
 from torture.history import History, Lane, check
-from torture.run import BROKERS, Plan, cluster_on, lan_of_brokers, torture
+from torture.run import BROKERS, KUBERNETES, Plan, Report, cluster_on, lan_of_brokers, torture
 from torture.workload import Writer
 
 ROUNDS = 8
@@ -22,7 +24,22 @@ ROUNDS = 8
 def test_random_faults_lose_repeat_and_reorder_nothing_and_the_cluster_heals(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"again: make torture TORTURE='--rounds {ROUNDS} --seed {seed}'")
-    report = torture(tmp_path, Plan(ROUNDS, seed), print)
+    check_report(torture(tmp_path, Plan(ROUNDS, seed), print))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # A minute on an idle machine.
+def test_random_faults_do_no_harm_where_metadata_is_in_an_api_server_that_goes_away_too(tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"again: make torture TORTURE='--rounds {ROUNDS} --seed {seed} --store {KUBERNETES}'")
+    try:
+        report = torture(tmp_path, Plan(ROUNDS, seed, store=KUBERNETES), print)
+    except CannotStart as reason:
+        unavailable(reason)
+    check_report(report)
+
+
+def check_report(report: Report) -> None:
     assert report.problems == []
     assert len(report.rounds) == ROUNDS
     assert report.acknowledged > 0

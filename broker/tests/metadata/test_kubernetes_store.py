@@ -26,11 +26,11 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
 from barnabas_operator.manifests.access import broker_rules
 from e2e.control_plane import ControlPlane
+from e2e.state_documents import define_state_documents
 from harness.deadline import wait_for
 
 pytestmark = pytest.mark.anyio
 
-DEFINITION = Path(__file__).parents[3] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
 POLICY = Path(__file__).parents[3] / "examples" / "kubernetes" / "brokers-own-metadata.yaml"
 ACCOUNT = "demo-broker-1-broker"
 NUMBERS = itertools.count()
@@ -39,8 +39,7 @@ NUMBERS = itertools.count()
 @pytest.fixture(scope="module")
 def plane(api_server: ControlPlane) -> ControlPlane:
     """The API server, which knows state documents and who brokers are."""
-    api_server.kubectl("apply", "-f", str(DEFINITION))
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(DEFINITION))
+    define_state_documents(api_server)
     api_server.kubectl("create", "serviceaccount", ACCOUNT)
     rbac = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": ACCOUNT}, "rules": broker_rules()}
