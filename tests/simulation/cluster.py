@@ -20,11 +20,13 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
 from simulation.disk import SimulatedDisk
-from simulation.loop import START_MS, Host, SimulatedLoop
+from simulation.loop import START_MS, Host, MachineClock, SimulatedLoop
 from simulation.network import Connection, Network, Server
 from simulation.store import SimulatedStore, StoreState
 
 RESTART_S: Final = 0.3
+SKEW_S_MAX: Final = 2.0
+DRIFT_MAX: Final = 0.01
 LOG_DIR: Final = "/logs"
 SETTINGS: Final = {
     "listeners": "PLAINTEXT://:9092",
@@ -57,6 +59,7 @@ class SimulatedBroker:
         self.name = f"b{broker_id}"
         self.disk = SimulatedDisk(lambda: (START_MS + int(cluster.loop.time() * 1000)) * 1_000_000)
         self.boot_id = "boot 1"
+        self.clock = cluster.make_clock()
         self.host: Host | None = None
         self.node: Node | None = None
         self.wanted = True
@@ -71,7 +74,7 @@ class SimulatedBroker:
         """A new life."""
         if self.host is not None:
             return
-        host = self.host = Host(self.name, self.cluster.loop)
+        host = self.host = Host(self.name, self.cluster.loop, self.clock)
         self.cluster.loop.spawn(host, self._live(host))
 
     async def _live(self, host: Host) -> None:
@@ -135,6 +138,8 @@ class SimulatedBroker:
         self.disk.process_ends()
         self.disk.lose_power(self.cluster.random)
         self.boot_id = f"boot {self.cluster.random.getrandbits(32)}"
+        if not self.cluster.is_one_machine:
+            self.clock.booted_s = self.cluster.loop.time()
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -175,17 +180,28 @@ class SimulatedCluster:
     """`settings` go before the usual ones."""
 
     def __init__(
-        self, loop: SimulatedLoop, random: Random, brokers: int, settings: dict[str, str], *, process_leases: bool
+        self, loop: SimulatedLoop, random: Random, brokers: int, settings: dict[str, str], *, is_one_machine: bool
     ) -> None:
         self.loop = loop
         self.random = random
         self.settings = settings
         self.network = Network(loop, random)
-        self.store = StoreState(
-            lambda: START_MS + int(loop.time() * 1000), random, leases_end_with_process=process_leases
-        )
+        self.is_one_machine = is_one_machine
+        """Whether all brokers have one clock, and a store that sees a process end."""
+        self._clock = MachineClock(loop)
+        self.store = StoreState(random, is_one_machine=is_one_machine)
         self.brokers = [SimulatedBroker(self, number) for number in range(1, brokers + 1)]
         self.events: list[str] = []
+
+    def make_clock(self) -> MachineClock:
+        """The one of the machine, or that of another one."""
+        if self.is_one_machine:
+            return self._clock
+        clock, random = MachineClock(self.loop), self.random
+        clock.ahead_s = random.uniform(-SKEW_S_MAX, SKEW_S_MAX)
+        clock.drift = random.uniform(-DRIFT_MAX, DRIFT_MAX)
+        clock.booted_s = -random.uniform(0, 1000)
+        return clock
 
     def note(self, event: str) -> None:
         """For whoever looks into a failure."""

@@ -41,7 +41,7 @@ class Faults:
             + [self._break_disk] * 2
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
-            + [self._elect_preferred]
+            + [self._elect_preferred, self._set_clock]
         )
         while self._cluster.loop.time() < end_s:
             await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))
@@ -142,6 +142,13 @@ class Faults:
         network.slowness = self._random.choice([5.0, 30.0])
         self._cluster.note(f"the network is {network.slowness} times slower")
         self._later(self._random.expovariate(1), lambda: setattr(network, "slowness", 1.0))
+
+    def _set_clock(self) -> None:
+        """On one machine it is that of all."""
+        broker = self._random.choice(self._cluster.brokers)
+        by_s = self._random.choice([0.5, 5, 600]) * self._random.choice([1, -1])
+        self._cluster.note(f"the clock of {broker.name} is set by {by_s} s")
+        broker.clock.ahead_s += by_s
 
     def _fill_disk(self) -> None:
         broker = self._some_broker()

@@ -18,14 +18,35 @@ class Deadlock(Exception):
     """Everybody waits for somebody, and no time will help."""
 
 
+class MachineClock:
+    """What time one machine thinks it is."""
+
+    def __init__(self, loop: "SimulatedLoop") -> None:
+        self._loop = loop
+        self.ahead_s = 0.0
+        """How far it was set ahead of the true time, or behind it."""
+        self.drift = 0.0
+        """Seconds a second that it gains."""
+        self.booted_s = 0.0
+        """When the machine was started, by true time."""
+
+    def now_s(self) -> float:
+        """The wall clock, since the simulation began."""
+        return self._loop.time() * (1 + self.drift) + self.ahead_s
+
+    def since_boot_s(self) -> float:
+        """What nobody sets."""
+        return self._loop.time() - self.booted_s
+
+
 class Host:
     """One life of one machine's process."""
 
-    def __init__(self, name: str, loop: "SimulatedLoop", skew_ms: int = 0) -> None:
+    def __init__(self, name: str, loop: "SimulatedLoop", clock: MachineClock | None = None) -> None:
         self.name = name
         self.is_dead = False
         self.is_paused = False
-        self.skew_ms = skew_ms
+        self._clock = clock or MachineClock(loop)
         self._loop = loop
         self._held: list[_Bound] = []
         self.context = contextvars.copy_context()
@@ -44,11 +65,11 @@ class Host:
 
     def now_ms(self) -> int:
         """The machine's wall clock."""
-        return START_MS + int(self._loop.time() * 1000) + self.skew_ms
+        return START_MS + int(self._clock.now_s() * 1000)
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back."""
-        return self._loop.time()
+        """Seconds that nobody sets."""
+        return self._clock.since_boot_s()
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Timers of this machine."""

@@ -77,7 +77,7 @@ class Simulation:
             random,
             brokers,
             {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS,
-            process_leases=random.random() < 0.5,
+            is_one_machine=random.random() < 0.5,
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
         self._topics = (

@@ -1,13 +1,14 @@
 """The metadata store in memory: one `StoreState`, and a client of it for each life of a broker.
 
-Calls take time, may fail before or after they took effect, and fail altogether while the store is away. Leases go by
-the store's own clock; where `leases_end_with_process` they also end when their holder's process does, as SQLite's do.
+Calls take time, may fail before or after they took effect, and fail altogether while the store is away. On one machine
+leases end with their holder's process, as SQLite's do. On several, as in Kubernetes, a lease lasts from when a client
+first saw it renewed, by the client's own clock.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from barnabas_broker.metadata.store import (
     ABSENT,
@@ -22,25 +23,34 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
     Write,
 )
+from barnabas_core.clock import monotonic_ms
 from simulation.loop import Host
 
 R = TypeVar("R")
 
 
-class StoreState:
-    """What is stored. `now_ms` is the store's clock."""
+class Held(NamedTuple):
+    """A lease as it is stored: `renewal` differs each time."""
 
-    def __init__(self, now_ms: Callable[[], int], random: Random, *, leases_end_with_process: bool) -> None:
-        self.now_ms = now_ms
+    lease: Lease
+    host: Host | None
+    renewal: int
+
+
+class StoreState:
+    """What is stored."""
+
+    def __init__(self, random: Random, *, is_one_machine: bool) -> None:
         self.random = random
-        self.leases_end_with_process = leases_end_with_process
+        self.is_one_machine = is_one_machine
         self.is_away = False
         self.failure_share = 0.0
         self.revision = 0
         self.documents: dict[str, Document] = {}
         self.changes: list[Change] = []
         self.first_kept = 0
-        self._leases: dict[str, tuple[Lease, Host | None]] = {}
+        self._leases: dict[str, Held] = {}
+        self._renewals = 0
         self._changed = asyncio.Event()
 
     def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
@@ -71,47 +81,53 @@ class StoreState:
         """Set at the next write."""
         return self._changed
 
-    def acquire(self, name: str, holder: str, duration_ms: int, host: Host | None) -> Lease | None:
-        now_ms = self.now_ms()
+    def held(self, name: str) -> Held | None:
+        """Whoever has or had a lease of this name, unless it was released, or its process is known to be gone."""
         found = self._leases.get(name)
-        if found is not None and found[0].holder not in ("", holder) and not self._has_ended(*found, now_ms):
+        if found is None or not found.lease.holder or self._is_gone(found.host):
             return None
-        token = 1 if found is None else found[0].token + (found[0].holder != holder)
-        lease = Lease(name, holder, token, duration_ms, now_ms + duration_ms)
-        self._leases[name] = lease, host
-        return lease
-
-    def _has_ended(self, lease: Lease, host: Host | None, now_ms: int) -> bool:
-        return lease.expires_at_ms <= now_ms or self._is_gone(host)
+        return found
 
     def _is_gone(self, host: Host | None) -> bool:
-        return self.leases_end_with_process and host is not None and host.is_dead
+        return self.is_one_machine and host is not None and host.is_dead
 
-    def renew(self, lease: Lease) -> Lease:
+    def take(self, name: str, holder: str, duration_ms: int, expires_at_ms: int, host: Host | None) -> Lease:
+        """A lease that nobody else has."""
+        found = self._leases.get(name)
+        token = 1 if found is None else found.lease.token + (found.lease.holder != holder)
+        return self._keep(Lease(name, holder, token, duration_ms, expires_at_ms), host)
+
+    def _keep(self, lease: Lease, host: Host | None) -> Lease:
+        self._renewals += 1
+        self._leases[lease.name] = Held(lease, host, self._renewals)
+        return lease
+
+    def renew(self, lease: Lease, expires_at_ms: int) -> Lease:
         found = self._leases.get(lease.name)
-        if found is None or (found[0].holder, found[0].token) != (lease.holder, lease.token):
+        if found is None or (found.lease.holder, found.lease.token) != (lease.holder, lease.token):
             raise LeaseLost(lease.name)
-        renewed = lease._replace(expires_at_ms=self.now_ms() + lease.duration_ms)
-        self._leases[lease.name] = renewed, found[1]
-        return renewed
+        return self._keep(lease._replace(expires_at_ms=expires_at_ms), found.host)
 
     def release(self, lease: Lease) -> None:
         found = self._leases.get(lease.name)
-        if found is not None and (found[0].holder, found[0].token) == (lease.holder, lease.token):
-            self._leases[lease.name] = lease._replace(holder="", expires_at_ms=0), None
+        if found is not None and (found.lease.holder, found.lease.token) == (lease.holder, lease.token):
+            self._keep(lease._replace(holder=""), None)
 
-    def leases(self, prefix: str) -> list[Lease]:
-        held = [each for each in self._leases.values() if each[0].name.startswith(prefix) and each[0].holder]
-        return sorted(lease for lease, host in held if not self._is_gone(host))
+    def all_held(self, prefix: str) -> list[Held]:
+        """By name."""
+        found = (self.held(name) for name in sorted(self._leases) if name.startswith(prefix))
+        return [each for each in found if each is not None]
 
 
 class SimulatedStore:
-    """One broker's client. `host` is None for tests."""
+    """One broker's client, in the process `host`."""
 
-    def __init__(self, state: StoreState, host: Host | None = None) -> None:
+    def __init__(self, state: StoreState, host: Host) -> None:
         self._state = state
         self._host = host
         self._closed = False
+        self._seen: dict[str, tuple[int, int]] = {}
+        """The last renewal of each lease, and when this client saw it first."""
 
     async def _call(self, work: Callable[[], R]) -> R:
         state, random = self._state, self._state.random
@@ -175,17 +191,39 @@ class SimulatedStore:
             seen = state.revision
             yield Changes(seen, [change for change in news if change.key.startswith(prefix)])
 
+    def _seen_at_ms(self, held: Held) -> int:
+        renewal, seen_at_ms = self._seen.get(held.lease.name, (-1, 0))
+        if renewal != held.renewal:
+            seen_at_ms = monotonic_ms(self._host)
+            self._seen[held.lease.name] = held.renewal, seen_at_ms
+        return seen_at_ms
+
+    def _as_seen(self, held: Held) -> Lease:
+        if self._state.is_one_machine:
+            return held.lease
+        return held.lease._replace(expires_at_ms=self._seen_at_ms(held) + held.lease.duration_ms)
+
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        return await self._call(lambda: self._state.acquire(name, holder, duration_ms, self._host))
+        asked_at_ms = monotonic_ms(self._host)
+
+        def work() -> Lease | None:
+            held = self._state.held(name)
+            found = None if held is None else self._as_seen(held)
+            if found is not None and found.holder != holder and found.expires_at_ms > monotonic_ms(self._host):
+                return None
+            return self._state.take(name, holder, duration_ms, asked_at_ms + duration_ms, self._host)
+
+        return await self._call(work)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        return await self._call(lambda: self._state.renew(lease))
+        expires_at_ms = monotonic_ms(self._host) + lease.duration_ms
+        return await self._call(lambda: self._state.renew(lease, expires_at_ms))
 
     async def release_lease(self, lease: Lease) -> None:
         await self._call(lambda: self._state.release(lease))
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        return await self._call(lambda: self._state.leases(prefix))
+        return await self._call(lambda: [self._as_seen(held) for held in self._state.all_held(prefix)])
 
     async def close(self) -> None:
         self._closed = True

@@ -8,12 +8,19 @@ class Clock(Protocol):
     """What time it is."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch (record timestamps, retention)."""
+        """Wall-clock time, milliseconds since the epoch (record timestamps, retention). It may be set, either way."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back (timeouts, durations)."""
+        """Seconds that nobody sets (leases, timeouts, durations): they never go back, and go on while the machine is
+        suspended. All processes of a machine count the same ones, from its start.
+        """
         ...
+
+
+def monotonic_ms(clock: Clock) -> int:
+    """The time that nobody sets, in whole milliseconds."""
+    return round(clock.monotonic_s() * 1000)
 
 
 class Cancellable(Protocol):

@@ -25,7 +25,7 @@ from barnabas_broker.metadata.store import VersionConflict, Write
 
 class WallClock:
     def now_ms(self): return time.time_ns() // 1_000_000
-    def monotonic_s(self): return time.monotonic()
+    def monotonic_s(self): return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 async def main():
     store = await SqliteStore.open(Path(sys.argv[1]), WallClock())

@@ -36,13 +36,14 @@ class Time:
 
     def __init__(self) -> None:
         self.ms = NOW_MS
+        self.since_boot_ms = 90_000
         self.soon: list[Callable[[], object]] = []
 
     def now_ms(self) -> int:
         return self.ms
 
     def monotonic_s(self) -> float:
-        return self.ms / 1000
+        return self.since_boot_ms / 1000
 
     def call_soon(self, callback: Callable[[], object]) -> Cancellable:
         self.soon.append(callback)
@@ -125,7 +126,7 @@ class Replicas:
                 follower.diverged(epoch, end_offset)
                 return
         found = leader.read_for_follower(at.offset, 1 << 20, at_least_one_batch=True)
-        leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, self.time.ms)
+        leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, self.time.since_boot_ms)
         records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
         follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.time.ms)
 
@@ -268,9 +269,9 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.catch_up(2, 3)
     replicas.append(b"x")
-    replicas.time.ms += LAG_MS_MAX + 1
+    replicas.time.since_boot_ms += LAG_MS_MAX + 1
     replicas.catch_up(2)
-    replicas.leader.check_isr(replicas.time.ms)
+    replicas.leader.check_isr(replicas.time.since_boot_ms)
     (shrink,) = replicas.proposals
     assert shrink.isr.keys() == {1, 2}
     assert replicas.leader.high_watermark == 0, "not before the metadata says so"
@@ -280,6 +281,21 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     assert replicas.proposals[-1].isr.keys() == {1, 2, 3}
     replicas.show(isr=(1, 2, 3))
     assert (replicas.leader.isr_shrinks, replicas.leader.isr_expands) == (1, 1)
+
+
+def test_nobody_lags_because_the_wall_clock_is_set(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.catch_up(2, 3)
+    replicas.time.ms += 100 * LAG_MS_MAX
+    replicas.append(b"x")
+    replicas.leader.check_isr(replicas.time.since_boot_ms)
+    assert replicas.proposals == []
+    replicas.catch_up(2, 3)
+    replicas.time.ms -= 200 * LAG_MS_MAX
+    replicas.append(b"y")
+    replicas.time.since_boot_ms += LAG_MS_MAX + 1
+    replicas.leader.check_isr(replicas.time.since_boot_ms)
+    assert replicas.proposals[-1].isr.keys() == {1}
 
 
 def test_who_comes_back_while_another_one_joins_is_next_without_fetching_again(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+        """Seconds since the machine was started, those too in which it was suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LoopTimers:

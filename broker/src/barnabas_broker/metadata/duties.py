@@ -23,7 +23,7 @@ from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, T
 from barnabas_broker.metadata.partition_changes import PartitionChanges
 from barnabas_broker.metadata.store import Lease, MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Planned, Transitions
-from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
@@ -107,7 +107,7 @@ class ControllerDuties:
             self._timer.cancel()
         delay_s = self._config().broker_heartbeat_interval_ms / 1000
         if self._controls and self._next_expiry_ms is not None:
-            delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - self._clock.now_ms()) / 1000))
+            delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - monotonic_ms(self._clock)) / 1000))
         self._timer = self._timers.call_later(delay_s, self._heartbeat)
 
     def _heartbeat(self) -> None:
@@ -161,14 +161,14 @@ class ControllerDuties:
             for broker_id, registration in self._image.brokers.items()
         ]
         leases = {lease.name: lease for lease in await self._store.leases(BROKER_LEASES)}
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         ahead = [lease.expires_at_ms for lease in leases.values() if lease.expires_at_ms > now_ms]
         self._next_expiry_ms = min(ahead, default=None)
         return known, leases
 
     async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         since_ms = now_ms if self._membership.trusts_expiry(now_ms) else 0
         ended = [
             each
@@ -182,7 +182,7 @@ class ControllerDuties:
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         returning = {
             each.broker_id: each
             for each in known

@@ -32,7 +32,7 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
 )
 from barnabas_core import kafka_uuid
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
 
 CONTROLLER_LEASE: Final = "controller"
@@ -62,7 +62,7 @@ class Membership:
     """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
 
     `registration` is this life of the broker; join makes the rest of it: the epoch, and whether it may lack records,
-    for which `was_clean` tells that the life before ended with a clean shutdown. `clock` is the one of the store.
+    for which `was_clean` tells that the life before ended with a clean shutdown.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Membership:
         """Until the next heartbeat, or until the controller's lease expires if nobody renews it."""
         if self._controller_expires_at_ms is None:
             return self._heartbeat_ms / 1000
-        until_s = (self._controller_expires_at_ms - self._clock.now_ms()) / 1000
+        until_s = (self._controller_expires_at_ms - monotonic_ms(self._clock)) / 1000
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
@@ -219,8 +219,8 @@ class Membership:
         if lease is None or lease.token != self._registered_epoch:  # The store went away while this broker joined anew.
             await self.join()
             return
-        if lease.expires_at_ms <= self._clock.now_ms():
-            self._punctual_from_ms = self._clock.now_ms() + 2 * self._heartbeat_ms
+        if lease.expires_at_ms <= monotonic_ms(self._clock):
+            self._punctual_from_ms = monotonic_ms(self._clock) + 2 * self._heartbeat_ms
         try:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:

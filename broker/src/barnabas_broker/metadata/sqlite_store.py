@@ -16,7 +16,7 @@ from barnabas_broker.metadata import sqlite_documents, sqlite_leases
 from barnabas_broker.metadata.doorbell import Answer, Doorbell, clear_away, ring
 from barnabas_broker.metadata.sqlite_schema import open_database
 from barnabas_broker.metadata.store import Changes, Document, Lease, Listing, StoreUnavailable, VersionConflict, Write
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, monotonic_ms
 
 SAFETY_LOOK_S: Final = 5.0
 
@@ -90,11 +90,11 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        now_ms, address = self._clock.now_ms(), self._doorbell.address
+        now_ms, address = monotonic_ms(self._clock), self._doorbell.address
         return await self._run(sqlite_leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        return await self._run(sqlite_leases.renew, lease, self._clock.now_ms())
+        return await self._run(sqlite_leases.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
         await self._run(sqlite_leases.release, lease)

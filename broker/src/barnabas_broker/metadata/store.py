@@ -50,7 +50,10 @@ class Write(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A name that `holder` has to itself until `expires_at_ms`. `token` rises with every new holder, so it fences."""
+    """A name that `holder` has to itself until `expires_at_ms`. `token` rises with every new holder, so it fences.
+
+    `expires_at_ms` is by this machine's clock that nobody sets (`clock.monotonic_ms`): wall clocks differ, and jump.
+    """
 
     name: str
     holder: str

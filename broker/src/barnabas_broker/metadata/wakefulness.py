@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
-from barnabas_core.clock import Clock, Timers
+from barnabas_core.clock import Clock, Timers, monotonic_ms
 
 TICKS_IN_LIMIT: Final = 4
 RETRY_S: Final = 0.5
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Wakefulness:
-    """`limit_ms` is how long it may stand still. By the wall clock, which goes on while a machine is suspended."""
+    """`limit_ms` is how long it may stand still, be it the process or the whole machine."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Wakefulness:
 
     def start(self) -> None:
         """From now on; until then it counts as asleep."""
-        self._awake_until_ms = self._clock.now_ms() + self._limit_ms
+        self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms
         self._timers.call_later(self._limit_ms / 1000 / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
         """Asked before each request whose answer depends on who leads."""
-        return self._clock.now_ms() <= self._awake_until_ms or self._falls_asleep()
+        return monotonic_ms(self._clock) <= self._awake_until_ms or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:
         if not self._is_looking:
@@ -60,7 +60,7 @@ class Wakefulness:
 
     def _tick(self) -> None:
         if self.is_awake():
-            self._awake_until_ms = self._clock.now_ms() + self._limit_ms
+            self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms
         self._timers.call_later(self._limit_ms / 1000 / TICKS_IN_LIMIT, self._tick)
 
     async def _look(self) -> None:
@@ -73,4 +73,4 @@ class Wakefulness:
             else:
                 break
         self._is_looking = False
-        self._awake_until_ms = self._clock.now_ms() + self._limit_ms
+        self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms

@@ -15,7 +15,7 @@ from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, ForgottenTopic
 from barnabas_broker.wire.parts import FileSlice
-from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -183,7 +183,7 @@ class FollowerSession:
         for forgotten in request.forgotten:
             for index in forgotten.partitions:
                 self._drop((_topic_key(forgotten), index))
-        now_ms = self._environment.clock.now_ms()
+        now_ms = monotonic_ms(self._environment.clock)
         for topic in request.topics:
             for wanted in topic.partitions:
                 self._name(attempt, topic, wanted, request.replica_epoch, now_ms)

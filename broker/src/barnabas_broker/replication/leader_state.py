@@ -59,7 +59,7 @@ class FollowerProgress:
 
 
 class LeaderState:
-    """One leader epoch of one partition on the broker `leader_id`. Times are the wall clock's, in ms."""
+    """One leader epoch of one partition on the broker `leader_id`. Times are those of the clock that nobody sets."""
 
     __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "isr", "leader_id", "pending_isr")
 

@@ -17,6 +17,7 @@ from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log, LogAppend
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
+from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -146,7 +147,7 @@ class Partition:
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
         self._timestamp_before_max_ms = LONG_MAX if stamps else config.timestamp_before_max_ms
         self._settle()
-        self._advance_high_watermark(self._context.clock.now_ms())
+        self._advance_high_watermark(monotonic_ms(self._context.clock))
 
     def _settle(self) -> None:
         """What follows from leadership, ISR, settings and the disk."""
@@ -167,7 +168,7 @@ class Partition:
         config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
         if self.is_leader:
-            self._lead(self._state, self._context.clock.now_ms())
+            self._lead(self._state, monotonic_ms(self._context.clock))
         self.configure(config)
         self._wake_all()
 
@@ -180,7 +181,7 @@ class Partition:
         if state.partition_epoch <= self._state.partition_epoch:
             return
         previous, self._state = self._state, state
-        now_ms = self._context.clock.now_ms()
+        now_ms = monotonic_ms(self._context.clock)
         if state.leader != self._context.broker_id:
             self._resign()
         elif self._leadership is None or state.leader_epoch != previous.leader_epoch:
@@ -241,7 +242,10 @@ class Partition:
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
-        """Append one checked batch and wake who waits. ApiError for its sequence, StorageError for the disk."""
+        """Append one checked batch and wake who waits; `now_ms` is the wall clock's, all other times here are not.
+
+        ApiError for its sequence or its timestamps, StorageError for the disk.
+        """
         too_late = header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms
         if too_late or 0 <= header.base_timestamp_ms < now_ms - self._timestamp_before_max_ms:
             raise _out_of_bounds(header, now_ms, self.log.config)
@@ -256,9 +260,10 @@ class Partition:
         if not appended.duplicate:
             self.messages_in += header.record_count
             self.bytes_in += len(batch)
+            since_boot_ms = monotonic_ms(self._context.clock)
             if leadership.followers:
-                leadership.appended(previous_end_offset, now_ms)
-            self._advance_high_watermark(now_ms)
+                leadership.appended(previous_end_offset, since_boot_ms)
+            self._advance_high_watermark(since_boot_ms)
             for watcher in self._watchers.values():
                 watcher.changed()
         return appended
@@ -385,7 +390,7 @@ class Partition:
         """Nothing of `change` was written, and it will not be."""
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
             self._leadership.pending_isr = None
-            self._advance_high_watermark(self._context.clock.now_ms())
+            self._advance_high_watermark(monotonic_ms(self._context.clock))
 
     # As follower.
 

@@ -21,6 +21,7 @@ from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
@@ -423,6 +424,6 @@ class ReplicaManager:
 
     def check_isr(self) -> None:
         """Who lags for too long leaves the ISR of the partitions led here, who can joins."""
-        now_ms = self._surroundings.clock.now_ms()
+        now_ms = monotonic_ms(self._surroundings.clock)
         for partition in self.partitions():
             partition.check_isr(now_ms)

@@ -18,7 +18,7 @@ import msgspec
 
 from barnabas_broker.metadata.kubernetes.objects import CLUSTER_LABEL, ListMetadata, Metadata
 from barnabas_broker.metadata.store import Lease
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, monotonic_ms
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 TOKEN: Final = "barnabas.dev/token"
@@ -72,26 +72,25 @@ class Observations:
 
     def see(self, objects: Iterable[LeaseObject]) -> dict[str, Lease]:
         """The leases that somebody holds, or held when they ended, by name."""
-        seen_at_ms = int(self._clock.monotonic_s() * 1000)
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         leases: dict[str, Lease] = {}
         renewals: dict[str, _Renewal] = {}
         for each in objects:
             name = each.metadata.name.removeprefix(self._prefix)
-            renewals[name] = self._renewal(name, each, seen_at_ms)
+            renewals[name] = self._renewal(name, each, now_ms)
             holder, duration_ms = each.spec.holder_identity, _duration_ms(each)
             if holder:
-                expires_at_ms = now_ms - (seen_at_ms - renewals[name].seen_at_ms) + duration_ms
+                expires_at_ms = renewals[name].seen_at_ms + duration_ms
                 leases[name] = Lease(name, holder, token_of(each), duration_ms, expires_at_ms)
         self._renewals = renewals
         return leases
 
-    def _renewal(self, name: str, found: LeaseObject, seen_at_ms: int) -> _Renewal:
+    def _renewal(self, name: str, found: LeaseObject, now_ms: int) -> _Renewal:
         known = self._renewals.get(name)
         token, renew_time = found.metadata.annotations.get(TOKEN), found.spec.renew_time
         if known is not None and (known.token, known.renew_time) == (token, renew_time):
             return known
-        return _Renewal(token, renew_time, seen_at_ms)
+        return _Renewal(token, renew_time, now_ms)
 
 
 def token_of(found: LeaseObject) -> int:

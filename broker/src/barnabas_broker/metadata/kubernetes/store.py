@@ -32,7 +32,7 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
     Write,
 )
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, monotonic_ms
 
 WRITES_AT_ONCE: Final = 16
 WATCH_S: Final = 300
@@ -180,7 +180,7 @@ class KubernetesStore:
                     raise
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         listed = await self._list_leases()
         known = self._observations.see(listed.items)
         before = {each.metadata.name: each for each in listed.items}.get(self._lease_name(name))
@@ -191,11 +191,11 @@ class KubernetesStore:
         if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
         token = int(listed.metadata.resource_version)
-        return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before, now_ms)
+        return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
-    async def _take(self, lease: Lease, before: LeaseObject | None, now_ms: int) -> Lease | None:
+    async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:
         """The lease, unless somebody else was faster."""
-        body = lease_objects.taken(self._cluster, lease, now_ms, before, self._pod_uid)
+        body = lease_objects.taken(self._cluster, lease, self._clock.now_ms(), before, self._pod_uid)
         if before is None:
             answer = await self._request("POST", self._leases, body=body)
         else:
@@ -214,8 +214,8 @@ class KubernetesStore:
 
     async def _renew(self, lease: Lease) -> Lease | None:
         """For its holder it lasts from when it asked, which is earlier than anybody else can see it."""
-        now_ms = self._clock.now_ms()
-        is_held = await self._patch_held(lease, lease_objects.renewed(lease, now_ms))
+        now_ms = monotonic_ms(self._clock)
+        is_held = await self._patch_held(lease, lease_objects.renewed(lease, self._clock.now_ms()))
         return lease._replace(expires_at_ms=now_ms + lease.duration_ms) if is_held else None
 
     async def release_lease(self, lease: Lease) -> None:
