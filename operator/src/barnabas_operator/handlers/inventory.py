@@ -33,6 +33,12 @@ class Inventory:
         """The Topics of a Cluster."""
         return (topic for topic in self.topics.values() if self.cluster_of(topic) == cluster)
 
+    def namesake_of(self, topic: Json) -> str | None:
+        """Another Topic of the same topic in the same Cluster."""
+        cluster, wanted, name = self.cluster_of(topic), topic_name(topic), topic["metadata"]["name"]
+        same = (each for each in self.topics_of(cluster) if topic_name(each) == wanted) if cluster else ()
+        return next((found for each in same if (found := each["metadata"]["name"]) != name), None)
+
     def keep(self, body: Json, *, is_gone: bool) -> None:
         """What the watch tells of a Cluster or a Topic."""
         kept = self.clusters if body["kind"] == "Cluster" else self.topics
@@ -44,6 +50,11 @@ class Inventory:
     def stray_topics(self) -> Iterator[Json]:
         """Topics without a Cluster: it is not there (any more, or yet), or not named where there are several."""
         return (topic for topic in self.topics.values() if self.cluster_of(topic) not in self.clusters)
+
+
+def topic_name(body: Json) -> str:
+    """The topic that a Topic is about."""
+    return str(body.get("spec", {}).get("topicName") or body["metadata"]["name"])
 
 
 def key_of(body: Json) -> Key:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.read_topics import ReadTopics
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
@@ -53,6 +54,7 @@ class Lane:
         self._statuses = StatusWriter(api)
         self._rounds = BrokerRounds(api, settings)
         self._on_round = on_round
+        self._read = ReadTopics()
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
         self._applied_at = 0.0
@@ -165,7 +167,7 @@ class Lane:
 
     async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], answers: bool) -> Outcome | None:
         """Topics after a round with the brokers; without them only what can be told without."""
-        typed, invalid = _typed(bodies.values())
+        typed, invalid = self._read.all(bodies.values())
         now = _now()
         await self._statuses.write(
             (_with_status(topic, Refusal(INVALID_SPEC, why), now), bodies[topic.metadata.name])
@@ -227,17 +229,6 @@ class Lane:
         if self._admin is not None:
             self._admin.close()
         self._admin = None
-
-
-def _typed(bodies: Iterable[Json]) -> tuple[list[Topic], list[tuple[Topic, str]]]:
-    """The Topics that can be read, and the others, without their spec, with what is wrong."""
-    typed, invalid = [], []
-    for body in bodies:
-        try:
-            typed.append(resource_of(Topic, body))
-        except InvalidResource as error:
-            invalid.append((resource_of(Topic, {**body, "spec": {}}), str(error)))
-    return typed, invalid
 
 
 def _with_status(topic: Topic, why: Refusal, now: str) -> Topic:

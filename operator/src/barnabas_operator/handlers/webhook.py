@@ -6,8 +6,6 @@ from typing import Any, Final
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.planning.admission import Around, Verdict, review
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of
-from barnabas_operator.resources.topic import Topic
 
 Json = Mapping[str, Any]
 INVALID: Final = 422
@@ -51,12 +49,4 @@ def _around(body: Json, inventory: Inventory, lanes: Lanes) -> Around:
     cluster = inventory.cluster_of(body) if body.get("kind") == "Topic" else None
     if cluster is None:
         return Around()
-    topics = (_topic(each) for each in inventory.topics_of(cluster))
-    return Around(tuple(each for each in topics if each is not None), lanes.state_of(cluster))
-
-
-def _topic(body: Json) -> Topic | None:
-    try:
-        return resource_of(Topic, body)
-    except InvalidResource:
-        return None
+    return Around(inventory.namesake_of(body), lanes.state_of(cluster))

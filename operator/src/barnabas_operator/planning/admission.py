@@ -3,7 +3,7 @@
 Conditions tell the same afterwards; here it is told to whoever applies the change, before anything has happened.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_config import unused_settings
@@ -29,9 +29,9 @@ class Verdict(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What is there beside a Topic: the other Topics of its Cluster, and what the brokers said last."""
+    """What is there beside a Topic: who has the same topic, by name, and what the brokers said last."""
 
-    topics: Sequence[Topic] = ()
+    taken_by: str | None = None
     state: ClusterState | None = None
 
 
@@ -86,12 +86,9 @@ def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdic
 
 
 def _taken(wanted: Topic, around: Around) -> str | None:
-    name = wanted.metadata.name
-    others = (each.metadata.name for each in around.topics if each.topic_name == wanted.topic_name)
-    other = next((each for each in others if each != name), None)
-    return (
-        f"topic {wanted.topic_name} is managed by the Topic {other} already; allowed: one Topic each" if other else None
-    )
+    if around.taken_by is None:
+        return None
+    return f"topic {wanted.topic_name} is managed by the Topic {around.taken_by} already; allowed: one Topic each"
 
 
 def _decreased(wanted: Topic, before: Topic | None) -> str | None:

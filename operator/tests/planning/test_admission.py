@@ -1,0 +1,171 @@
+"""What is told to whoever applies a resource, before it is stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.admission import Around, Verdict, review
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+
+Json = dict[str, Any]
+LIVE = ClusterState(
+    racks={0: None, 1: None, 2: None},
+    topics={"flights": TopicState("id", ((0, 1, 2),) * 6, {}), "a.b": TopicState("i", ((0,),), {})},
+)
+
+
+def topic(name: str = "flights", **spec: object) -> Json:
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
+
+
+def cluster(**spec: object) -> Json:
+    meta = {"name": "quickstart", "namespace": "default"}
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
+
+
+ALLOWED = Verdict()
+NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
+
+TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
+    "a good one": (None, topic(partitions=6, replicas=3), Around(), None),
+    "a status only": (topic(partitions=6), {**topic(partitions=6), "status": {"partitions": 9}}, Around(), None),
+    "fewer partitions": (topic(partitions=6), topic(partitions=3), Around(), f"{NEVER_FEWER} 3; allowed: 6 or more"),
+    "no partitions any more": (topic(partitions=6), topic(), Around(), f"{NEVER_FEWER} missing; allowed: 6 or more"),
+    "fewer than the topic has": (
+        None,
+        topic(partitions=3),
+        Around(state=LIVE),
+        f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
+    ),
+    "a topic that another has": (
+        None,
+        topic("mine", topicName="flights"),
+        Around(taken_by="flights"),
+        "topic flights is managed by the Topic flights already; allowed: one Topic each",
+    ),
+    "more replicas than brokers": (
+        None,
+        topic("new", partitions=1, replicas=4),
+        Around(state=LIVE),
+        "spec.replicas is 4; allowed: 1 to 3, the number of brokers",
+    ),
+    "a name that collides": (
+        None,
+        topic("x", topicName="a_b"),
+        Around(state=LIVE),
+        "Topic a_b collides with the existing a.b",
+    ),
+    "an internal topic": (
+        None,
+        topic("x", topicName="__consumer_offsets"),
+        Around(),
+        "__consumer_offsets is a topic of the brokers themselves",
+    ),
+    "a config that is none": (
+        None,
+        topic(config={"retention.mss": "1"}),
+        Around(),
+        "spec.config retention.mss: is no setting of a topic",
+    ),
+    "a config out of range": (
+        None,
+        topic(config={"segment.bytes": 1}),
+        Around(),
+        "spec.config segment.bytes=1: must be an integer, at least 1048576",
+    ),
+    "a field that is none": (
+        None,
+        topic(partition=3),
+        Around(),
+        (
+            "spec.partition is no field (did you mean partitions?); allowed: cluster, topicName, partitions, replicas, "
+            "config, deletionPolicy, pause"
+        ),
+    ),
+    "a value of another type": (
+        None,
+        topic(partitions="six"),
+        Around(),
+        "spec.partitions is 'six' (string); allowed: an integer from 1 to 10000",
+    ),
+    "the end of a protected one": (
+        topic(deletionPolicy="Protect"),
+        None,
+        Around(),
+        "Topic flights stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+    ),
+    "the end of another": (topic(deletionPolicy="Delete"), None, Around(), None),
+}
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> None:
+    old, new, around, refusal = TOPICS[name]
+    assert review(old, new, around).refusal == refusal
+
+
+WARNINGS: Mapping[str, tuple[Json | None, Json, Around, tuple[str, ...]]] = {
+    "more partitions than declared": (
+        topic(partitions=6),
+        topic(partitions=12),
+        Around(),
+        ("6 to 12 partitions: keys map to other partitions",),
+    ),
+    "more partitions than the topic has": (
+        None,
+        topic(partitions=7, replicas=3),
+        Around(state=LIVE),
+        ("6 to 7 partitions: keys map to other partitions",),
+    ),
+    "one replica": (
+        None,
+        topic("new", replicas=1),
+        Around(),
+        ("spec.replicas is 1: the topic is away whenever its broker is; 3 is usual",),
+    ),
+    "no spare replica": (
+        None,
+        topic("new", replicas=2, config={"min.insync.replicas": 2}),
+        Around(),
+        ("min.insync.replicas=2 of 2 replicas: no broker can be away without refusing acks=all",),
+    ),
+    "nothing": (None, topic("new", partitions=3, replicas=3), Around(state=LIVE), ()),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_what_may_surprise_is_told_and_allowed(name: str) -> None:
+    old, new, around, warnings = WARNINGS[name]
+    assert review(old, new, around) == Verdict(None, warnings)
+
+
+CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
+    "a good one": (None, cluster(brokers={"replicas": 3}), None),
+    "a setting that is none": (
+        None,
+        cluster(config={"num.partition": 1}),
+        "spec.config num.partition=1: is no setting of a broker",
+    ),
+    "a disk less": (
+        cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
+        cluster(storage={"volumes": [{"id": 1}]}),
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0",
+    ),
+    "more copies than brokers": (
+        None,
+        cluster(config={"default.replication.factor": 2}),
+        "spec.config default.replication.factor=2: allowed: 1 to 1, the number of brokers",
+    ),
+    "the end of a protected one": (
+        cluster(deletionPolicy="Protect"),
+        None,
+        "Cluster quickstart stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -> None:
+    old, new, refusal = CLUSTERS[name]
+    assert review(old, new, Around()).refusal == refusal
