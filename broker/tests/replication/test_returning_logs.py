@@ -124,7 +124,8 @@ class Broker:
         if cut_to_bytes is not None:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
-        self.logs.probe_failed_dirs()
+        if self.logs.probe_failed_dirs():
+            self.replicas.delete_unassigned()
         self.replicas.bring_back()
 
     def error_of_read(self) -> ErrorCode | None:
@@ -231,6 +232,15 @@ def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_pat
     broker.logs.probe_failed_dirs()
     broker.replicas.create_missing()
     assert broker.replicas.offline() == [FLIGHTS]
+
+
+def test_the_log_of_a_partition_that_went_while_its_disk_was_away_goes_when_that_is_back(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
+    broker.lose_disk()
+    broker.show(PartitionState((OTHER, AWAY), OTHER, 5, (OTHER, AWAY), partition_epoch=5))
+    broker.find_disk()
+    assert broker.logs.logs == {}
+    assert [path.name.rpartition("-")[2] for path in broker.folder.glob(f"{FLIGHTS.topic}*")] == ["delete"]
 
 
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:

@@ -83,8 +83,9 @@ class LogChores:
             self._replicas.log_dir_failed(error)
         self._replicas.look_at_full_dirs()
         self._replicas.create_missing()
-        if not all(each.is_online for each in self._logs.log_dirs):
-            await asyncio.to_thread(self._logs.probe_failed_dirs)
+        is_whole = all(each.is_online for each in self._logs.log_dirs)
+        if not is_whole and await asyncio.to_thread(self._logs.probe_failed_dirs):
+            self._replicas.delete_unassigned()
         self._replicas.bring_back()
 
     def expire_producers(self) -> None:

@@ -260,14 +260,18 @@ class ReplicaManager:
         self._high_watermarks = self._logs.checkpointed_high_watermarks()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
-        for topic_partition in self._logs.logs.keys() - set(self._assigned()):
-            log.info("%s is not on this broker any more; its log goes", topic_partition)
-            self._delete_log(topic_partition)
+        self.delete_unassigned()
         for document in self._image.topics.values():
             self._host(document)
         while self._unmade:
             self._make_one()
         self._image.subscribe(self._image_changed)
+
+    def delete_unassigned(self) -> None:
+        """Logs that were loaded, of partitions that went while nobody could delete them."""
+        for topic_partition in self._logs.logs.keys() - set(self._assigned()):
+            log.info("%s is not on this broker any more; its log goes", topic_partition)
+            self._delete_log(topic_partition)
 
     def stop(self) -> None:
         """Make no more."""

@@ -317,8 +317,9 @@ class LogManager:
         """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
         return [error for log_dir in self.log_dirs if log_dir.is_online for error in _failure_of(log_dir)]
 
-    def probe_failed_dirs(self) -> None:
-        """Try the offline directories again, and load the logs of those that work. May run in a thread."""
+    def probe_failed_dirs(self) -> bool:
+        """Try the offline directories again, and load those that work; whether one does. For a thread."""
+        is_back = False
         for log_dir in self.log_dirs:
             if not log_dir.is_online:
                 try:
@@ -329,7 +330,8 @@ class LogManager:
                 except StorageError as error:
                     log_dir.fail(error)
                 else:
-                    log_dir.failure = None
+                    log_dir.failure, is_back = None, True
+        return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
