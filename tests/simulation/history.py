@@ -28,6 +28,7 @@ class History:
         self._values: dict[tuple[str, int], dict[int, bytes]] = {}
         self._acknowledged: list[Acknowledged] = []
         self._idempotent: set[bytes] = set()
+        self._told_end_offsets: dict[tuple[str, int], int] = {}
 
     @property
     def acknowledged_count(self) -> int:
@@ -37,6 +38,10 @@ class History:
     def acknowledged_offsets(self, topic: str, partition: int) -> set[int]:
         """Where producers were told that their values are."""
         return {at.offset for at in self._acknowledged if (at.topic, at.partition) == (topic, partition)}
+
+    def told_end_offset(self, topic: str, partition: int) -> int:
+        """Behind the last record that a client was told of."""
+        return self._told_end_offsets.get((topic, partition), 0)
 
     def violation(self, what: str) -> None:
         """Something that must not be."""
@@ -58,6 +63,7 @@ class History:
         self._is_there(topic, partition, offset, value)
 
     def _is_there(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        self._told_end_offsets[topic, partition] = max(self.told_end_offset(topic, partition), offset + 1)
         known = self._values.setdefault((topic, partition), {}).setdefault(offset, value)
         if known != value:
             self.violation(f"two values at {topic}-{partition} offset {offset}: {known!r} and {value!r}")

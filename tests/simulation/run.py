@@ -15,7 +15,7 @@ from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
 from simulation.loop import Deadlock, SimulatedLoop
-from simulation.topic_changes import TopicChanges
+from simulation.topic_changes import WEAK, TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
 from simulation.watch import Watch
 
@@ -85,7 +85,7 @@ class Simulation:
             if random.random() < TOPIC_CHANGES_SHARE
             else None
         )
-        self._watch = Watch(self.cluster, self.history)
+        self._watch = Watch(self.cluster, self.history, frozenset({WEAK}))
         self._faults = Faults(self.cluster, random, TOPIC)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 

@@ -1,44 +1,123 @@
 """Looks into all brokers while they run: what must hold at every moment, whatever is broken."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
+from barnabas_broker.metadata.documents import decode, topic_key
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Document
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import SimulatedCluster
 from simulation.history import History
+from simulation.loop import Host
+from simulation.store import StoreState
 
-LOOK_S = 0.05
+LOOK_S: Final = 0.05
+TOPICS: Final = topic_key("")
+
+
+class StoredTopics:
+    """The topics as the store has them, which no broker may know yet."""
+
+    def __init__(self, store: StoreState) -> None:
+        self._store = store
+        self._decoded: dict[str, tuple[int, TopicDocument]] = {}
+        self._revision = -1
+        self._by_id: Mapping[UUID, TopicDocument] = {}
+
+    def by_id(self) -> Mapping[UUID, TopicDocument]:
+        """All there are."""
+        if self._revision != self._store.revision:
+            self._revision = self._store.revision
+            found = [self._decode(each) for key, each in self._store.documents.items() if key.startswith(TOPICS)]
+            self._by_id = {document.topic_id: document for document in found}
+        return self._by_id
+
+    def _decode(self, found: Document) -> TopicDocument:
+        version, decoded = self._decoded.get(found.key, (-1, None))
+        if decoded is None or version != found.version:
+            document = decode(found.key, found.value)
+            assert isinstance(document, TopicDocument)
+            decoded = document
+            self._decoded[found.key] = found.version, decoded
+        return decoded
 
 
 class Watch:
-    """Notes violations in the history."""
+    """Notes violations in the history. Topics that are `weak` may lose records: they let one replica alone commit."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History, weak: frozenset[str]) -> None:
         self._cluster = cluster
         self._history = history
+        self._weak = weak
         self._led_by: dict[tuple[UUID, int, int], int] = {}
+        self._led: dict[tuple[UUID, int], tuple[int, int]] = {}
+        """The last epoch in which a broker was seen leading, and its high watermark."""
+        self._epochs: dict[tuple[Host, UUID, int], int] = {}
+        self._committed: dict[tuple[UUID, int], int] = {}
+        """The highest high watermark that any leader had."""
+        self._documents = StoredTopics(cluster.store)
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            for broker in self._cluster.brokers:
-                for partition in broker.partitions():
-                    self._look(broker.broker_id, partition)
+            self.look()
             await asyncio.sleep(LOOK_S)
 
-    def _look(self, broker_id: int, partition: Partition) -> None:
-        topic, number = partition.topic_partition
-        log = partition.log
-        if partition.high_watermark > log.log_end_offset:
-            self._history.violation(f"{topic}-{number} on {broker_id}: the high watermark is beyond the log's end")
-        if partition.is_leader:
-            known = self._led_by.setdefault((partition.topic_id, number, partition.leader_epoch), broker_id)
-            if known != broker_id:
-                self._history.violation(
-                    f"{topic}-{number}: {known} and {broker_id} both led in epoch {partition.leader_epoch}"
-                )
+    def look(self) -> None:
+        """At everything."""
+        here = [
+            (broker.broker_id, broker.host, partition)
+            for broker in self._cluster.brokers
+            for partition in broker.partitions()
+            if partition.failure is None
+        ]
+        for broker_id, host, partition in here:
+            self._look_at_epochs(broker_id, host, partition)
+        documents = self._documents.by_id()
+        for broker_id, _, partition in here:
+            document, (topic, number) = documents.get(partition.topic_id), partition.topic_partition
+            if document is not None and number < len(document.partitions) and topic not in self._weak:
+                self._look_at_records(broker_id, partition, document.partitions[number])
+
+    def _look_at_epochs(self, broker_id: int, host: Host, partition: Partition) -> None:
+        number, topic_id, epoch = partition.topic_partition.partition, partition.topic_id, partition.leader_epoch
+        key = topic_id, number
+        if partition.high_watermark > partition.log.log_end_offset:
+            self._say(partition, broker_id, "the high watermark is beyond the log's end")
+        if self._epochs.setdefault((host, topic_id, number), epoch) > epoch:
+            self._say(partition, broker_id, f"its leader epoch goes back to {epoch}")
+        self._epochs[host, topic_id, number] = epoch
+        if not partition.is_leader:
+            return
+        known = self._led_by.setdefault((topic_id, number, epoch), broker_id)
+        if known != broker_id:
+            self._say(partition, broker_id, f"{known} led in epoch {epoch}, too")
+        last_epoch, last_high_watermark = self._led.get(key, (-1, 0))
+        if last_epoch == epoch and partition.high_watermark < last_high_watermark:
+            self._say(partition, broker_id, f"its high watermark goes back in epoch {epoch}")
+        if last_epoch <= epoch:
+            self._led[key] = epoch, partition.high_watermark
+        self._committed[key] = max(self._committed.get(key, 0), partition.high_watermark)
+
+    def _look_at_records(self, broker_id: int, partition: Partition, state: PartitionState) -> None:
+        """Whoever is in the ISR has all that is committed, and so has the leader of now."""
+        if broker_id not in state.isr or partition.log.log_end_offset >= self._committed_end(partition):
+            return
+        committed, end = self._committed_end(partition), partition.log.log_end_offset
+        self._say(partition, broker_id, f"it is in the ISR and ends at {end}; {committed} is committed: {state}")
+
+    def _committed_end(self, partition: Partition) -> int:
+        told = self._history.told_end_offset(*partition.topic_partition)
+        return max(told, self._committed.get((partition.topic_id, partition.topic_partition.partition), 0))
+
+    def _say(self, partition: Partition, broker_id: int, what: str) -> None:
+        self._cluster.note(f"{partition.topic_partition} on {broker_id}: {what}")
+        self._history.violation(f"{partition.topic_partition} on {broker_id}: {what}")
 
     def check_replicas(self) -> None:
         """At the end all replicas hold the same bytes, of what none of them has deleted."""
