@@ -13,10 +13,10 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from e2e.binaries import CannotStart, cache, locked, programs, require
 from e2e.node import PAUSE_IMAGE
@@ -52,8 +52,11 @@ container=$(store from scratch)
 store add --quiet "$container" "$BASE_ROOT" /
 store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
 store commit --rm --quiet --disable-compression "$container" "$BASE_IMAGE"
-[ -z "$DOCKERFILE" ] || store bud --pull-never "$@" --file="$DOCKERFILE" --tag="$IMAGE" .
-store push --quiet "$IMAGE" "docker-archive:$ARCHIVE:$IMAGE"
+while [ $# -gt 0 ]; do
+    [ -z "$2" ] || store bud --pull-never $TRUST --file="$2" --tag="$1" .
+    store push --quiet "$1" "docker-archive:$3:$1"
+    shift 3
+done
 """
 
 
@@ -73,51 +76,62 @@ def pause_archive() -> Path:
     return archive
 
 
+class Recipe(NamedTuple):
+    """An image and what it is built by; without a Dockerfile it is the base itself."""
+
+    image: str
+    dockerfile: Path | None
+
+
 def base_archive() -> Path:
     """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
-    return _archive("python", BASE_IMAGE, None)
+    return _archives({"python": Recipe(BASE_IMAGE, None)})["python"]
 
 
 def project_archive(name: str) -> Path:
     """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
-    return _archive(name, reference(name), ROOT / IMAGES[name])
+    # They have their sources in common: when one is to be built anew, so are all, and all on one base.
+    return _archives({each: Recipe(reference(each), ROOT / path) for each, path in IMAGES.items()})[name]
 
 
-def _archive(name: str, image: str, dockerfile: Path | None) -> Path:
+def _archives(recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     if os.geteuid() != 0:
         raise CannotStart("images are built as root; `make e2e E2E=kind` builds them with Docker")
     require("buildah", "mmdebstrap", "mount", "unshare")
     base = _base_root()
-    archive = cache() / f"{name}-{_digest(base.name, dockerfile)}.image"
-    with locked(name):
-        if not archive.exists():
-            _forget_old(name)
-            written = archive.with_suffix(f".{os.getpid()}")
-            _build(image, base, dockerfile, written)
-            written.rename(archive)
-    return archive
+    archives = {
+        name: cache() / f"{name}-{_digest(base.name, recipe.dockerfile)}.image" for name, recipe in recipes.items()
+    }
+    with locked("images"):
+        missing = [name for name, archive in archives.items() if not archive.exists()]
+        if missing:
+            written = {name: archives[name].with_suffix(f".{os.getpid()}") for name in missing}
+            _build(base, [(recipes[name], written[name]) for name in missing])
+            for name in missing:
+                written[name].rename(archives[name])
+                _forget_old(name)
+    return archives
 
 
 def _forget_old(name: str) -> None:
     """Leaves those that other checkouts may be using now."""
     known = sorted(cache().glob(f"{name}-*.image"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in known[ARCHIVES_KEPT - 1 :]:
+    for path in known[ARCHIVES_KEPT:]:
         path.unlink()
 
 
-def _build(image: str, base: Path, dockerfile: Path | None, archive: Path) -> None:
-    trust = [f"--volume={path}:{path}:ro" for path in TRUST if path.exists()]
+def _build(base: Path, wanted: Sequence[tuple[Recipe, Path]]) -> None:
+    triples = [(recipe.image, str(recipe.dockerfile or ""), str(archive)) for recipe, archive in wanted]
     with tempfile.TemporaryDirectory() as storage:
         values = {
-            "ARCHIVE": str(archive),
             "BASE_IMAGE": BASE_IMAGE,
             "BASE_ROOT": str(base),
             "BUILDAH_ISOLATION": "chroot",
-            "DOCKERFILE": str(dockerfile or ""),
-            "IMAGE": image,
             "STORAGE": storage,
+            "TRUST": " ".join(f"--volume={path}:{path}:ro" for path in TRUST if path.exists()),
         }
-        _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *trust, environment=values)
+        arguments = [argument for triple in triples for argument in triple]
+        _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *arguments, environment=values)
 
 
 def _base_root() -> Path:

@@ -9,6 +9,7 @@ import pytest
 
 from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
+from e2e.castle import Castle
 from e2e.providers import Cluster, provider
 
 E2E = os.environ.get("E2E", "")
@@ -28,6 +29,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
     finally:
         started.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Castle:
+    """Barnabas with one Cluster, for all tests."""
+    castle = Castle(cluster)
+    castle.install()
+    return castle
+
+
+@pytest.fixture
+def castle(installed: Castle) -> Castle:
+    """The same, whole again after what the test before has done to it."""
+    installed.await_ready()
+    return installed
 
 
 @pytest.fixture

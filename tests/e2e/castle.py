@@ -1,0 +1,106 @@
+"""Barnabas as users install it: the chart and the manifests of `examples/kubernetes`, through helm and kubectl."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import Any, Final
+
+from e2e.helm import helm
+from e2e.images import ROOT
+from e2e.providers import Cluster
+from harness.deadline import wait_for
+
+NAMESPACE: Final = "castle"
+NAME: Final = "flights"
+BROKERS: Final = 3
+READY_SECONDS_MAX: Final = 300.0
+CHART: Final = ROOT / "helm" / "barnabas"
+EXAMPLES: Final = ROOT / "examples" / "kubernetes"
+
+
+class Castle:
+    """One installation with one Cluster, in a namespace of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.plane = cluster.plane
+
+    def install(self) -> None:
+        """The first commands of the README; returns when all is ready."""
+        images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
+        repository, _, tag = images["barnabas-operator"].rpartition(":")
+        self._cluster.kubectl("create", "namespace", NAMESPACE)
+        values = {"image.repository": repository, "image.tag": tag, "brokerImage": images["barnabas-broker"]}
+        settings = [f"--set-string={name}={value}" for name, value in values.items()]
+        self._helm("install", "barnabas", str(CHART), "--wait", "--timeout=180s", *settings)
+        self.kubectl("apply", "-f", str(EXAMPLES / "cluster.yaml"))
+        self.kubectl("apply", "-f", str(EXAMPLES / "topics.yaml"))
+        self.await_ready()
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """In its namespace. Raises AssertionError."""
+        return self._cluster.kubectl("-n", NAMESPACE, *arguments, stdin=stdin)
+
+    def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """The same where a refusal is an answer."""
+        return self._cluster.kubectl.ask("-n", NAMESPACE, *arguments, stdin=stdin)
+
+    def read(self, kind: str, name: str) -> dict[str, Any]:
+        """A resource as it is."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o=json"))
+        return found
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients outside of the cluster."""
+        listeners = self.read("cluster", NAME)["status"]["listeners"]
+        servers = {each["name"]: each["bootstrapServers"] for each in listeners}
+        return str(servers["outside"])
+
+    def pods(self) -> dict[str, str]:
+        """The uid of each broker's pod: another one after a restart by Kubernetes."""
+        found = json.loads(self.kubectl("get", "pods", "-l", f"barnabas.dev/cluster={NAME}", "-o=json"))
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+
+    def crash(self, pod: str) -> None:
+        """kill -9 of a broker."""
+        self._cluster.crash(NAMESPACE, pod)
+
+    def patch(self, spec: Mapping[str, object]) -> None:
+        """Changes the Cluster, as `kubectl edit` would."""
+        self.kubectl("patch", "cluster", NAME, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+
+    def await_ready(self) -> None:
+        """Returns when the Cluster is as declared, and every replica in sync."""
+        wait_for(self._troubles, lambda troubles: not troubles, seconds_max=READY_SECONDS_MAX)
+
+    def create_topic(self, name: str, partitions: int, **more: object) -> None:
+        """A Topic; returns when it is ready."""
+        self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **more))
+        self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", "--timeout=120s")
+
+    def _troubles(self) -> str:
+        """Empty where there are none; else what was seen, for the message of a failure."""
+        found = self.read("cluster", NAME)
+        status = found.get("status", {})
+        ready = [each for each in status.get("conditions", []) if each["type"] == "Ready"]
+        fine = (
+            bool(ready)
+            and ready[0]["status"] == "True"
+            and status.get("observedGeneration") == found["metadata"]["generation"]
+            and status.get("readyBrokers") == BROKERS
+            and status.get("underReplicatedPartitions") == 0
+        )
+        return "" if fine else json.dumps({**status, "pods": self.kubectl("get", "pods")})
+
+    def _helm(self, *arguments: str) -> None:
+        command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={NAMESPACE}"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self.kubectl('get', 'pods', '-o=wide')}"
+
+
+def topic_manifest(name: str, partitions: int, **more: object) -> str:
+    """A Topic of the Cluster."""
+    spec = {"cluster": NAME, "partitions": partitions, "replicas": 3, **more}
+    topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
+    return json.dumps(topic)

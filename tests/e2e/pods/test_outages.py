@@ -1,0 +1,105 @@
+"""Under a producer with acks=all and a group, from outside of the cluster: whatever happens to brokers, operator or API
+server, nothing that was acknowledged is lost, no client is told of an error, and the cluster is whole again."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from e2e.castle import BROKERS, NAME, NAMESPACE, Castle
+from e2e.traffic import Traffic
+from harness.deadline import wait_for
+
+PARTITIONS = 6
+ROLL_SECONDS_MAX = 300.0
+API_OUTAGE_S = 120.0
+
+
+def _roll(castle: Castle, traffic: Traffic) -> None:
+    before = castle.pods()
+    _change(castle)
+    _await_new_pods(castle, before)
+
+
+def _roll_while_the_operator_restarts(castle: Castle, traffic: Traffic) -> None:
+    before = castle.pods()
+    _change(castle)
+    wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX)
+    castle.kubectl("rollout", "restart", "deployment/barnabas-operator")
+    _await_new_pods(castle, before)
+
+
+def _kill(castle: Castle, traffic: Traffic) -> None:
+    castle.crash(f"{NAME}-broker-1")
+
+
+def _delete(castle: Castle, traffic: Traffic) -> None:
+    castle.kubectl("delete", "pod", f"{NAME}-broker-2", "--wait=true")
+
+
+def _evict_all(castle: Castle, traffic: Traffic) -> None:
+    """As `kubectl drain` does: again and again until the disruption budget allows it."""
+    before = castle.pods()
+    for pod in sorted(before):
+        wait_for(partial(_evicted, castle, pod), seconds_max=ROLL_SECONDS_MAX)
+    _await_new_pods(castle, before)
+
+
+def _evicted(castle: Castle, pod: str) -> bool:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+    return castle.ask("create", "--raw", path, "-f-", stdin=json.dumps(eviction)).returncode == 0
+
+
+def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
+    if castle.plane is None:
+        pytest.skip("the provider cannot stop the API server")
+    castle.plane.stop_api_server()
+    try:
+        ends_s = time.monotonic() + API_OUTAGE_S
+        while time.monotonic() < ends_s:
+            traffic.await_progress()
+    finally:
+        castle.plane.start_api_server()
+        castle.plane.await_ready()
+
+
+def _change(castle: Castle) -> None:
+    """A setting that brokers read only when they start."""
+    config = castle.read("cluster", NAME)["spec"]["config"]
+    delay_ms = int(config.get("group.initial.rebalance.delay.ms", 0))
+    castle.patch({"config": {"group.initial.rebalance.delay.ms": delay_ms + 1}})
+
+
+def _await_new_pods(castle: Castle, before: dict[str, str]) -> None:
+    wait_for(
+        castle.pods,
+        lambda now: len(now) == BROKERS and not set(now.values()) & set(before.values()),
+        seconds_max=ROLL_SECONDS_MAX,
+    )
+
+
+EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
+    "a config change rolls all brokers": _roll,
+    "the operator restarts in the middle of a roll": _roll_while_the_operator_restarts,
+    "a broker is killed": _kill,
+    "a pod is deleted": _delete,
+    "all pods are evicted": _evict_all,
+    "the API server is away for two minutes": _lose_the_api_server,
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, event: str) -> None:
+    topic = re.sub(r"[^a-z]+", "-", event)
+    castle.create_topic(topic, PARTITIONS)
+    began_s = time.monotonic()
+    with Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:
+        EVENTS[event](castle, traffic)
+        castle.await_ready()
+        traffic.await_progress()
+    print(f"{event}: {time.monotonic() - began_s:.0f} s, {traffic.summary()}")
+    assert traffic.problems == []

@@ -1,0 +1,101 @@
+"""Stock clients outside of the cluster that write and read while something happens to it, and what they were promised.
+
+with Traffic(castle.bootstrap, "flights", partitions=6) as traffic:
+    castle.crash("castle-broker-0")
+assert not traffic.problems
+"""
+
+from statistics import quantiles
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import Message, TopicPartition
+
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+from torture.history import History, Lane, check
+from torture.workload import Reader, Writer
+
+RATE: Final = 200
+CATCH_UP_SECONDS_MAX: Final = 120.0
+
+
+class TimedWriter(Writer):
+    """Knows besides how long each acknowledgement took."""
+
+    latencies_s: list[float]
+
+    def _on_delivery(self, error: object, message: object) -> None:
+        super()._on_delivery(error, message)
+        if error is None and isinstance(message, Message):
+            self.latencies_s.append(message.latency() or 0.0)
+
+
+class Traffic:
+    """One idempotent writer with acks=all and a group of two; `problems` are told when it has ended."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._client = StockClient(bootstrap)
+        self._group = f"readers-of-{topic}"
+        self._lanes = [Lane(topic, partition) for partition in range(partitions)]
+        self.history = History(idempotent_topics=frozenset({topic}))
+        settings = {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1}
+        self.writer = TimedWriter(topic, self.history, bootstrap, topic, rate=RATE, partitions=partitions, **settings)
+        self.writer.latencies_s = []
+        self._readers = [
+            Reader(f"{topic}-{number}", self.history, bootstrap, self._group, {topic: partitions})
+            for number in range(2)
+        ]
+        self.problems: list[str] = []
+
+    def __enter__(self) -> Self:
+        for client in (self.writer, *self._readers):
+            client.start()
+        self.await_progress()
+        return self
+
+    def await_progress(self, records: int = RATE) -> None:
+        """Returns when so many more records were acknowledged and as many seen: all goes on."""
+        written = len(self.history.acknowledged) + records
+        seen = self._seen() + records
+        wait_for(
+            lambda: (len(self.history.acknowledged) - written, self._seen() - seen, self.history.problems),
+            lambda ahead: ahead[0] >= 0 and ahead[1] >= 0,
+            seconds_max=CATCH_UP_SECONDS_MAX,
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.writer.finish()
+        try:
+            if kind is None:
+                self._read_back()
+        finally:
+            for reader in self._readers:
+                reader.finish()
+        if kind is None:
+            self._read_commits()
+            self.problems = check(self.history)
+
+    def summary(self) -> str:
+        """A line for a table."""
+        acknowledged, gap_s = len(self.history.acknowledged), self.writer.longest_gap_s
+        p50_ms, p99_ms = (quantiles(self.writer.latencies_s, n=100)[each] * 1000 for each in (49, 98))
+        times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms"
+        return f"{acknowledged} records acknowledged, {times}; longest time without one {gap_s:.1f} s"
+
+    def _read_back(self) -> None:
+        for lane in self._lanes:
+            self.history.logs[lane] = self._client.read(lane.topic, lane.partition, 0)
+        wanted = sum(map(len, self.history.logs.values()))
+        wait_for(self._seen, lambda count: count >= wanted, seconds_max=CATCH_UP_SECONDS_MAX)
+
+    def _read_commits(self) -> None:
+        consumer = self._client.consumer(self._group)
+        for place in consumer.committed([TopicPartition(*lane) for lane in self._lanes], timeout=30):
+            self.history.committed[Lane(place.topic, place.partition)] = place.offset
+        consumer.close()
+
+    def _seen(self) -> int:
+        return sum(len(records) for records in list(self.history.seen.values()))
