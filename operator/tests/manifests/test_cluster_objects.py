@@ -1,6 +1,6 @@
 """The objects that a Cluster becomes on Kubernetes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from barnabas_operator.manifests.cluster_objects import broker_objects, surround
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
+from barnabas_operator.planning.broker_settings import Changes, setting_changes
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
@@ -32,10 +33,10 @@ def of_kind(objects: Iterable[KubeObject], kind: str) -> dict[str, KubeObject]:
 
 
 def settings_of(cluster: Cluster, facts: Facts, replicas: int = 3) -> list[BrokerConfig]:
-    """What each broker reads, without the metadata store, which this package knows nothing of."""
+    """What each broker reads."""
     (files,) = of_kind(broker_objects(cluster, facts, "image", replicas), "ConfigMap").values()
     texts = [files["data"][f"flights-broker-{number}.properties"] for number in range(replicas)]
-    return [parse_broker_config({**parse_properties(text), "metadata.store": ""}) for text in texts]
+    return [parse_broker_config(parse_properties(text)) for text in texts]
 
 
 def pods_of(cluster: Cluster, facts: Facts = FACTS) -> Any:
@@ -132,6 +133,42 @@ def test_brokers_restart_only_for_what_they_cannot_take_over(name: str) -> None:
 
 def test_what_brokers_take_over_is_told_to_them_cluster_wide() -> None:
     assert dynamic_settings(with_config(log_retention_ms="60000", num_partitions="3")) == {"log.retention.ms": "60000"}
+
+
+def test_what_brokers_take_over_is_not_in_their_files() -> None:
+    (config, *_) = settings_of(with_config(log_retention_ms="60000", num_partitions="3"), FACTS)
+    assert (config.originals.get("num.partitions"), config.originals.get("log.retention.ms")) == ("3", None)
+
+
+SETTINGS: Mapping[str, tuple[dict[int, dict[str, str]], Changes]] = {
+    "nothing set yet": ({0: {}, 1: {}}, {0: {"log.retention.ms": "60000"}, 1: {"log.retention.ms": "60000"}}),
+    "set on one": ({0: {"log.retention.ms": "60000"}, 1: {}}, {1: {"log.retention.ms": "60000"}}),
+    "another value": ({0: {"log.retention.ms": "1"}}, {0: {"log.retention.ms": "60000"}}),
+    "one that is not declared": (
+        {0: {"log.retention.ms": "60000", "message.max.bytes": "9"}},
+        {0: {"message.max.bytes": None}},
+    ),
+    "a throttle of who moves replicas": (
+        {0: {"log.retention.ms": "60000", "leader.replication.throttled.rate": "9"}},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_broker_is_told_what_differs_from_what_is_declared(name: str) -> None:
+    found, changes = SETTINGS[name]
+    assert setting_changes(with_config(log_retention_ms="60000"), found, {}) == changes
+
+
+def test_a_broker_is_told_the_rack_of_its_node_where_racks_count() -> None:
+    racked = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=3, rack=Rack())))
+    racks = {0: "a", 1: "b", 2: None}
+    assert setting_changes(racked, {0: {}, 1: {"broker.rack": "a"}, 2: {}}, racks) == {
+        0: {"broker.rack": "a"},
+        1: {"broker.rack": "b"},
+    }
+    assert setting_changes(CLUSTER, {0: {}}, racks) == {}
 
 
 def test_brokers_are_spread_over_racks_strictly_and_over_nodes_where_it_can_be_had() -> None:

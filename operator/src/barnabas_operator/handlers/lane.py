@@ -16,6 +16,7 @@ from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.planning.broker_settings import setting_changes
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
 from barnabas_operator.planning.memory import Wanted
@@ -58,6 +59,7 @@ class Lane:
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
         self._applied_at = 0.0
+        self._settings_told: object = None
         self.state: ClusterState | None = None
         """What the brokers said last."""
 
@@ -135,6 +137,8 @@ class Lane:
         brokers = await self._rounds.advance(cluster, state)
         if brokers.balance:
             await self._balance()
+        if state is not None:
+            await self._tell_settings(cluster, brokers, state)
         if brokers.waiting is None:
             await self._forget(cluster.spec.brokers.replicas)
         outcome = await self._topics(cluster, topics, state is not None)
@@ -151,6 +155,20 @@ class Lane:
             log.debug("%s/%s: %s", *self.key, error)
             self._drop_admin()
             return None
+
+    async def _tell_settings(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
+        """What brokers take over while they run; looked at when something of it has changed, and now and then."""
+        racks = {number: pod.rack for number, pod in brokers.pods.pods.items()}
+        about = (cluster.metadata.generation, frozenset(state.racks), tuple(racks.items()), self._applied_at)
+        if about == self._settings_told:
+            return
+        admin = self._connected(cluster)
+        overrides = await asyncio.to_thread(admin.broker_overrides, sorted(state.racks))
+        changes = setting_changes(cluster, overrides, racks)
+        if changes:
+            log.info("%s/%s: settings of brokers: %s", *self.key, changes)
+            await asyncio.to_thread(admin.alter_brokers, changes)
+        self._settings_told = about
 
     async def _balance(self) -> None:
         admin = self._admin

@@ -16,7 +16,7 @@ from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, requests_of, send
+from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
@@ -27,6 +27,7 @@ VISIBLE_POLL_S: Final = 0.02
 
 PREFERRED: Final = 0  # KIP-460's type of election.
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
+_SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
 class ClusterUnreachable(Exception):
@@ -130,6 +131,24 @@ class ClusterAdmin:
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
+
+    def broker_overrides(self, broker_ids: Iterable[int]) -> dict[int, dict[str, str]]:
+        """The settings that are set on each of these brokers alone."""
+        with reachable():
+            resources = [ConfigResource("BROKER", str(broker)) for broker in broker_ids]
+            found = self.client.describe_configs(resources)["broker"] if resources else {}
+        return {
+            int(broker): {
+                name: entry["value"] for name, entry in entries.items() if entry["config_source"] == _SET_ON_BROKER
+            }
+            for broker, entries in found.items()
+        }
+
+    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
+        """Sets what each broker takes over while it runs; None goes back to the default."""
+        resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
+        with reachable():
+            self.client.alter_configs(resources, raise_on_unknown=False)
 
     def balance_leaders(self) -> None:
         """Has the preferred replica of each partition lead, where it is in sync."""

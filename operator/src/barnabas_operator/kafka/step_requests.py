@@ -75,12 +75,13 @@ def _increase(client: Any, steps: Sequence[IncreasePartitions]) -> Answers:
 
 
 def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
-    resources = [ConfigResource("TOPIC", step.topic, _operations(step.changes)) for step in steps]
+    resources = [ConfigResource("TOPIC", step.topic, operations(step.changes)) for step in steps]
     for topic, answer in client.alter_configs(resources, raise_on_unknown=False)["topic"].items():
         yield topic, _alteration_refusal(answer)
 
 
-def _operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
+def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
+    """Changes of settings as the client wants them."""
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 

@@ -28,7 +28,8 @@ SHOWN_DIGITS: Final = 16
 def pod_properties(cluster: Cluster, broker_id: int, facts: Facts) -> dict[str, str]:
     """One broker's settings by Kafka's names; what the resource's config says goes last.
 
-    The brokers replicate through a listener of their own. One whose outside address is not known yet is left out.
+    What running brokers take over (`dynamic_settings`) is not among them: in a file it would be as it was at the last
+    start. The brokers replicate through a listener of their own; one without an outside address yet is left out.
     """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     host = pod_host(name, namespace, broker_id)
@@ -48,7 +49,7 @@ def pod_properties(cluster: Cluster, broker_id: int, facts: Facts) -> dict[str, 
         "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
         "metadata.store": f"kubernetes://{namespace}/{name}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
-        **declared_texts(cluster.spec.config),
+        **{name: text for name, text in declared_texts(cluster.spec.config).items() if not _is_dynamic(name)},
     }
 
 
@@ -63,7 +64,7 @@ def log_dir(volume_id: int) -> str:
 
 
 def dynamic_settings(cluster: Cluster) -> dict[str, str]:
-    """The declared settings that running brokers take over without a restart (KIP-226), cluster-wide."""
+    """The declared settings that running brokers take over without a restart (KIP-226)."""
     texts = declared_texts(cluster.spec.config)
     return {name: text for name, text in texts.items() if _is_dynamic(name)}
 
@@ -78,8 +79,7 @@ def restart_hash(cluster: Cluster, facts: Facts) -> str:
     declared = declared_texts(cluster.spec.config)
     settings |= {name: text for name, text in declared.items() if name in left_out}
     hosts = [(each.name, each.type, each.advertised_host or facts.node_address) for each in _outside(cluster)]
-    kept = sorted((name, text) for name, text in settings.items() if name not in declared or not _is_dynamic(name))
-    return hashlib.sha256(repr((kept, hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
+    return hashlib.sha256(repr((sorted(settings.items()), hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
 
 
 def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -97,8 +97,8 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
     ports = {(each.name, 0): each.port for each in _outside(cluster)}
     facts = Facts(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"), node_address="node")
-    properties = {name: text for name, text in pod_properties(cluster, 0, facts).items() if name not in owned}
-    properties["metadata.store"] = ""
+    settings = {**pod_properties(cluster, 0, facts), **dynamic_settings(cluster)}
+    properties = {name: text for name, text in settings.items() if name not in owned}
     try:
         config = parse_broker_config(properties)
     except InvalidConfig as error:
