@@ -12,9 +12,12 @@ from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.metadata.decisions import elections, revisions
+from barnabas_broker.metadata import duties
+from barnabas_broker.metadata.decisions import elections, isr_changes, revisions
+from barnabas_broker.metadata.decisions.fencing import begin_life
+from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.documents import encode
-from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
 from barnabas_broker.metadata.store import Write
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_broker.replication.leader_state import LeaderState
@@ -231,6 +234,29 @@ def takes_the_log_of_an_earlier_topic() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
+    """As before KIP-903: what an earlier life of a broker had fetched counts for the present one."""
+
+    def is_eligible(self: ReplicaManager, broker_id: int, broker_epoch: int) -> bool:
+        found = self._image.brokers.get(broker_id)
+        return found is not None and not found.fenced and not found.is_shutting_down
+
+    def complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
+        return "is not alive" if registration is None or registration.fenced else None
+
+    def begin(state: PartitionState, broker: int, may_lack_records: bool, terms: Terms) -> PartitionState:
+        after = begin_life(state, broker, may_lack_records, terms)
+        return state if after.isr == state.isr and after.leader == state.leader else after
+
+    with (
+        patch.object(ReplicaManager, "_is_eligible", is_eligible),
+        patch.object(isr_changes, "_complaint", complaint),
+        patch.object(duties, "begin_life", begin),
+    ):
+        yield
+
+
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     mutant.__name__.replace("_", "-"): mutant
     for mutant in (
@@ -250,5 +276,6 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         takes_commits_of_old_generations,
         forgets_the_members_in_a_failover,
         takes_the_log_of_an_earlier_topic,
+        takes_any_life_of_a_broker_into_the_isr,
     )
 }

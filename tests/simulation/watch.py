@@ -116,8 +116,10 @@ class Watch:
         return max(told, self._committed.get((partition.topic_id, partition.topic_partition.partition), 0))
 
     def _say(self, partition: Partition, broker_id: int, what: str) -> None:
-        self._cluster.note(f"{partition.topic_partition} on {broker_id}: {what}")
-        self._history.violation(f"{partition.topic_partition} on {broker_id}: {what}")
+        violation = f"{partition.topic_partition} on {broker_id}: {what}"
+        if violation not in self._history.violations:
+            self._cluster.note(violation)
+            self._history.violation(violation)
 
     def check_replicas(self) -> None:
         """At the end all replicas hold the same bytes, of what none of them has deleted."""
