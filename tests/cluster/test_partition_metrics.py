@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
@@ -38,13 +38,22 @@ def test_a_partition_is_told_by_its_leader_alone(cluster: BarnabasCluster) -> No
     assert f"kafka_topic_partition_leader{T0}" not in follower
 
 
+def refusal_of_commit(consumer: Consumer) -> int | None:
+    """None once it is kept: without a group librdkafka does not wait for a coordinator that still loads."""
+    try:
+        consumer.commit(offsets=[TopicPartition("t", number, 4) for number in range(3)], asynchronous=False)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return None
+
+
 def test_the_lag_of_a_group_is_told_for_partitions_on_other_brokers_too(cluster: BarnabasCluster) -> None:
     cluster.create_topic("t", 3, assignment=[[0], [1], [2]])
     client = cluster.client()
     for number in range(3):
         client.write("t", [b"x"] * (10 + number), number)
     consumer = client.consumer("readers")
-    consumer.commit(offsets=[TopicPartition("t", number, 4) for number in range(3)], asynchronous=False)
+    wait_for(lambda: refusal_of_commit(consumer), lambda code: code is None)
     consumer.close()
     group = 'consumergroup="readers",topic="t"'
     wanted = {f'kafka_consumergroup_lag{{{group},partition="{number}"}}': 6 + number for number in range(3)}

@@ -25,6 +25,7 @@ from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 HERE, ELSEWHERE = 1, 2
 COUNT = 3 * MADE_IN_A_TURN
@@ -94,12 +95,12 @@ class Broker:
         self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)
         self.replicas.start()
 
-    def show(self, *states: PartitionState, topic_id: int = 5) -> None:
+    def show(self, *states: PartitionState, name: str = "t", topic_id: int = 5) -> None:
         """The image comes to hold the topic so; without partitions it is deleted."""
-        document = TopicDocument("t", UUID(int=topic_id), states)
+        document = TopicDocument(name, UUID(int=topic_id), states)
         value = encode(document) if states else None
         revision = self.image.revision + 1
-        self.image.apply_changes(Changes(revision, (Change(revision, topic_key("t"), value),)))
+        self.image.apply_changes(Changes(revision, (Change(revision, topic_key(name), value),)))
 
     def made(self) -> list[int]:
         return sorted(partition.topic_partition.partition for partition in self.replicas.partitions())
@@ -168,3 +169,13 @@ def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
     broker.replicas.stop()
     broker.turns.take()
     assert broker.made() == list(range(MADE_IN_A_TURN))
+
+
+def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * COUNT)
+    broker.show(*[state()] * COUNT, name=CONSUMER_OFFSETS, topic_id=6)
+    assert all(broker.replicas.find(CONSUMER_OFFSETS, None, number).is_leader for number in range(COUNT))
+    assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.turns.take_all()
+    assert len(broker.made()) == 2 * COUNT

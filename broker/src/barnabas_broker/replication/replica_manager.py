@@ -26,6 +26,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -308,6 +309,9 @@ class ReplicaManager:
             else:
                 self.topics[document.name] = self._topics_by_id[document.topic_id] = topic
                 self._unmade[TopicPartition(document.name, index)] = None
+                if is_internal(document.name):  # Coordinators load it in this turn; it comes once in a cluster's life.
+                    self._unmade.move_to_end(TopicPartition(document.name, index), last=False)
+                    self._make_one()
 
     def _make_some(self) -> None:
         """As many as a turn of the loop has time for, unless the next turn does that."""
