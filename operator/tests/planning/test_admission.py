@@ -60,7 +60,7 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         None,
         topic("x", topicName="__consumer_offsets"),
         Around(),
-        "__consumer_offsets is a topic of the brokers themselves",
+        "spec.topicName is __consumer_offsets, a topic of the brokers; allowed: another name",
     ),
     "a config that is none": (
         None,

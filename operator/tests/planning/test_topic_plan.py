@@ -225,8 +225,8 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         ONE_BROKER,
         Refusal(
             "InvalidTopicName",
-            "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'",
+            "spec.topicName: Topic name is invalid: 'a b' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'",
         ),
     ),
     "a name that metrics cannot tell from another": (
@@ -237,7 +237,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "a topic of the brokers": (
         topic(topic_name="__consumer_offsets", partitions=60),
         ONE_BROKER,
-        Refusal("NotSupported", "__consumer_offsets is a topic of the brokers themselves"),
+        Refusal("NotSupported", "spec.topicName is __consumer_offsets, a topic of the brokers; allowed: another name"),
     ),
 }
 

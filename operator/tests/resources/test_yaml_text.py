@@ -24,12 +24,12 @@ CONFIG_VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(config=st.dictionaries(TEXTS, CONFIG_VALUES, max_size=5), topic=TEXTS, why=TEXTS)
-def test_any_config_and_message_survive(config: dict[str, ConfigValue], topic: str, why: str) -> None:
+@given(config=st.dictionaries(TEXTS, CONFIG_VALUES, max_size=5), label=TEXTS, why=TEXTS)
+def test_any_config_and_message_survive(config: dict[str, ConfigValue], label: str, why: str) -> None:
     condition = Condition(type="Ready", status="False", reason="R", message=why, last_transition_time="2026-01-01")
     written = Topic(
-        metadata=ObjectMeta(name="t", labels={topic: why}),
-        spec=TopicSpec(topic_name=topic, config=config),
+        metadata=ObjectMeta(name="t", labels={label: why}),
+        spec=TopicSpec(config=config),
         status=TopicStatus(conditions=(condition,), partitions=3),
     )
     manifests = parse_manifests({"a.yaml": resources_text([written])})

@@ -41,7 +41,7 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
     async def validate(request: web.Request) -> web.Response:
         if operator.lanes is None:
             raise web.HTTPServiceUnavailable(text="starting")
-        return web.json_response(webhook.answer(await request.json(), operator.inventory, operator.lanes))
+        return web.json_response(webhook.answer(await request.json(), operator.inventory, operator.lanes.state_of))
 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(tls, certificates)

@@ -1,25 +1,28 @@
 """The validating webhook: the API server asks before it stores a change of a Cluster or a Topic."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.planning.admission import Around, Verdict, review
+from barnabas_operator.planning.cluster_state import ClusterState
 
 Json = Mapping[str, Any]
+StateOf = Callable[[Key], ClusterState | None]
+"""What the brokers of a Cluster said last, as far as it is known."""
+
 INVALID: Final = 422
 PROTECTED: Final = 403
 WARNING_LENGTH_MAX: Final = 250
 
 
-def answer(request_body: Json, inventory: Inventory, lanes: Lanes) -> dict[str, Any]:
+def answer(request_body: Json, inventory: Inventory, state_of: StateOf) -> dict[str, Any]:
     """An `AdmissionReview` with its response."""
     request = request_body["request"]
     old, new = request.get("oldObject"), request.get("object")
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
-    verdict = review(old, new, _around(old or new or {}, inventory, lanes))
+    verdict = review(old, new, _around(old or new or {}, inventory, state_of))
     return {
         "apiVersion": request_body["apiVersion"],
         "kind": "AdmissionReview",
@@ -45,8 +48,8 @@ def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | No
     return stored, {**stored, "spec": {**stored.get("spec", {}), "partitions": partitions}}
 
 
-def _around(body: Json, inventory: Inventory, lanes: Lanes) -> Around:
+def _around(body: Json, inventory: Inventory, state_of: StateOf) -> Around:
     cluster = inventory.cluster_of(body) if body.get("kind") == "Topic" else None
     if cluster is None:
         return Around()
-    return Around(inventory.namesake_of(body), lanes.state_of(cluster))
+    return Around(inventory.namesake_of(body), state_of(cluster))

@@ -66,7 +66,7 @@ def _review_deletion(old: Json) -> Verdict:
 
 def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
     problems = [message for _, message in pod_problems(wanted)]
-    change = refuse_change(before, wanted) if before is not None else None
+    change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
         problems.append(change.message)
     warnings = tuple(f"spec.config {warning}" for warning in unused_settings(declared_texts(wanted.spec.config)))
@@ -75,7 +75,7 @@ def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
     """Where no broker has answered yet, only what is true of every cluster."""
-    refusals = [_taken(wanted, around), _decreased(wanted, before)]
+    refusals = [_taken(wanted, around), _decreased(wanted, before), *_elsewhere(wanted, before)]
     if around.state is not None:
         refusals.append(refusal.message if (refusal := refuse(wanted, around.state)) else None)
     else:
@@ -97,6 +97,14 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
         return None
     now = "missing" if has is None else has
     return f"Decreasing partitions not supported: spec.partitions is {now}; allowed: {had} or more"
+
+
+def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
+    """Another topic is another resource."""
+    was, now = (before or wanted).spec, wanted.spec
+    for field, had, has in (("topicName", was.topic_name, now.topic_name), ("cluster", was.cluster, now.cluster)):
+        if had != has:
+            yield f"spec.{field} is {has or 'missing'}; allowed: {had or 'leave it out'}, it cannot change"
 
 
 def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:

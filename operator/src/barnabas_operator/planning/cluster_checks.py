@@ -1,17 +1,18 @@
 """Why a change of a running Cluster may be refused: it would leave data behind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from barnabas_operator.planning.topic_checks import NOT_SUPPORTED, Refusal
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster import Cluster, Volume
+from barnabas_operator.resources.quantity import quantity_value
 
 Check = Callable[[Cluster, Cluster], Refusal | None]
 
 
-def refuse_change(before: Cluster, after: Cluster) -> Refusal | None:
-    """The first objection, if there is any."""
-    objections = (check(before, after) for check in CHECKS)
+def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
+    """The first objection, if there is any; what disks are like counts where they are claims of pods."""
+    objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
     return next((objection for objection in objections if objection is not None), None)
 
 
@@ -33,4 +34,28 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
     return Refusal(NOT_SUPPORTED, f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}")
 
 
+def no_volume_smaller(before: Cluster, after: Cluster) -> Refusal | None:
+    """Kubernetes grows claims, where the storage class can, and never shrinks them."""
+    for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
+        if quantity_value(volume.size) < quantity_value(was.size):
+            message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {was.size} or more"
+            return Refusal(NOT_SUPPORTED, message)
+    return None
+
+
+def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
+    """A claim stays where it was made."""
+    for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
+        if volume.storage_class != was.storage_class:
+            field = f"spec.storage.volumes[{index}].storageClass"
+            return Refusal(NOT_SUPPORTED, f"{field} is {volume.storage_class}; allowed: {was.storage_class}")
+    return None
+
+
+def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, Volume]]:
+    had = {volume.id: volume for volume in before.spec.storage.volumes}
+    return ((had[volume.id], volume) for volume in after.spec.storage.volumes if volume.id in had)
+
+
 CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed)
+CHECKS_IN_PODS: Final = (*CHECKS, no_volume_smaller, same_storage_class)

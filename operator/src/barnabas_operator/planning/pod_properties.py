@@ -17,6 +17,7 @@ from barnabas_operator.planning.server_properties import (
 )
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.crd_rules import NAME_MAX
 from barnabas_operator.resources.schema_check import Path
 
 DATA_FOLDER: Final = "/var/lib/barnabas"
@@ -87,11 +88,20 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    yield from _unfit_name(cluster)
     yield from volumes_twice(cluster)
     conflicts = tuple(_listeners_in_conflict(cluster))
     yield from conflicts
     if not conflicts:
         yield from _refused_by_brokers(cluster, owned)
+
+
+def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    name = cluster.metadata.name
+    if len(name) > NAME_MAX or "." in name:
+        why = "for pods and their names in DNS are made of it"
+        message = f"metadata.name is {name}; allowed: at most {NAME_MAX} characters without a dot, {why}"
+        yield ("metadata", "name"), message
 
 
 def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:

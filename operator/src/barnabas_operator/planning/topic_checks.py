@@ -40,7 +40,8 @@ def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
     try:
         check_topic_name(name)
     except ApiError as error:
-        return Refusal(INVALID_TOPIC_NAME, str(error))
+        field = "spec.topicName" if topic.spec.topic_name is not None else "metadata.name"
+        return Refusal(INVALID_TOPIC_NAME, f"{field}: {error}")
     other = None if name in cluster.topics else collides(name, cluster.topics)
     return Refusal(INVALID_TOPIC_NAME, f"Topic {name} collides with the existing {other}") if other else None
 
@@ -49,7 +50,9 @@ def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     """The brokers make and keep their own topics."""
     if not is_internal(topic.topic_name):
         return None
-    return Refusal(NOT_SUPPORTED, f"{topic.topic_name} is a topic of the brokers themselves")
+    return Refusal(
+        NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, a topic of the brokers; allowed: another name"
+    )
 
 
 def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:

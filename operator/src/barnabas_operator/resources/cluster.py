@@ -86,9 +86,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     name: Annotated[
         str,
-        Meta(
-            min_length=1, max_length=11, pattern=r"^[a-z0-9]+$", description="lower-case letters and digits, 11 at most"
-        ),
+        Meta(pattern=r"^[a-z0-9]{1,11}$", description="lower-case letters and digits, 11 at most"),
     ]
     port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port, once, and keeps it")] = 9092
     type: Annotated[

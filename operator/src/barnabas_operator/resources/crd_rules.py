@@ -5,6 +5,7 @@ A rule with `oldSelf` holds for changes only. Each says the field, the value and
 
 from typing import Any, Final
 
+from barnabas_core.topic_name import INTERNAL_TOPICS
 from barnabas_operator.resources.cluster import Cluster, Listener, Volume
 from barnabas_operator.resources.object_meta import Condition
 from barnabas_operator.resources.topic import Topic, TopicSpec
@@ -66,12 +67,12 @@ SCALE: Final = {"specReplicasPath": ".spec.partitions", "statusReplicasPath": ".
 LIST_KEYS: Final[dict[Any, str]] = {Volume: "id", Listener: "name", Condition: "type"}
 
 
-def _fixed(field: str) -> Json:
+def _fixed(field: str, inside: str = "spec") -> Json:
     """A field that never changes once the resource is there, nor comes or goes."""
     return {
         "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         "messageExpression": (
-            f"'spec.{field} is ' + (has(self.{field}) ? self.{field} : 'missing') + '; allowed: '"
+            f"'{inside}.{field} is ' + (has(self.{field}) ? self.{field} : 'missing') + '; allowed: '"
             f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'leave it out') + ', it cannot change'"
         ),
     }
@@ -86,6 +87,13 @@ RULES: Final[dict[Any, list[Json]]] = {
                 ".format([has(self.partitions) ? '%d'.format([self.partitions]) : 'missing', oldSelf.partitions])"
             ),
         },
+        {
+            "rule": f"!has(self.topicName) || !(self.topicName in {sorted(('.', '..', *INTERNAL_TOPICS))})",
+            "messageExpression": (
+                "'spec.topicName is ' + self.topicName"
+                " + '; allowed: any name but . and .. and those of the brokers own topics'"
+            ),
+        },
         _fixed("topicName"),
         _fixed("cluster"),
     ],
@@ -96,24 +104,40 @@ RULES: Final[dict[Any, list[Json]]] = {
                 "'spec.storage.volumes size is ' + self.size + '; allowed: ' + oldSelf.size + ' or more'"
             ),
         },
+        _fixed("storageClass", "spec.storage.volumes"),
     ],
 }
+
+_TAKEN_PORTS: Final = [0, 9091, 9404]
 
 LIST_RULES: Final[dict[Any, list[Json]]] = {
     Volume: [
         {
             "rule": "oldSelf.all(was, self.exists(each, each.id == was.id))",
-            "message": "Removing volumes is not supported: spec.storage.volumes; allowed: every id that was there",
+            "messageExpression": (
+                "'Removing volumes is not supported: spec.storage.volumes lacks the id %d; allowed: all ids there were'"
+                ".format([oldSelf.filter(was, !self.exists(each, each.id == was.id))[0].id])"
+            ),
         }
     ],
     Listener: [
         {
             "rule": "self.all(each, self.exists_one(other, other.port == each.port))",
-            "message": "spec.listeners has a port twice; allowed: each port once",
+            "messageExpression": (
+                "'spec.listeners has the port %d twice; allowed: each port once'"
+                ".format([self.filter(each, !self.exists_one(other, other.port == each.port))[0].port])"
+            ),
         },
         {
-            "rule": "self.all(each, each.port != 0 && each.port != 9091 && each.port != 9404)",
-            "message": "spec.listeners has the port 0, 9091 or 9404; allowed: 1 to 65535 but the brokers' own",
+            "rule": f"self.all(each, !(each.port in {_TAKEN_PORTS}))",
+            "messageExpression": (
+                "'spec.listeners has the port %d; allowed: 1 to 65535 without those of the brokers, 9091 and 9404'"
+                f".format([self.filter(each, each.port in {_TAKEN_PORTS})[0].port])"
+            ),
+        },
+        {
+            "rule": "self.all(each, each.name != 'replication')",
+            "message": "spec.listeners has the name replication; allowed: any other, for that is the brokers' own",
         },
     ],
 }

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from barnabas_core.topic_name import NAME_LENGTH_MAX
 from barnabas_operator.resources.object_meta import API_VERSION, Condition, ObjectMeta
 
 # Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
@@ -12,6 +13,14 @@ REPLICAS_MAX: Final = 32_767
 
 ConfigValue = str | int | float | bool | None
 DeletionPolicy = Literal["Retain", "Delete", "Protect"]
+TopicName = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$",
+        description=f"the topic's name in Kafka, where it is not metadata.name; never changes; 1 to {NAME_LENGTH_MAX}"
+        " letters, digits, '.', '_' and '-'",
+    ),
+]
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -20,9 +29,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
         None
     )
-    topic_name: Annotated[
-        str | None, Meta(description="the topic's name in Kafka, where it is not metadata.name; never changes")
-    ] = None
+    topic_name: TopicName | None = None
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, description="increase only")] | None = None
     replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="copies of each partition")] | None = None
     config: Annotated[

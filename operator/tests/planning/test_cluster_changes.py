@@ -1,0 +1,44 @@
+"""Which changes of a Cluster's disks are refused where they are claims of pods."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.quantity import quantity_value
+
+
+def cluster(*volumes: Volume) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(storage=Storage(volumes=volumes)))
+
+
+SMALLER = "spec.storage.volumes[0].size is 1000M; allowed: 1Gi or more"
+DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
+    "the same in other words": (Volume(id=0, size="1Gi"), Volume(id=0, size="1024Mi"), None),
+    "more": (Volume(id=0, size="1Gi"), Volume(id=0, size="1.5Gi"), None),
+    "less in another unit": (Volume(id=0, size="1Gi"), Volume(id=0, size="1000M"), SMALLER),
+    "another class": (
+        Volume(id=0, storage_class="fast"),
+        Volume(id=0, storage_class="slow"),
+        "spec.storage.volumes[0].storageClass is slow; allowed: fast",
+    ),
+    "whether the claim goes, too": (Volume(id=0), Volume(id=0, delete_claim=True), None),
+}
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_a_claim_grows_and_stays_where_it_is(name: str) -> None:
+    before, after, message = DISKS[name]
+    refusal = refuse_change(cluster(before), cluster(after), in_pods=True)
+    assert (refusal.message if refusal else None) == message
+
+
+def test_local_processes_have_no_claims() -> None:
+    assert refuse_change(cluster(Volume(id=0, size="2Gi")), cluster(Volume(id=0, size="1Gi"))) is None
+
+
+@pytest.mark.parametrize(("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("1.5Ki", 1536), ("1Pi", 2**50)])
+def test_a_quantity_is_what_kubernetes_takes_it_for(text: str, value: float) -> None:
+    assert quantity_value(text) == value

@@ -1,0 +1,179 @@
+"""Manifests that a user may get wrong, who refuses each, and what the message must name: field, value, what is allowed.
+
+They are applied to a Kubernetes where the Cluster `demo` has three brokers, its topic `flights` 12 partitions and
+three replicas, and where another Topic, `owner`, has the topic `taken`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+Json = dict[str, Any]
+By = Literal["schema", "rule", "webhook"]
+"""The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know."""
+
+BROKERS: Final = 3
+LIVE_PARTITIONS: Final = 12
+
+
+class Bad(NamedTuple):
+    """`before` is what was applied before `spec`, for what is wrong as a change only."""
+
+    kind: str
+    by: By
+    spec: Any
+    says: tuple[str, ...]
+    before: Json | None = None
+    name: str = "flights"
+
+    def manifest(self, spec: Any) -> Json:
+        """As `kubectl apply` takes it."""
+        return {
+            "apiVersion": "barnabas.dev/v1alpha1",
+            "kind": self.kind,
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
+
+
+def topic(by: By, *says: str, before: Json | None = None, name: str = "", **spec: Any) -> Bad:
+    """A Topic with this spec; what is a change only is of one that nobody has made yet."""
+    return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"))
+
+
+def cluster(by: By, *says: str, before: Json | None = None, name: str = "other", **spec: Any) -> Bad:
+    """A Cluster with this spec."""
+    return Bad("Cluster", by, spec, says, before, name)
+
+
+def config(by: By, *says: str, **settings: Any) -> Bad:
+    """A Topic with these configs; `_` stands for a dot."""
+    return topic(by, *says, config={name.replace("_", "."): value for name, value in settings.items()})
+
+
+def volumes(*sizes: str) -> Json:
+    """Disks of these sizes."""
+    return {"volumes": [{"id": number, "size": size} for number, size in enumerate(sizes)]}
+
+
+TOPICS: Final[Mapping[str, Bad]] = {
+    "no partitions": topic("schema", "spec.partitions", "0", "1", partitions=0),
+    "partitions below nothing": topic("schema", "spec.partitions", "-3", "1", partitions=-3),
+    "more partitions than a request may make": topic("schema", "spec.partitions", "10001", "10000", partitions=10_001),
+    "partitions in words": topic("schema", "spec.partitions", "string", "integer", partitions="six"),
+    "half a partition": topic("schema", "spec.partitions", "integer", partitions=1.5),
+    "no replicas": topic("schema", "spec.replicas", "0", "1", replicas=0),
+    "more replicas than Kafka counts": topic("schema", "spec.replicas", "32768", "32767", replicas=32_768),
+    "a field that is none": topic("schema", "partitons", partitons=6),
+    "a policy that is none": topic(
+        "schema", "spec.deletionPolicy", "Keep", "Delete", "Protect", "Retain", deletionPolicy="Keep"
+    ),
+    "a pause that is neither": topic("schema", "spec.pause", "b", pause="maybe"),
+    "configs as a list": topic("schema", "spec.config", config=["retention.ms=5"]),
+    "a topic's name as a number": topic("schema", "spec.topicName", "integer", topicName=7),
+    "no spec": Bad("Topic", "schema", None, ("spec",)),
+    "fewer partitions than declared before": topic(
+        "rule", "spec.partitions", "4", "6 or more", before={"partitions": 6}, partitions=4
+    ),
+    "partitions that are left out later": topic(
+        "rule", "spec.partitions", "missing", "6 or more", before={"partitions": 6}
+    ),
+    "another topic": topic("rule", "spec.topicName", "b", "allowed: a", before={"topicName": "a"}, topicName="b"),
+    "a topic's name that goes": topic("rule", "spec.topicName", "missing", "allowed: a", before={"topicName": "a"}),
+    "a topic's name that comes": topic("rule", "spec.topicName", "is b", "leave it out", before={}, topicName="b"),
+    "another cluster": topic(
+        "rule", "spec.cluster", "is c2", "allowed: demo", before={"cluster": "demo"}, cluster="c2"
+    ),
+    "a name that topics cannot have": topic("schema", "spec.topicName", "flug hafen", topicName="flug hafen"),
+    "a topic called dot": topic("rule", "spec.topicName", "..", topicName=".."),
+    "a name that is too long": topic("schema", "spec.topicName", "xxx", "249", topicName="x" * 250),
+    "a topic of the brokers": topic("rule", "spec.topicName", "__consumer_offsets", topicName="__consumer_offsets"),
+    "fewer partitions than the topic has": topic("webhook", "spec.partitions", "6", "12 or more", partitions=6),
+    "more replicas than brokers": topic("webhook", "spec.replicas", "4", "1 to 3", replicas=4, name="new"),
+    "a topic that another resource has": topic("webhook", "taken", "owner", topicName="taken", name="one"),
+    "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
+    "a retention in words": config("webhook", "retention.ms", "a week", retention_ms="a week"),
+    "a retention out of range": config("webhook", "retention.ms", "-2", "-1", retention_ms=-2),
+    "a cleanup policy that is none": config("webhook", "cleanup.policy", "shrink", "compact", cleanup_policy="shrink"),
+    "a compression that is none": config("webhook", "compression.type", "rar", "gzip", compression_type="rar"),
+    "a ratio above one": config("webhook", "min.cleanable.dirty.ratio", "1.5", min_cleanable_dirty_ratio=1.5),
+    "segments that are too small": config("webhook", "segment.bytes", "1", segment_bytes=1),
+    "a flag that is neither": config("webhook", "preallocate", "perhaps", preallocate="perhaps"),
+    "none in sync": config("webhook", "min.insync.replicas", "0", "1", min_insync_replicas=0),
+    "a config as a list": config("webhook", "retention.ms", "a list", retention_ms=[1, 2]),
+    "more in sync than replicas": topic(
+        "webhook", "min.insync.replicas", "3", "1 to 2", replicas=2, config={"min.insync.replicas": 3}, name="new"
+    ),
+}
+
+CLUSTERS: Final[Mapping[str, Bad]] = {
+    "no brokers": cluster("schema", "spec.brokers.replicas", "0", "1", brokers={"replicas": 0}),
+    "too many brokers": cluster("schema", "spec.brokers.replicas", "1001", "1000", brokers={"replicas": 1001}),
+    "no disks": cluster("schema", "spec.storage.volumes", "0", "1", storage={"volumes": []}),
+    "a disk without an id": cluster("schema", "id", storage={"volumes": [{"size": "1Gi"}]}),
+    "a disk of no size": cluster("schema", "size", "plenty", storage=volumes("plenty")),
+    "the same disk twice": cluster("schema", "id", "0", storage={"volumes": [{"id": 0}, {"id": 0}]}),
+    "a listener's name in capitals": cluster("schema", "name", "PLAIN", listeners=[{"name": "PLAIN"}]),
+    "a listener's name that is too long": cluster("schema", "name", "11", listeners=[{"name": "elevencharss"}]),
+    "the same listener twice": cluster(
+        "schema", "plain", listeners=[{"name": "plain"}, {"name": "plain", "port": 9093}]
+    ),
+    "a port above all": cluster("schema", "port", "70000", "65535", listeners=[{"name": "plain", "port": 70_000}]),
+    "a listener of no type": cluster(
+        "schema", "type", "ingress", "nodeport", listeners=[{"name": "plain", "type": "ingress"}]
+    ),
+    "memory in words": cluster("schema", "memory", "much", brokers={"resources": {"limits": {"memory": "much"}}}),
+    "no time to end": cluster(
+        "schema", "terminationGracePeriodSeconds", "0", brokers={"pod": {"terminationGracePeriodSeconds": 0}}
+    ),
+    "none may restart": cluster("schema", "maxUnavailablePerRack", "0", "1", rolling={"maxUnavailablePerRack": 0}),
+    "a broker's field that is none": cluster("schema", "replica", brokers={"replica": 3}),
+    "a name that is too long for pods": cluster("rule", "metadata.name", "40", name="c" * 41),
+    "a name with a dot": cluster("rule", "metadata.name", "a.b", "dot", name="a.b"),
+    "the same port twice": cluster(
+        "rule", "spec.listeners", "port", "9092", "once", listeners=[{"name": "a"}, {"name": "b"}]
+    ),
+    "the brokers' own port": cluster(
+        "rule", "spec.listeners", "port", "9091", "65535", listeners=[{"name": "a", "port": 9091}]
+    ),
+    "any free port": cluster("rule", "spec.listeners", "port", "0", "65535", listeners=[{"name": "a", "port": 0}]),
+    "a disk that goes": cluster(
+        "rule", "spec.storage.volumes", "1", before={"storage": volumes("1Gi", "1Gi")}, storage=volumes("1Gi")
+    ),
+    "a disk that shrinks": cluster(
+        "rule", "size", "5Gi", "10Gi or more", before={"storage": volumes("10Gi")}, storage=volumes("5Gi")
+    ),
+    "another class for a disk": cluster(
+        "rule",
+        "storageClass",
+        "slow",
+        "fast",
+        before={"storage": {"volumes": [{"id": 0, "storageClass": "fast"}]}},
+        storage={"volumes": [{"id": 0, "storageClass": "slow"}]},
+    ),
+    "a listener of the brokers": cluster(
+        "rule", "spec.listeners", "replication", listeners=[{"name": "replication", "port": 9095}]
+    ),
+    "a setting that the operator makes": cluster("webhook", "node.id", "leave it out", config={"node.id": 7}),
+    "disks as a setting": cluster("webhook", "log.dirs", "leave it out", config={"log.dirs": "/tmp"}),
+    "a broker's setting out of range": cluster("webhook", "num.partitions", "0", "1", config={"num.partitions": 0}),
+    "a broker's setting in words": cluster(
+        "webhook", "log.retention.hours", "long", config={"log.retention.hours": "long"}
+    ),
+    "more replicas by default than brokers": cluster(
+        "webhook", "default.replication.factor", "3", "1", config={"default.replication.factor": 3}
+    ),
+    "a broker's setting that does not exist": cluster(
+        "webhook", "log.retention.weeks", config={"log.retention.weeks": 3}
+    ),
+}
+
+BAD: Final = {
+    f"{prefix}: {name}": bad
+    for prefix, table in (("topic", TOPICS), ("cluster", CLUSTERS))
+    for name, bad in table.items()
+}
+
+
+def refused_by(*by: By) -> list[str]:
+    """The names of what these refuse."""
+    return [name for name, bad in BAD.items() if bad.by in by]

@@ -1,0 +1,160 @@
+"""Each bad manifest is refused when it is applied, with a message that names field, value and what is allowed.
+
+By the API server alone where it can know; else, or where its rules are switched off, by the operator's webhook.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from barnabas_operator.handlers import webhook as operator_webhook
+from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.planning.admission import Around, review
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
+from e2e.control_plane import ControlPlane
+from e2e.webhook_server import webhook
+from harness.deadline import wait_for
+
+CRDS = Path(__file__).parents[2] / "crds"
+FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]
+NAMESPACE = "bad-manifests"
+EVERYWHERE = tuple(range(BROKERS))
+STATE = ClusterState(
+    racks=dict.fromkeys(EVERYWHERE),
+    topics={"flights": TopicState("id", (EVERYWHERE,) * LIVE_PARTITIONS, {})},
+    default_replication_factor=BROKERS,
+)
+
+
+def stored(bad: Bad, spec: Any) -> Json:
+    """As the API server hands it on."""
+    manifest = bad.manifest(spec)
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_webhook_refuses_it_though_the_api_server_would_not(name: str) -> None:
+    bad = BAD[name]
+    taken_by = "owner" if (bad.spec or {}).get("topicName") == "taken" else None
+    old = stored(bad, bad.before) if bad.before is not None else None
+    refusal = review(old, stored(bad, bad.spec), Around(taken_by, STATE)).refusal
+    assert refusal is not None
+    assert [part for part in bad.says if part not in refusal] == [], refusal
+
+
+@pytest.fixture(scope="module")
+def defined(api_server: ControlPlane) -> ControlPlane:
+    """The API server with the resources' definitions and a namespace."""
+    kubectl = api_server.kubectl
+    kubectl("create", "namespace", NAMESPACE)
+    define(api_server)
+    return api_server
+
+
+def define(plane: ControlPlane, *, with_rules: bool = True) -> None:
+    """Applies the definitions, and waits until what they say holds: a new partition count is refused, or no more."""
+    for file in FILES:
+        definition = YAML(typ="safe").load(file)
+        if not with_rules:
+            without_rules(definition)
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=json.dumps(definition))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={file}" for file in FILES))
+    probe = BAD["topic: a topic called dot"]
+    wait_for(lambda: is_refused(plane, probe.manifest(probe.spec)) == with_rules)
+
+
+def without_rules(schema: Any) -> None:
+    """Takes every CEL rule away."""
+    if isinstance(schema, dict):
+        schema.pop("x-kubernetes-validations", None)
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        without_rules(each)
+
+
+def is_refused(plane: ControlPlane, manifest: Json) -> bool:
+    return plane.kubectl.ask(*IN, "apply", "--dry-run=server", "-f-", stdin=json.dumps(manifest)).returncode != 0
+
+
+IN = ("-n", NAMESPACE)
+
+
+def apply_after(plane: ControlPlane, bad: Bad) -> str:
+    """What kubectl says when the manifest is applied, after what was there before; nothing if it was stored."""
+    kubectl, kind = plane.kubectl, bad.kind.lower()
+    if bad.before is not None:
+        kubectl(*IN, "apply", "-f-", stdin=json.dumps(bad.manifest(bad.before)))
+    done = kubectl.ask(*IN, "apply", "-f-", stdin=json.dumps(bad.manifest(bad.spec)))
+    if bad.before is not None or done.returncode == 0:
+        kubectl(*IN, "delete", kind, bad.name)
+    return done.stderr if done.returncode != 0 else ""
+
+
+@pytest.mark.parametrize("name", refused_by("schema", "rule"))
+def test_the_api_server_refuses_it_by_itself(name: str, defined: ControlPlane) -> None:
+    said = apply_after(defined, BAD[name])
+    assert said != "", "was stored"
+    assert [part for part in BAD[name].says if part not in said] == [], said
+
+
+def topic(name: str, **spec: Any) -> str:
+    metadata = {"name": name}
+    return json.dumps({"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": metadata, "spec": spec})
+
+
+def test_scale_refuses_fewer_partitions(defined: ControlPlane) -> None:
+    kubectl = defined.kubectl
+    kubectl(*IN, "apply", "-f-", stdin=topic("scaled", partitions=6))
+    kubectl(*IN, "scale", "topic/scaled", "--replicas=8")
+    done = kubectl.ask(*IN, "scale", "topic/scaled", "--replicas=6")
+    assert "spec.partitions is 6; allowed: 8 or more" in done.stderr
+    assert kubectl(*IN, "get", "topic", "scaled", "-o", "jsonpath={.spec.partitions}") == "8"
+
+
+@pytest.fixture(scope="module")
+def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
+    """The same with the webhook, and without the rules that the API server checks."""
+    inventory = Inventory()
+    for kind, name, spec in (("Cluster", "demo", {}), ("Topic", "owner", {"topicName": "taken"})):
+        metadata = {"name": name, "namespace": NAMESPACE}
+        body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        inventory.keep(body, is_gone=False)
+
+    def answer(asked: Json) -> Json:
+        return operator_webhook.answer(asked, inventory, lambda _: STATE)
+
+    define(defined, with_rules=False)
+    try:
+        with webhook(defined, answer):
+            yield defined
+    finally:
+        define(defined)
+
+
+@pytest.mark.parametrize("name", refused_by("rule", "webhook"))
+def test_the_webhook_refuses_it_when_it_is_applied(name: str, asking: ControlPlane) -> None:
+    said = apply_after(asking, BAD[name])
+    assert "admission webhook" in said
+    assert [part for part in BAD[name].says if part not in said] == [], said
+
+
+def test_more_partitions_are_told_to_move_keys_also_when_nothing_is_stored(asking: ControlPlane) -> None:
+    kubectl = asking.kubectl
+    kubectl(*IN, "apply", "-f-", stdin=topic("wider", partitions=6))
+    done = kubectl.ask(*IN, "apply", "--dry-run=server", "-f-", stdin=topic("wider", partitions=12))
+    assert done.returncode == 0
+    assert "Warning: 6 to 12 partitions: keys map to other partitions" in done.stderr
+    assert kubectl(*IN, "get", "topic", "wider", "-o", "jsonpath={.spec.partitions}") == "6"
+
+
+def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPlane) -> None:
+    kubectl = asking.kubectl
+    kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Protect"))
+    done = kubectl.ask(*IN, "delete", "topic", "precious")
+    assert "Topic precious stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first" in done.stderr
+    kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Retain"))
+    kubectl(*IN, "delete", "topic", "precious")

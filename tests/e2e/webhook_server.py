@@ -1,0 +1,72 @@
+"""The operator's webhook as a server of this machine, for an API server that runs beside it without pods."""
+
+import base64
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from e2e.control_plane import ControlPlane
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
+    """While inside, the API server asks `answer` before it stores a Cluster or a Topic."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            said = json.dumps(answer(asked)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_: object) -> None:
+            """Not on the terminal."""
+
+    identity = plane.authority.issue("webhook", "/CN=webhook", [f"IP:{HOST}"])
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(identity.certificate, identity.key)
+    with ThreadingHTTPServer((HOST, 0), Handler) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever).start()
+        definition = json.dumps(_configuration(plane, server.server_port))
+        try:
+            plane.kubectl("apply", "-f-", stdin=definition)
+            yield
+        finally:
+            plane.kubectl("delete", "-f-", stdin=definition)
+            server.shutdown()
+
+
+def _configuration(plane: ControlPlane, port: int) -> dict[str, Any]:
+    authority = base64.b64encode(plane.authority.certificate.read_bytes()).decode()
+    rule = {
+        "apiGroups": ["barnabas.dev"],
+        "apiVersions": ["v1alpha1"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": ["clusters", "topics", "topics/scale"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "barnabas-operator"},
+        "webhooks": [
+            {
+                "name": "all.barnabas.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "clientConfig": {"url": f"https://{HOST}:{port}/validate", "caBundle": authority},
+                "rules": [rule],
+            }
+        ],
+    }
