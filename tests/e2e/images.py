@@ -23,7 +23,8 @@ from e2e.node import PAUSE_IMAGE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"
-BASE_PACKAGES: Final = ("ca-certificates", "netbase", "passwd", "python3", "python3-venv", "tzdata")
+# As the image of that name has: libstdc++6 comes with apt there.
+BASE_PACKAGES: Final = ("ca-certificates", "libstdc++6", "netbase", "passwd", "python3", "python3-venv", "tzdata")
 # As slim images leave out documentation; licences stay.
 BASE_PATHS: Final = (
     "exclude=/usr/share/man/*",
@@ -44,6 +45,7 @@ ARCHIVES_KEPT: Final = 6
 BUILD_SECONDS_MAX: Final = 900
 # Only while an image is built: how this machine reaches the package index, and whom it trusts.
 TRUST: Final = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
+IN_MEMORY: Final = 'mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"; exec "$@"'
 # Storage is memory that only these commands see: thousands of small files, of which nothing is left afterwards.
 BUILD: Final = """
 mount -t tmpfs tmpfs "$STORAGE"
@@ -144,7 +146,10 @@ def _base_root() -> Path:
             options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
             hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
             what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
-            _run("mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm", str(written))
+            make = ["mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm", str(written)]
+            with tempfile.TemporaryDirectory() as storage:
+                in_memory = ["unshare", "--mount", "bash", "-euc", IN_MEMORY, "make", *make]
+                _run(*in_memory, environment={"TMPDIR": storage})
             written.rename(root)
     return root
 

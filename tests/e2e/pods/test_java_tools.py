@@ -1,5 +1,7 @@
-"""Apache Kafka's own console tools, outside of the cluster."""
+"""Apache Kafka's own console tools, outside of the cluster and in a pod of it."""
 
+import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +10,9 @@ import pytest
 
 from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
-from e2e.castle import Castle
+from e2e.castle import NAME, Castle
+from e2e.images import BASE_IMAGE
+from e2e.providers import Cluster
 from harness.kafka_jars import JarsMissing, jars_folder, java_command
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -48,3 +52,26 @@ def test_javas_console_tools_write_and_read_from_outside(castle: Castle, jars: P
     castle.create_topic("outside", 1)
     _run(_to_write(castle.bootstrap, "outside"), LETTERS)
     assert _run(_to_read(castle.bootstrap, "outside")) == LETTERS
+
+
+def test_javas_console_tools_write_and_read_in_a_pod(cluster: Cluster, castle: Castle, jars: Path) -> None:
+    """The node's files are this machine's: the pod borrows Java and the tools from it."""
+    if os.environ.get("E2E") != "local":
+        pytest.skip("the node has no Java to lend")
+    castle.create_topic("inside", 1)
+    java = Path(shutil.which("java") or "java").resolve()
+    # Debian's Java has its settings below /etc.
+    settings = (java.parents[1] / "conf" / "net.properties").resolve().parent
+    lent = [java.parents[1], settings, jars, jars.parents[1] / "tests" / "compat" / "java"]
+    volumes = [{"name": f"lent{number}", "hostPath": {"path": str(path)}} for number, path in enumerate(lent)]
+    mounts = [{"name": f"lent{number}", "mountPath": str(path), "readOnly": True} for number, path in enumerate(lent)]
+    container = {"name": "tools", "image": cluster.image(BASE_IMAGE), "volumeMounts": mounts}
+    container |= {"imagePullPolicy": "IfNotPresent", "command": ["sleep", "infinity"]}
+    spec = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "java-tools"}, "spec": spec}
+    castle.kubectl("apply", "-f-", stdin=json.dumps(pod))
+    castle.kubectl("wait", "--for=condition=Ready", "pod/java-tools", "--timeout=60s")
+    bootstrap = f"{NAME}-bootstrap:9092"
+    write, read = ([str(java), *each(bootstrap, "inside")[1:]] for each in (_to_write, _to_read))
+    castle.kubectl("exec", "-i", "java-tools", "--", *write, stdin=LETTERS)
+    assert castle.kubectl("exec", "java-tools", "--", *read) == LETTERS
