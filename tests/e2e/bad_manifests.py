@@ -67,6 +67,12 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "a policy that is none": topic(
         "schema", "spec.deletionPolicy", "Keep", "Delete", "Protect", "Retain", deletionPolicy="Keep"
     ),
+    "a drift policy that is none": topic(
+        "schema", "spec.driftPolicy", "Ignore", "Revert", "Warn", driftPolicy="Ignore"
+    ),
+    "a topic that was there and may not be adopted": topic(
+        "webhook", "flights", "spec.adopt is false", "allowed: true", adopt=False
+    ),
     "a pause that is neither": topic("schema", "spec.pause", "b", pause="maybe"),
     "configs as a list": topic("schema", "spec.config", config=["retention.ms=5"]),
     "a topic's name as a number": topic("schema", "spec.topicName", "integer", topicName=7),

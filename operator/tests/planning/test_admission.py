@@ -80,7 +80,7 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         Around(),
         (
             "spec.partition is no field (did you mean partitions?); allowed: cluster, topicName, partitions, replicas, "
-            "config, deletionPolicy, pause"
+            "config, deletionPolicy, adopt, driftPolicy, pause"
         ),
     ),
     "a value of another type": (

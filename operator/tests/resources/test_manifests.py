@@ -50,7 +50,7 @@ ERRORS = {
         TOPIC + "spec:\n  replcas: 1\n",
         (
             "a.yaml:5:3: spec.replcas is no field (did you mean replicas?); allowed: cluster, topicName, partitions, "
-            "replicas, config, deletionPolicy, pause"
+            "replicas, config, deletionPolicy, adopt, driftPolicy, pause"
         ),
     ),
     "an unknown field at the top": (

@@ -85,11 +85,13 @@ def _failure(step: Step, error: StepRefused) -> str:
 def _with_status(
     plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str
 ) -> tuple[Topic, ...]:
-    return tuple(_new_status(plan.resource, problem, state, now) for plan, problem in zip(plans, problems, strict=True))
+    return tuple(_new_status(plan, problem, state, now) for plan, problem in zip(plans, problems, strict=True))
 
 
-def _new_status(topic: Topic, problem: Refusal | None, state: ClusterState, now: str) -> Topic:
+def _new_status(plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str) -> Topic:
     """About the topic that the resource has, by the name that it had first."""
+    topic = plan.resource
     name = (topic.status.topic_name if topic.status else None) or topic.topic_name
     troubles = [trouble for trouble in state.troubles if trouble.topic == name]
-    return replace(topic, status=topic_status(topic, state.topics.get(name), problem, now, troubles))
+    status = topic_status(topic, state.topics.get(name), problem, now, troubles, plan.drift)
+    return replace(topic, status=status)

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import check_topic_name, collides, is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.topic_config import config_problems, declared_texts
+from barnabas_operator.planning.replica_placement import place_partitions
+from barnabas_operator.planning.topic_config import config_changes, config_problems, declared_texts
 from barnabas_operator.resources.topic import Topic
 
 NOT_SUPPORTED: Final = "NotSupported"
@@ -71,6 +72,24 @@ def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {problem}" for problem in problems)) if problems else None
 
 
+def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """A topic that was there before. One that is just as this resource makes it was made by it: the status got lost."""
+    found = cluster.topics.get(topic.topic_name)
+    is_ours = topic.status is not None and topic.status.topic_name == topic.topic_name
+    if topic.spec.adopt or found is None or is_ours or _would_make(topic, found, cluster):
+        return None
+    message = f"topic {topic.topic_name} was there before and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that is not there")
+
+
+def _would_make(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    replicas = replicas_of(topic, cluster)
+    if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
+        return False
+    numbers = range(topic.spec.partitions or cluster.num_partitions)
+    return found.targets == place_partitions(topic, cluster.homes, numbers, replicas)
+
+
 def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
     """Records keep their partition by their key: taking partitions away would lose and misplace them."""
     found, wanted = cluster.topics.get(topic.topic_name), topic.spec.partitions
@@ -126,6 +145,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     valid_name,
     not_internal,
     valid_config,
+    may_adopt,
     no_fewer_partitions,
     enough_brokers,
     reachable_min_insync,

@@ -22,16 +22,21 @@ from barnabas_operator.planning.topic_checks import (
     replicas_of,
 )
 from barnabas_operator.planning.topic_config import config_changes, declared_texts
+from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What to do for one resource: steps in order, or the reason why there are none."""
+    """What to do for one resource: steps in order, or the reason why there are none.
+
+    `drift` is what would be done, were the topic not to be left as others have changed it.
+    """
 
     resource: Topic
     steps: tuple[Step, ...] = ()
     refusal: Refusal | None = None
+    drift: tuple[Step, ...] = ()
 
 
 def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
@@ -86,8 +91,20 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if refusal is not None:
         return TopicPlan(topic, refusal=refusal)
     found = cluster.topics.get(topic.topic_name)
-    steps = (_create(topic, cluster),) if found is None else tuple(_change(topic, found, cluster, moves))
+    if found is None:
+        return TopicPlan(topic, (_create(topic, cluster),))
+    steps = tuple(_change(topic, found, cluster, moves))
+    if topic.spec.drift_policy == "Warn" and _was_brought_about(topic):
+        return TopicPlan(topic, drift=steps)
     return TopicPlan(topic, steps)
+
+
+def _was_brought_about(topic: Topic) -> bool:
+    """All that is declared was so once: whatever differs now has been changed by others."""
+    if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
+        return False
+    ready = condition_of(topic.status.conditions, READY)
+    return ready is not None and ready.status == "True"
 
 
 def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:

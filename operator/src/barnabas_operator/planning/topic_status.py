@@ -1,10 +1,11 @@
 """A topic's status: what a plan and its outcome say about the resource."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
+from barnabas_operator.planning.steps import Step, describe
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import DRIFTED, READY, RECONCILIATION_PAUSED, Condition, merge_conditions
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
 RECONCILED = "Reconciled"
@@ -12,19 +13,26 @@ REPLICAS_MOVING = "ReplicasMoving"
 
 
 def topic_status(
-    topic: Topic, found: TopicState | None, problem: Refusal | None, now: str, troubles: Collection[Trouble] = ()
+    topic: Topic,
+    found: TopicState | None,
+    problem: Refusal | None,
+    now: str,
+    troubles: Collection[Trouble] = (),
+    drift: Sequence[Step] = (),
 ) -> TopicStatus:
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
 
-    `troubles` are its partitions that are not fully replicated now; those do not make the resource less ready.
+    `troubles` are its partitions that are not fully replicated now; those do not make the resource less ready. Nor does
+    `drift`, what others have changed and nobody undoes.
 
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None
-    if problem is None and found is not None and (moving := _moving(topic, found)):
+    if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
         message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
         problem = Refusal(REPLICAS_MOVING, message)
-    current = merge_conditions(before.conditions, (_condition(topic, problem, now),))
+    told = (_condition(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
+    current = merge_conditions(before.conditions, told)
     claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
     return TopicStatus(
         conditions=current,
@@ -42,6 +50,17 @@ def _moving(topic: Topic, found: TopicState) -> int:
     """Partitions whose replicas move, or were told to and do not show it yet."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
+
+
+def _drifted(topic: Topic, drift: Sequence[Step], now: str) -> Condition:
+    return Condition(
+        type=DRIFTED,
+        status="True",
+        reason="ChangedByOthers",
+        message=f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, drift))}",
+        last_transition_time=now,
+        observed_generation=topic.metadata.generation,
+    )
 
 
 def _condition(topic: Topic, problem: Refusal | None, now: str) -> Condition:

@@ -57,6 +57,7 @@ COLUMNS: Final[dict[Any, list[Json]]] = {
         _column("Partitions", "integer", ".status.partitions"),
         _column("Replicas", "integer", ".status.replicas"),
         _column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
+        _column("Drifted", "string", '.status.conditions[?(@.type=="Drifted")].message', wide=True),
         _AGE,
         _column("Message", "string", f"{_READY}.message"),
     ],

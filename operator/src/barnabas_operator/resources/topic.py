@@ -13,6 +13,7 @@ REPLICAS_MAX: Final = 32_767
 
 ConfigValue = str | int | float | bool | None
 DeletionPolicy = Literal["Retain", "Delete", "Protect"]
+DriftPolicy = Literal["Revert", "Warn"]
 TopicName = Annotated[
     str,
     Meta(
@@ -40,6 +41,13 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
         DeletionPolicy,
         Meta(description="what becomes of the topic with this resource: it stays, goes, or keeps the resource too"),
     ] = "Retain"
+    adopt: Annotated[
+        bool, Meta(description="whether a topic that was there before this resource is taken over, or refused")
+    ] = True
+    drift_policy: Annotated[
+        DriftPolicy,
+        Meta(description="what becomes of changes that others make to the topic: they are undone, or only told"),
+    ] = "Revert"
     pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
 
 
