@@ -15,10 +15,12 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
 from simulation.disk import SimulatedDisk
 from simulation.loop import START_MS, Host, MachineClock, SimulatedLoop
 from simulation.network import Connection, Network, Server
@@ -27,10 +29,10 @@ from simulation.store import SimulatedStore, StoreState
 RESTART_S: Final = 0.3
 SKEW_S_MAX: Final = 2.0
 DRIFT_MAX: Final = 0.01
-LOG_DIR: Final = "/logs"
+LOG_DIRS: Final = ("/logs1", "/logs2")
 SETTINGS: Final = {
     "listeners": "PLAINTEXT://:9092",
-    "log.dirs": LOG_DIR,
+    "log.dirs": ",".join(LOG_DIRS),
     "metadata.store": "sqlite:///simulated",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
@@ -158,6 +160,14 @@ class SimulatedBroker:
         with suppress(StoreUnavailable):
             await node.stop()
         self._ends(host)
+
+    def logs_on_disk(self) -> Iterator[tuple[str, TopicPartition]]:
+        """The directories of logs, but for those set aside or on their way; one whose making failed is empty."""
+        for log_dir in LOG_DIRS:
+            for entry in self.disk.scan(log_dir):
+                found = file_names.parse_partition_dir(entry.name) if entry.is_dir else None
+                if found is not None and not found.state and self.disk.scan(f"{log_dir}/{entry.name}"):
+                    yield f"{log_dir}/{entry.name}", found.topic_partition
 
     def partitions(self) -> Iterator[Partition]:
         """Those that are here now."""

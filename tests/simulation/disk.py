@@ -16,6 +16,7 @@ TOTAL_BYTES: Final = 1 << 34
 PAGE_BYTES: Final = 512
 EIO: Final = 5
 ENOSPC: Final = 28
+ENOTEMPTY: Final = 39
 
 
 class SimulatedFile:
@@ -149,6 +150,8 @@ class SimulatedDisk:
             return
         if old not in self._dirs:
             raise FileNotFoundError(old)
+        if any(_is_below(each, new) and each != new for each in (*self._files, *self._dirs)):
+            raise OSError(ENOTEMPTY, "there is such a directory, and it is not empty")
         self._dirs = {_moved(each, old, new) for each in self._dirs}
         self._files = {_moved(each, old, new): file for each, file in self._files.items()}
 

@@ -1,14 +1,16 @@
 """An asyncio event loop on simulated time: nothing sleeps, nothing is random, and every turn belongs to a machine.
 
 A machine is a `Host`: what runs in its context stands still while it is paused, and never runs again once it has
-crashed. Sockets, threads and the wall clock have no place here; what wants a thread runs at once.
+crashed. Sockets, threads and the wall clock have no place here; what wants a thread runs a little later, in one piece.
 """
 
 import asyncio
 import contextvars
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final
 
+THREAD_DELAYS_S: Final = (0.0, 0.0, 0.001, 0.01, 0.1)
 START_MS: Final = 1_700_000_000_000
 
 _host: contextvars.ContextVar["Host | None"] = contextvars.ContextVar("host", default=None)
@@ -124,8 +126,9 @@ class _Selector:
 class SimulatedLoop(asyncio.BaseEventLoop):
     """`run_until_complete` runs as fast as the machine can."""
 
-    def __init__(self) -> None:
+    def __init__(self, random: Random) -> None:
         super().__init__()
+        self._random = random
         self._now_s = 0.0
         self._selector = _Selector(self)
         self._clock_resolution = 1e-9
@@ -161,10 +164,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except BaseException as error:
-            future.set_exception(error)
+
+        def run() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:
+                if not future.cancelled():
+                    future.set_exception(error)
+            else:
+                if not future.cancelled():
+                    future.set_result(result)
+
+        self.call_later(self._random.choice(THREAD_DELAYS_S), run)
         return future
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:

@@ -8,12 +8,13 @@ from uuid import UUID
 
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError
-from simulation import group_members
+from simulation import group_members, log_dir_moves
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
+from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
 from simulation.topic_changes import WEAK, TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
@@ -24,6 +25,7 @@ HEALING_S_MAX = 60.0
 TOPIC = "t"
 TOPIC_CHANGES_SHARE = 0.5
 """Of the seeds: topics come and go besides."""
+LOG_DIR_MOVES_SHARE = 0.5
 
 
 class Outcome(NamedTuple):
@@ -39,7 +41,7 @@ class Outcome(NamedTuple):
 def run(seed: int) -> Outcome:
     """The whole story of one seed, always the same."""
     random = Random(seed)
-    loop = SimulatedLoop()
+    loop = SimulatedLoop(Random(seed))
     ids = Random(seed)
     asyncio.set_event_loop(loop)
     simulation = Simulation(loop, random)
@@ -47,6 +49,7 @@ def run(seed: int) -> Outcome:
         with (
             unhandled_exceptions_fail(loop, simulation.history),
             patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))),
+            log_dir_moves.small_steps(),
         ):
             loop.run_until_complete(simulation.run())
     except Deadlock:
@@ -76,7 +79,7 @@ class Simulation:
             loop,
             random,
             brokers,
-            {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS,
+            {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS | log_dir_moves.SETTINGS,
             is_one_machine=random.random() < 0.5,
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
@@ -84,6 +87,9 @@ class Simulation:
             TopicChanges(self.cluster, self.history, self._client, Random(random.getrandbits(64)))
             if random.random() < TOPIC_CHANGES_SHARE
             else None
+        )
+        self._moves = (
+            LogDirMoves(self.cluster, self.history, self._client) if random.random() < LOG_DIR_MOVES_SHARE else None
         )
         self._watch = Watch(self.cluster, self.history, frozenset({WEAK}))
         self._faults = Faults(self.cluster, random, TOPIC)
@@ -98,6 +104,8 @@ class Simulation:
             self.history.violation(f"it never was healthy: {why}")
             return
         tasks = [self._loop.spawn(client.host, work) for client, work in self._clients()]
+        if self._moves is not None:
+            tasks.append(self._loop.create_task(self._moves.run()))
         self._group.start()
         if self._topics is not None:
             self._topics.start()
@@ -158,6 +166,8 @@ class Simulation:
             await self._loop.spawn(client.host, _read_all(reader))
             self.history.check_log(TOPIC, partition, log._values.get((TOPIC, partition), {}))
         await self._group.check_at_the_end()
+        if self._moves is not None:
+            await self._moves.settle()
         if self._topics is not None:
             await self._check_topics(self._topics)
         self._watch.check_replicas()

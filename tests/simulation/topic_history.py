@@ -7,11 +7,10 @@ from uuid import UUID
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage import file_names
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import decode_batch
 from barnabas_core.topic_partition import TopicPartition
-from simulation.cluster import LOG_DIR, SimulatedBroker
+from simulation.cluster import SimulatedBroker
 from simulation.history import History
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -79,10 +78,9 @@ class TopicHistory:
                 document.configs.get(MIN_ISR, 2)
             ):
                 self.violation(f"{broker.name} has {key} with {partition.log.config.min_insync_replicas} in sync")
-        for entry in broker.disk.scan(LOG_DIR):
-            found = file_names.parse_partition_dir(entry.name) if entry.is_dir else None
-            if found is not None and not found.state and found.topic_partition not in assigned:
-                self.violation(f"{broker.name} has a log of {found.topic_partition} which it should not have")
+        for directory, topic_partition in broker.logs_on_disk():
+            if topic_partition not in assigned:
+                self.violation(f"{broker.name} has {directory} which it should not have")
 
     def check_records(self, leader: Partition) -> None:
         """What a leader's log holds: all that was acknowledged to this topic, and nothing of another one."""

@@ -302,6 +302,24 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(tmp_p
     assert list(tmp_path.glob("*-delete")) == []
 
 
+def test_a_log_whose_making_failed_does_not_hide_the_one_that_was_made_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    logs = started(first, second)
+    disk = FullAfter(monkeypatch, bytes_left=0)
+    with pytest.raises(DiskFull):
+        logs.create(flights(0), TOPIC_ID, CONFIG, str(first))
+    disk.bytes_left = 100_000
+    append(logs.create(flights(0), TOPIC_ID, CONFIG, str(second)), batch(2))
+    logs.shutdown({})
+    again = started(first, second)
+    found = again.get(flights(0))
+    assert found is not None
+    assert found.log_end_offset == 2
+    assert not (first / "flights-0").exists()
+
+
 class FullAfter(PosixFileSystem):
     """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
 

@@ -186,9 +186,16 @@ class LogManager:
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """A damaged log stays out, a failed disk ends the loading of its directory."""
+        """A damaged log stays out, a failed disk ends the loading of its directory.
+
+        An empty directory is a log whose making has failed: it may have been made in another log dir since.
+        """
         try:
-            log_dir.logs[place.topic_partition] = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
+            log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
+            if log.topic_id is None and self._is_empty(place):
+                self._environment.files.remove(place.directory)
+            else:
+                log_dir.logs[place.topic_partition] = log
         except LogDirFailed:
             raise
         except StorageError as error:
@@ -196,6 +203,12 @@ class LogManager:
             self.failed[place.topic_partition] = error
         else:
             self.failed.pop(place.topic_partition, None)
+
+    def _is_empty(self, place: LogPlace) -> bool:
+        try:
+            return not self._environment.files.scan(place.directory)
+        except OSError as error:
+            raise storage_error(place.log_dir, place.directory, error) from error
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
         """The partitions in a directory; what is marked for deletion goes to the trash."""
