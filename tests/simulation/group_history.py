@@ -69,7 +69,7 @@ class GroupHistory:
             self.violation(f"a commit of {member} is accepted, in generation {self.generation}")
 
     def committed(self, partition: int, offset: int) -> None:
-        """A member was told so."""
+        """Somebody was told so."""
         self._committed[partition] = max(self.committed_offset(partition), offset)
 
     def in_doubt(self, partition: int, offset: int) -> None:
@@ -83,6 +83,7 @@ class GroupHistory:
     def fetched(self, partition: int, found: int, at_least: int) -> None:
         """An OffsetFetch was answered; `at_least` was committed before it was sent."""
         if found >= at_least:
+            self.committed(partition, found)
             return
         if found not in self._doubtful.get(partition, ()):
             self.violation(f"{at_least} was committed for {partition}, and {found} is there")

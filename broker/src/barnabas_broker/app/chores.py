@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -44,3 +46,16 @@ class Chores:
             except Exception:
                 log.exception("%s failed; it comes round again in %s s", chore.name, chore.period_s)
             await asyncio.sleep(chore.period_s)
+
+
+async def in_thread(call: Callable[[], R]) -> R:
+    """What `call` returns. Nothing stops a thread, so whoever is cancelled goes on only when it has ended.
+
+    A checkpoint that is written late would otherwise take the place of the last one, which says where the logs end.
+    """
+    job = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait([job])
+        raise

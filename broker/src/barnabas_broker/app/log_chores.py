@@ -1,11 +1,10 @@
 """The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas_broker.app.chores import Chore
+from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
@@ -57,7 +56,7 @@ class LogChores:
         """Recovery points, log start offsets and high watermarks to their files."""
         for call in self._logs.checkpoint_calls(self.high_watermarks()):
             try:
-                await asyncio.to_thread(call)
+                await in_thread(call)
             except OSError as error:
                 log.error("cannot write a checkpoint: %s", error)
 
@@ -65,7 +64,7 @@ class LogChores:
         """Rolled segments to the disk; only then do their recovery points move."""
         for each, job in self._logs.due_flushes(self._clock.now_ms()):
             try:
-                await asyncio.to_thread(job.run)
+                await in_thread(job.run)
             except StorageError as error:
                 self._replicas.log_failed(each.topic_partition, error)
             else:
@@ -75,16 +74,16 @@ class LogChores:
         """Deleted files whose delay is over."""
         paths = self._logs.due_deletions(self._clock.now_ms())
         if paths:
-            await asyncio.to_thread(self._logs.remove_files, paths)
+            await in_thread(lambda: self._logs.remove_files(paths))
 
     async def look_at_disks(self) -> None:
         """Directories that vanished go offline, those that are back come online."""
-        for error in await asyncio.to_thread(self._logs.check_dirs):
+        for error in await in_thread(self._logs.check_dirs):
             self._replicas.log_dir_failed(error)
         self._replicas.look_at_full_dirs()
         self._replicas.create_missing()
         is_whole = all(each.is_online for each in self._logs.log_dirs)
-        if not is_whole and await asyncio.to_thread(self._logs.probe_failed_dirs):
+        if not is_whole and await in_thread(self._logs.probe_failed_dirs):
             self._replicas.delete_unassigned()
         self._replicas.bring_back()
 

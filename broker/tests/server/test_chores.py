@@ -1,0 +1,48 @@
+"""Work that comes round, and its end."""
+
+import asyncio
+import threading
+
+from barnabas_broker.app.chores import Chore, Chores, in_thread
+
+TURNS = 50
+"""Of the loop: more than a stop takes that waits for nothing."""
+
+
+def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
+    """Else a checkpoint of before could take the place of the one that the shutdown writes."""
+    begun, may_end, written = threading.Event(), threading.Event(), []
+
+    def write() -> None:
+        begun.set()
+        may_end.wait()
+        written.append("checkpoint")
+
+    async def story() -> None:
+        chores = Chores()
+        chores.start([Chore("checkpoints", 0, lambda: in_thread(write))])
+        await asyncio.to_thread(begun.wait)
+        stopping = asyncio.ensure_future(chores.stop())
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        was_done = stopping.done()
+        may_end.set()
+        await stopping
+        assert written
+        assert not was_done
+
+    asyncio.run(story())
+
+
+def test_what_a_thread_raises_reaches_who_waits() -> None:
+    def fail() -> None:
+        raise OSError("no space left")
+
+    async def story() -> str:
+        try:
+            await in_thread(fail)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    assert asyncio.run(story()) == "no space left"
