@@ -48,6 +48,7 @@ class TopicChanges:
         self._writers = [make_client(f"p{number}") for number in range(WRITERS)]
         self._random = random
         self._number = 0
+        self._in_doubt: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -133,11 +134,20 @@ class TopicChanges:
         made = request(
             resources=[resource(resource_type=TOPIC, resource_name=name, configs=[config])], validate_only=False
         )
-        if name == KEPT:
-            self._history.settings.setdefault(KEPT, {None}).add(value)
-        result = (await self._admin.any(ALTER_CONFIGS, made)).responses[0]
-        if result.error_code == NONE and name == KEPT:
-            self._history.settings[KEPT] = {value}
+        if name == WEAK:
+            await self._admin.any(ALTER_CONFIGS, made)
+            return
+        allowed = self._history.settings.setdefault(KEPT, {None})
+        try:
+            result = (await self._admin.any(ALTER_CONFIGS, made)).responses[0]
+        except Failed:
+            self._in_doubt.add(value)
+            allowed.add(value)
+            raise
+        if result.error_code == NONE:
+            self._history.settings[KEPT] = {value, *self._in_doubt}
+        else:
+            allowed.add(value)
 
     async def _trim(self) -> None:
         """Records below an offset that is committed go."""

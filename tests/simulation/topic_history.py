@@ -36,8 +36,8 @@ class TopicHistory:
         """How many partitions a topic that is never deleted has at least."""
         self.trimmed: dict[TopicPartition, int] = {}
         """Below this somebody has asked to delete the records."""
-        self.settings: dict[str, set[str]] = {}
-        """What `min.insync.replicas` may be: as was acknowledged last, or in doubt."""
+        self.settings: dict[str, set[str | None]] = {}
+        """What `min.insync.replicas` may be: as was acknowledged last, or is in doubt, as it may be set late."""
         self._history = history
         self._weak = weak
         self._written: list[Written] = []

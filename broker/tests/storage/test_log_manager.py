@@ -320,6 +320,28 @@ def test_a_log_whose_making_failed_does_not_hide_the_one_that_was_made_elsewhere
     assert not (first / "flights-0").exists()
 
 
+def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_path: Path) -> None:
+    """The recovery point of before would take what a loss of power has torn for damage that nobody may cut off."""
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    for _ in range(5):
+        append(log, batch(1))
+    log.flush()
+    late = logs.checkpoint_calls({})
+    logs.checkpoint({})
+    log.truncate_to(2)
+    for call in late:
+        call()
+    append(log, batch(1), leader_epoch=1)
+    path = tmp_path / "flights-0" / f"{0:020d}.log"
+    with path.open("r+b") as file:
+        file.seek(2 * len(batch(1)))
+        file.write(bytes(len(batch(1))))
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power is lost"))
+    again = started(tmp_path)
+    assert again.logs[flights(0)].log_end_offset == 2
+
+
 class FullAfter(PosixFileSystem):
     """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
 

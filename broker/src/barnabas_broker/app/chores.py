@@ -57,5 +57,5 @@ async def in_thread(call: Callable[[], R]) -> R:
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
-        await asyncio.wait([job])
+        await asyncio.gather(job, return_exceptions=True)
         raise

@@ -383,11 +383,13 @@ class Log:
     def _ends_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
         self._producers = None
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._environment.recovery_lowered(self.log_dir, self.topic_partition)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
+from threading import Lock
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -52,6 +53,7 @@ class LogDir:
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
         self._files = files
         self._lock: LogFile | None = None
+        self._writing = Lock()
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -134,18 +136,27 @@ class LogDir:
             return {}
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
-        """Writes of the three checkpoints as they are now, for a thread. They raise OSError."""
+        """Writes of the three checkpoints, for a thread. They raise OSError."""
         starts = {
             key: log.log_start_offset
             for key, log in self.logs.items()
             if log.log_start_offset > log.segments.first.base_offset
         }
         contents = {
-            file_names.RECOVERY_POINTS: {key: log.recovery_point for key, log in self.logs.items()},
             file_names.LOG_START_OFFSETS: starts,
             file_names.HIGH_WATERMARKS: {key: high_watermarks[key] for key in self.logs if key in high_watermarks},
         }
-        return [self.checkpoint_call(name, offsets) for name, offsets in contents.items()]
+        others = [self.checkpoint_call(name, offsets) for name, offsets in contents.items()]
+        return [self.checkpoint_recovery_points, *others]
+
+    def checkpoint_recovery_points(self) -> None:
+        """As they are when it is written, for a truncation may have lowered one since it was due. Raises OSError.
+
+        What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
+        """
+        with self._writing:
+            offsets = {key: log.recovery_point for key, log in list(self.logs.items())}
+            self.checkpoint_call(file_names.RECOVERY_POINTS, offsets)()
 
     def checkpoint_call(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """The write of one offset checkpoint, for a thread. It raises OSError."""

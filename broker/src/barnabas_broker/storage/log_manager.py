@@ -7,8 +7,10 @@ plain methods that the app's timers call.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
+from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import encode_partition_metadata
@@ -68,7 +70,8 @@ class LogManager:
         """Logs on their way to another directory; whoever started a move goes on with it."""
         self.interrupted_moves: dict[TopicPartition, str] = {}
         """Where logs were on their way to when the broker ended: to be started again."""
-        self._environment = environment
+        lowered = WeakMethod(self._recovery_lowered)  # The locks of its log dirs end with the last user of this object.
+        self._environment = replace(environment, recovery_lowered=lambda *log: (tell := lowered()) and tell(*log))
         self._clock = clock
         self._settings = settings
         self._identity = identity
@@ -228,6 +231,12 @@ class LogManager:
             return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
         except OSError as error:
             raise storage_error(log_dir.path, log_dir.path, error) from error
+
+    def _recovery_lowered(self, path: str, topic_partition: TopicPartition) -> None:
+        """At once, for power may be lost before the next checkpoint. A log that is being loaded has time."""
+        for log_dir in self.log_dirs:
+            if log_dir.path == path and topic_partition in log_dir.logs:
+                log_dir.checkpoint_recovery_points()
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None

@@ -24,6 +24,7 @@ from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSE
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
 
 _ALL_OFFSETS: Final = 2**63 - 1
 
@@ -37,6 +38,8 @@ class LogEnvironment:
     trash: Trash
     random: Random
     producer_id_expiration_ms: int = 86_400_000
+    recovery_lowered: Callable[[str, TopicPartition], object] = lambda *_: None
+    """Told of the log dir and name of a log that is truncated below its recovery point."""
 
 
 class SegmentSizes(NamedTuple):
