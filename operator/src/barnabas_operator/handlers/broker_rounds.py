@@ -1,9 +1,11 @@
 """One round over a Cluster's brokers: its objects applied, and one step taken with its pods."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
@@ -18,9 +20,11 @@ from barnabas_operator.planning.broker_steps import (
     StartBrokers,
     next_step,
 )
+from barnabas_operator.planning.claim_growth import claim_sizes
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, pod_name, selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, pod_name, selector
 from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.restart_batch import restart_batch
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
@@ -44,6 +48,7 @@ class BrokerRounds:
     def __init__(self, api: KubeApi, settings: OperatorSettings) -> None:
         self._api = api
         self._settings = settings
+        self._disks = ClaimGrowth(api)
         self._applied: dict[tuple[str, str], Json] = {}
         self._monitors: bool | None = None
         self.unbalanced = True  # An operator that starts anew does not know.
@@ -51,6 +56,7 @@ class BrokerRounds:
     def forget(self) -> None:
         """Apply everything again: what others have changed goes back to what is declared."""
         self._applied.clear()
+        self._disks.forget()
         self._monitors = None
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
@@ -65,7 +71,9 @@ class BrokerRounds:
         await self._apply_brokers(cluster, pods)
         if pods.broker_set is None:
             pods = await gather_pods(self._api, cluster)
-        return await self._step(cluster, pods, state)
+        ungrown = await self._disks.grow(cluster)
+        outcome = await self._step(cluster, pods, state)
+        return outcome if outcome.waiting is not None else outcome._replace(waiting=ungrown)
 
     async def erase(self, cluster: Cluster) -> bool:
         """Ends the brokers, then takes their metadata and disks away; whether that is done."""
@@ -81,7 +89,7 @@ class BrokerRounds:
         """Brokers that are to go keep their pods until they hold nothing."""
         there = pods.broker_set.replicas if pods.broker_set is not None else 0
         replicas = max(there, cluster.spec.brokers.replicas)
-        if pods.broker_set is not None and pods.broker_set.volumes != _claims(cluster):
+        if pods.broker_set is not None and pods.broker_set.volumes != claim_sizes(cluster):
             await self._recreate(cluster)
         for each in broker_objects(cluster, pods.facts, self._settings.broker_image, replicas):
             await self._apply(each)
@@ -96,22 +104,26 @@ class BrokerRounds:
         if cluster.spec.rolling.pause:
             return BrokersOutcome(pods, None)
         step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=self.unbalanced)
-        waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, step)
+        waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         if waiting is not None and (troubles := pods.troubles()):
             waiting = waiting._replace(message=troubles)
         return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
 
-    async def _carry_out(self, cluster: Cluster, pods: PodsState, step: BrokerStep | None) -> Refusal | None:
+    async def _carry_out(
+        self, cluster: Cluster, pods: PodsState, state: ClusterState | None, step: BrokerStep | None
+    ) -> Refusal | None:
         namespace, name = cluster.metadata.namespace, cluster.metadata.name
         match step:
             case StartBrokers(numbers):
                 listed = ", ".join(map(str, numbers))
                 return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {listed}")
             case RestartBroker(number):
-                log.info("%s/%s: restarting broker %d", namespace, name, number)
+                batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
+                listed = ", ".join(map(str, batch))
+                log.info("%s/%s: restarting broker %s", namespace, name, listed)
                 self.unbalanced = True
-                await self._api.delete("Pod", namespace, pod_name(name, number))
-                return Refusal(NOT_READY, f"broker {number} restarts")
+                await asyncio.gather(*(self._api.delete("Pod", namespace, pod_name(name, each)) for each in batch))
+                return Refusal(NOT_READY, f"broker {listed} restarts")
             case RemoveBroker(number):
                 await self._scale(cluster, number)
                 return Refusal(NOT_READY, f"broker {number} is removed")
@@ -136,7 +148,3 @@ class BrokerRounds:
         if self._applied.get(key) != item:
             await self._api.apply(item)
             self._applied[key] = item
-
-
-def _claims(cluster: Cluster) -> frozenset[str]:
-    return frozenset(claim_name(volume.id) for volume in cluster.spec.storage.volumes)

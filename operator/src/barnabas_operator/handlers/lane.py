@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
+from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.read_topics import ReadTopics
@@ -144,7 +145,8 @@ class Lane:
         outcome = await self._topics(cluster, topics, state is not None)
         state = self.state = outcome.state if outcome is not None else state
         await self._tell(cluster, body, brokers.waiting, brokers, state)
-        is_busy = brokers.waiting is not None or state is None or state.is_moving or bool(state.troubles)
+        is_waiting = brokers.waiting is not None and brokers.waiting.reason != CANNOT_GROW
+        is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles)
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
     async def _look(self, cluster: Cluster) -> ClusterState | None:

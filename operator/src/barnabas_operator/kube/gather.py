@@ -9,6 +9,7 @@ from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.quantity import quantity_value
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
 REVISION: Final = "controller-revision-hash"
@@ -38,7 +39,10 @@ def _broker_set(found: Json) -> BrokerSet:
     """The revision counts once Kubernetes has seen the template that is there."""
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
-    volumes = frozenset(claim["metadata"]["name"] for claim in found["spec"].get("volumeClaimTemplates", ()))
+    volumes = {
+        claim["metadata"]["name"]: quantity_value(claim["spec"]["resources"]["requests"]["storage"])
+        for claim in found["spec"].get("volumeClaimTemplates", ())
+    }
     return BrokerSet(found["spec"]["replicas"], status.get("updateRevision", "") if is_seen else "", volumes)
 
 

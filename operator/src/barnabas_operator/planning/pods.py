@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
 from barnabas_operator.planning.broker_steps import BrokerView
@@ -23,11 +24,14 @@ class BrokerPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known."""
+    """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
+
+    `volumes` are the sizes of its claim templates.
+    """
 
     replicas: int
     revision: str
-    volumes: frozenset[str]
+    volumes: Mapping[str, Decimal]
 
 
 @dataclass(frozen=True, slots=True)
