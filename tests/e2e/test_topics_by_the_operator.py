@@ -1,0 +1,260 @@
+"""The operator as a process on a real API server, with a real broker: what becomes of Topics.
+
+No pods run here, so the broker is a process too, and the operator is told its address.
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from e2e.control_plane import ControlPlane
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess, free_port
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+SECONDS_MAX = 60.0
+WAIT_S = 10.0
+RESTARTS = 6
+
+
+class World:
+    """A namespace with a Cluster whose only broker is a process."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, broker: ServerProcess, folder: Path) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.folder = folder
+        self.bootstrap = f"127.0.0.1:{broker.port}"
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return self.plane.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def apply(self, name: str, **spec: object) -> None:
+        """A Topic."""
+        meta = {"name": name, "namespace": self.namespace}
+        topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec}
+        self.kubectl("apply", "-f-", stdin=json.dumps(topic))
+
+    def topic(self, name: str) -> Mapping[str, Any] | None:
+        """The resource; None where it is gone."""
+        found = self.kubectl("get", "topic", name, "-ojson", "--ignore-not-found")
+        return json.loads(found) if found else None
+
+    def ready(self, name: str) -> tuple[str, str]:
+        """The condition Ready of the generation that is there, and its message; empty texts until then."""
+        found = self.topic(name) or {}
+        for condition in found.get("status", {}).get("conditions", ()):
+            if condition["type"] == "Ready" and condition["observedGeneration"] == found["metadata"]["generation"]:
+                return condition["status"], condition.get("message", "")
+        return "", ""
+
+    def await_ready(self, *names: str) -> None:
+        wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, SECONDS_MAX)
+
+    def partitions(self) -> dict[str, int]:
+        """What the broker has."""
+        return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
+
+    def operator(self, **environment: str) -> ServerProcess:
+        """Started; whoever asks for it closes it."""
+        port = free_port()
+        settings = {
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            "BOOTSTRAP": self.bootstrap,
+            "WATCH_NAMESPACES": self.namespace,
+            "HTTP_LISTENER": f"127.0.0.1:{port}",
+            "DRIFT_SECONDS": "2",
+            **environment,
+        }
+        command = ["env", *(f"{name}={value}" for name, value in settings.items())]
+        command += [sys.executable, "-m", "barnabas", "operator"]
+        process = ServerProcess(command, port, self.folder / f"operator-{port}.log")
+        process.launch()
+        return process
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
+    try:
+        process.launch()
+        process.await_port()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def world(
+    api_server: ControlPlane, broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[World]:
+    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
+    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
+    namespace = f"topics-{os.getpid()}-{abs(hash(request.node.name)) % 10**8}"
+    api_server.kubectl("create", "namespace", namespace)
+    found = World(api_server, namespace, broker, tmp_path)
+    cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}}
+    found.kubectl("apply", "-f-", stdin=json.dumps(cluster))
+    yield found
+    for name in found.kubectl("get", "topics", "-oname").split():  # Finalizers must not outlive the operator.
+        found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
+    api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+    for name in set(found.partitions()) - {"__consumer_offsets"}:
+        found.admin.delete_topics([name])[name].result(WAIT_S)
+
+
+@pytest.fixture
+def operator(world: World) -> Iterator[ServerProcess]:
+    process = world.operator()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=6, config={"retention.ms": 1000})
+    world.await_ready("flights")
+    assert world.partitions() == {"flights": 6}
+    world.kubectl("scale", "topic/flights", "--replicas=12")
+    wait_for(world.partitions, lambda found: found == {"flights": 12}, SECONDS_MAX)
+    world.await_ready("flights")
+    refused = world.plane.kubectl.ask("-n", world.namespace, "scale", "topic/flights", "--replicas=6")
+    assert "spec.partitions is 6; allowed: 12 or more" in refused.stderr
+    columns = world.kubectl("get", "topic", "flights", "--no-headers").split()
+    assert columns[:4] == ["flights", "True", "12", "1"]
+
+
+def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=2)
+    world.await_ready("flights")
+    grown = world.admin.create_partitions([NewPartitions("flights", 5)])["flights"]
+    grown.result(WAIT_S)
+    _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
+    assert why == "Decreasing partitions not supported: spec.partitions is 2, the topic has 5; allowed: 5 or more"
+    assert world.partitions() == {"flights": 5}
+
+
+def test_what_others_set_goes_back_to_what_is_declared(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=1, config={"retention.ms": 1000})
+    world.await_ready("flights")
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in {"retention.ms": "5", "segment.ms": "70000"}.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, "flights", incremental_configs=entries)
+    (done,) = world.admin.incremental_alter_configs([resource]).values()
+    done.result(WAIT_S)
+
+    def overrides() -> dict[str, str]:
+        (found,) = world.admin.describe_configs([ConfigResource(ResourceType.TOPIC, "flights")]).values()
+        return {name: entry.value for name, entry in found.result(WAIT_S).items() if not entry.is_default}
+
+    wait_for(overrides, lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
+
+
+def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
+    world: World, operator: ServerProcess
+) -> None:
+    world.apply("kept", partitions=1)
+    world.apply("gone", partitions=1, deletionPolicy="Delete")
+    world.apply("guarded", partitions=1, deletionPolicy="Protect")
+    world.await_ready("kept", "gone", "guarded")
+    world.kubectl("delete", "topic", "kept", "gone")
+    world.kubectl("delete", "topic", "guarded", "--wait=false")
+    assert world.partitions().keys() == {"kept", "guarded"}
+    _, why = wait_for(lambda: world.ready("guarded"), lambda said: said[0] == "False", SECONDS_MAX)
+    assert "spec.deletionPolicy is Protect; set Delete or Retain first" in why
+    world.kubectl("patch", "topic", "guarded", "--type=merge", '-p={"spec":{"deletionPolicy":"Retain"}}')
+    wait_for(lambda: world.topic("guarded"), lambda found: found is None, SECONDS_MAX)
+    assert world.partitions().keys() == {"kept", "guarded"}
+
+
+def test_a_finalizer_does_not_outlive_the_cluster(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=1, deletionPolicy="Delete")
+    world.await_ready("flights")
+    world.kubectl("delete", "cluster", "one")
+    world.kubectl("delete", "topic", "flights", "--timeout=60s")
+    assert world.partitions().keys() == {"flights"}  # There was no cluster any more to delete it from.
+
+
+def test_a_topic_without_a_cluster_says_so_until_there_is_one(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", cluster="two", partitions=1)
+    _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
+    assert why == "spec.cluster is two; allowed: one"
+    cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "two"}, "spec": {}}
+    world.kubectl("apply", "-f-", stdin=json.dumps(cluster))
+    world.await_ready("flights")
+
+
+def test_of_two_topics_of_one_name_the_older_has_it(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=1)
+    world.await_ready("flights")
+    world.apply("planes", topicName="flights", partitions=4)
+    _, why = wait_for(lambda: world.ready("planes"), lambda said: said[0] == "False", SECONDS_MAX)
+    assert why == "Topic flights is managed by the older resource flights"
+    assert world.partitions() == {"flights": 1}
+
+
+@pytest.mark.slow
+def test_two_operators_at_once_come_to_the_same(world: World) -> None:
+    operators = [world.operator(), world.operator()]
+    try:
+        _churn(world, lambda: None)
+    finally:
+        for each in operators:
+            each.close()
+
+
+@pytest.mark.slow
+def test_an_operator_that_is_killed_again_and_again_comes_to_the_same(world: World) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance, running = random.Random(seed), [world.operator()]
+
+    def kill_somewhere() -> None:
+        """At any step of a round: rounds follow one another."""
+        running[0].await_port()
+        wait_for(lambda: chance.random() < 0.02)
+        running[0].kill()
+        running[0] = world.operator()
+
+    try:
+        for _ in range(RESTARTS):
+            _churn(world, kill_somewhere)
+    finally:
+        running[0].close()
+
+
+def _churn(world: World, disturb: Callable[[], None]) -> None:
+    """Topics come, grow and go; at the end the broker has what is declared."""
+    names = [f"t{number}" for number in range(8)]
+    for name in names:
+        world.apply(name, partitions=2, deletionPolicy="Delete")
+    disturb()
+    for name in names[:4]:
+        world.kubectl("scale", f"topic/{name}", "--replicas=5")
+    world.kubectl("delete", "topic", *names[6:], "--wait=false")
+    disturb()
+    expected = dict.fromkeys(names[:4], 5) | dict.fromkeys(names[4:6], 2)
+    wait_for(world.partitions, lambda found: found == expected, SECONDS_MAX)
+    world.await_ready(*names[:6])
+    assert world.kubectl("get", "topics", "-oname").split() == [f"topic.barnabas.dev/{name}" for name in names[:6]]
+    world.kubectl("delete", "topics", "--all")
+    assert world.partitions() == {}
