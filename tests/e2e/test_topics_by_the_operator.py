@@ -255,6 +255,7 @@ def _churn(world: World, disturb: Callable[[], None]) -> None:
     expected = dict.fromkeys(names[:4], 5) | dict.fromkeys(names[4:6], 2)
     wait_for(world.partitions, lambda found: found == expected, SECONDS_MAX)
     world.await_ready(*names[:6])
-    assert world.kubectl("get", "topics", "-oname").split() == [f"topic.barnabas.dev/{name}" for name in names[:6]]
+    left = [f"topic.barnabas.dev/{name}" for name in names[:6]]
+    wait_for(lambda: world.kubectl("get", "topics", "-oname").split(), lambda found: found == left, SECONDS_MAX)
     world.kubectl("delete", "topics", "--all")
     assert world.partitions() == {}
