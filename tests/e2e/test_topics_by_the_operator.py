@@ -29,7 +29,7 @@ from harness.server_process import ServerProcess, free_port
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 SECONDS_MAX = 60.0
 WAIT_S = 10.0
-RESTARTS = 6
+RESTARTS = 3
 
 
 class World:

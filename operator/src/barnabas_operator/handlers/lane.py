@@ -78,10 +78,11 @@ class Lane:
                 began = loop.time()
                 try:
                     pause, failures = await self._round(), 0
-                except (KubeUnreachable, KubeRefused, ClusterUnreachable) as error:
+                except Exception as error:
                     failures += 1
                     pause = min(RETRY_S_MAX, self._settings.busy_s * 2**failures)
-                    log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error)
+                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable)
+                    log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
                 self._on_round(loop.time() - began, failures == 0)
         finally:
@@ -130,7 +131,7 @@ class Lane:
 
     async def _bring(self, cluster: Cluster, body: Json, topics: Mapping[str, Json]) -> float:
         loop = asyncio.get_running_loop()
-        await (self._statuses.release(body) if cluster.spec.deletion_policy == "Retain" else self._statuses.hold(body))
+        await self._hold(cluster, body)
         if loop.time() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
             self._applied_at = loop.time()
@@ -205,11 +206,9 @@ class Lane:
     async def _reconcile(self, cluster: Cluster, topics: Iterable[Topic], bodies: Mapping[str, Json]) -> Outcome:
         declared = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is None)
         ending = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is not None)
-        for topic in declared:
-            body = bodies[topic.metadata.name]
-            await (
-                self._statuses.release(body) if topic.spec.deletion_policy == "Retain" else self._statuses.hold(body)
-            )
+        # Nothing is made for a resource whose deletion would not be noticed.
+        held = await asyncio.gather(*(self._hold(topic, bodies[topic.metadata.name]) for topic in declared))
+        declared = tuple(topic for topic, is_held in zip(declared, held, strict=True) if is_held)
         wanted = Wanted(cluster, declared, ending)
         outcome = await asyncio.to_thread(lambda: reconcile(self._connected(cluster), wanted, _now()))
         for line in (*outcome.done, *outcome.failed):
@@ -221,6 +220,10 @@ class Lane:
             if topic.metadata.name not in stays:
                 await self._statuses.release(bodies[topic.metadata.name])
         return outcome
+
+    async def _hold(self, resource: Cluster | Topic, body: Json) -> bool:
+        """Retain asks nothing of a deletion."""
+        return await self._statuses.keep_held(body, wanted=resource.spec.deletion_policy != "Retain")
 
     async def _tell(
         self,

@@ -42,21 +42,26 @@ class StatusWriter:
                 resource.kind, meta["namespace"], meta["name"], {"status": whole}, subresource="status"
             )
 
-    async def hold(self, body: Mapping[str, Any]) -> None:
-        """Has the object stay, when it is deleted, until `release`."""
+    async def keep_held(self, body: Mapping[str, Any], *, wanted: bool) -> bool:
+        """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.
+
+        Where it is not, somebody else changed it just now; the watch tells soon.
+        """
         meta = body["metadata"]
         held: list[str] = meta.get("finalizers", [])
-        if FINALIZER not in held and "deletionTimestamp" not in meta:
-            await self._finalizers(body, [*held, FINALIZER])
+        if (FINALIZER in held) == wanted:
+            return True
+        if wanted and "deletionTimestamp" in meta:
+            return False
+        others = [each for each in held if each != FINALIZER]
+        return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
-    async def release(self, body: Mapping[str, Any]) -> None:
-        """Lets it go."""
-        held: list[str] = body["metadata"].get("finalizers", [])
-        if FINALIZER in held:
-            await self._finalizers(body, [each for each in held if each != FINALIZER])
+    async def release(self, body: Mapping[str, Any]) -> bool:
+        """Lets it go; whether that was done."""
+        return await self.keep_held(body, wanted=False)
 
-    async def _finalizers(self, body: Mapping[str, Any], finalizers: list[str]) -> None:
-        """On the version that was read, so that nobody else's are lost; whoever was quicker is heard of soon."""
+    async def _finalizers(self, body: Mapping[str, Any], finalizers: list[str]) -> bool:
+        """On the version that was read, so that nobody else's are lost."""
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
@@ -65,3 +70,5 @@ class StatusWriter:
         except KubeRefused as error:
             if error.status != CONFLICT:
                 raise
+            return False
+        return True
