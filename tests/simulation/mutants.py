@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
-from uuid import UUID
 
 import msgspec
 
@@ -26,10 +25,8 @@ from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage import follower_append
 from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_partition import TopicPartition
 
 
 @contextmanager
@@ -224,17 +221,6 @@ def forgets_the_members_in_a_failover() -> Iterator[None]:
 
 
 @contextmanager
-def takes_the_log_of_an_earlier_topic() -> Iterator[None]:
-    """By its name: who was away when a topic was deleted and made again shows the old records in the new one."""
-
-    def mistaken(self: LogManager, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        return self.get(topic_partition)
-
-    with patch.object(LogManager, "claim", mistaken):
-        yield
-
-
-@contextmanager
 def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
     """As before KIP-903: what an earlier life of a broker had fetched counts for the present one."""
 
@@ -275,7 +261,6 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         advances_with_too_few_in_sync,
         takes_commits_of_old_generations,
         forgets_the_members_in_a_failover,
-        takes_the_log_of_an_earlier_topic,
         takes_any_life_of_a_broker_into_the_isr,
     )
 }
