@@ -23,7 +23,8 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
         return web.Response(body=generate_latest(operator.metrics.registry), content_type="text/plain")
 
     async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        reason = operator.why_dead
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def readyz(_: web.Request) -> web.Response:
         is_ready = operator.lanes is not None

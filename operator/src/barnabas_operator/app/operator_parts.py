@@ -1,8 +1,11 @@
 """What the operator consists of, between kopf's start and stop."""
 
+import asyncio
+
 from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
 
+from barnabas_operator.handlers.audit import Audit
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
@@ -19,6 +22,13 @@ class Operator:
         self.metrics = OperatorMetrics(self.inventory)
         self.lanes: Lanes | None = None
         self._client: client.ApiClient | None = None
+        self._audit: Audit | None = None
+        self._auditing: asyncio.Task[None] | None = None
+
+    @property
+    def why_dead(self) -> str | None:
+        """Why it must be started anew."""
+        return self._audit.why_dead if self._audit is not None else None
 
     async def start(self) -> Lanes:
         """Connects to the API server that the pod, or KUBECONFIG, names."""
@@ -28,11 +38,16 @@ class Operator:
         except ConfigException:
             await config.load_kube_config(client_configuration=chosen)
         self._client = client.ApiClient(chosen)
-        self.lanes = Lanes(self.inventory, KubeApi(self._client), self._settings, self.metrics)
+        api = KubeApi(self._client)
+        self.lanes = Lanes(self.inventory, api, self._settings, self.metrics)
+        self._audit = Audit(self.inventory, api, self._settings.namespaces)
+        self._auditing = asyncio.create_task(self._audit.run())
         return self.lanes
 
     async def stop(self) -> None:
         """Ends all lanes and connections."""
+        if self._auditing is not None:
+            self._auditing.cancel()
         if self.lanes is not None:
             await self.lanes.close()
         if self._client is not None:

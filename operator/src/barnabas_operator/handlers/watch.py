@@ -13,7 +13,7 @@ VERSION: Final = "v1alpha1"
 SERVER_S: Final = 300
 ANSWER_S: Final = 310
 CONNECT_S: Final = 10
-LISTED_AT_ONCE: Final = 500
+WORKERS_MAX: Final = 100
 GONE: Final = "DELETED"
 
 Starter = Callable[[], Awaitable[Lanes]]
@@ -52,10 +52,10 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:
-    """A watch that hangs is begun anew after minutes, and large listings come in parts."""
+    """A watch that hangs is begun anew after minutes; kopf writes nothing."""
     settings.watching.server_timeout = SERVER_S
     settings.watching.client_timeout = ANSWER_S
     settings.watching.connect_timeout = CONNECT_S
+    settings.queueing.worker_limit = WORKERS_MAX
     settings.posting.enabled = False
     settings.peering.standalone = True
-    settings.scanning.disabled = False

@@ -34,7 +34,7 @@ KINDS: Final = {
 
 
 def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """The path of one object, or of all in the namespace."""
+    """The path of one object, or of all in the namespace, or (None) in all."""
     place = KINDS[kind]
-    inside = f"namespaces/{namespace}/" if place.namespaced else ""
+    inside = f"namespaces/{namespace}/" if place.namespaced and namespace is not None else ""
     return f"/{place.api}/{inside}{place.plural}" + (f"/{name}" if name else "")
