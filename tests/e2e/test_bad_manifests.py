@@ -151,6 +151,17 @@ def test_more_partitions_are_told_to_move_keys_also_when_nothing_is_stored(askin
     assert kubectl(*IN, "get", "topic", "wider", "-o", "jsonpath={.spec.partitions}") == "6"
 
 
+def test_a_null_that_kubectl_drops_is_told_and_server_side_apply_keeps_it(asking: ControlPlane) -> None:
+    kubectl, manifest = asking.kubectl, topic("nulls", config={"retention.ms": None, "segment.ms": 5})
+    done = kubectl.ask(*IN, "apply", "-f-", stdin=manifest)
+    assert "Warning: spec.config retention.ms: kubectl apply drops a null" in done.stderr
+    kubectl(*IN, "delete", "topic", "nulls")
+    done = kubectl.ask(*IN, "apply", "--server-side", "-f-", stdin=manifest)
+    assert (done.returncode, done.stderr) == (0, "")
+    stored_config = json.loads(kubectl(*IN, "get", "topic", "nulls", "-o", "jsonpath={.spec.config}"))
+    assert stored_config == {"retention.ms": None, "segment.ms": 5}
+
+
 def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPlane) -> None:
     kubectl = asking.kubectl
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Protect"))

@@ -19,6 +19,12 @@ def topic(name: str = "flights", **spec: object) -> Json:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
 
 
+def noted(applied: str) -> Json:
+    declared = topic("new", config={"segment.ms": 5})
+    declared["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": applied}
+    return declared
+
+
 def cluster(**spec: object) -> Json:
     meta = {"name": "quickstart", "namespace": "default"}
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
@@ -131,6 +137,14 @@ WARNINGS: Mapping[str, tuple[Json | None, Json, Around, tuple[str, ...]]] = {
         ("min.insync.replicas=2 of 2 replicas: no broker can be away without refusing acks=all",),
     ),
     "nothing": (None, topic("new", partitions=3, replicas=3), Around(state=LIVE), ()),
+    "a null that kubectl dropped": (
+        None,
+        noted('{"spec":{"config":{"retention.ms":null,"segment.ms":5}}}'),
+        Around(),
+        ("spec.config retention.ms: kubectl apply drops a null, which means the default; --server-side keeps it",),
+    ),
+    "a note that is none": (None, noted("no JSON"), Around(), ()),
+    "a note of something else": (None, noted('{"spec":{"config":[1]}}'), Around(), ()),
 }
 
 

@@ -6,6 +6,8 @@ Conditions tell the same afterwards; here it is told to whoever applies the chan
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from barnabas_core.config.broker_config import unused_settings
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -18,7 +20,18 @@ from barnabas_operator.resources.topic import Topic
 
 Json = Mapping[str, Any]
 NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 WITHOUT_A_CLUSTER: Final = (valid_name, not_internal, valid_config)
+
+
+class _AppliedSpec(msgspec.Struct):
+    config: dict[str, Any] = {}
+
+
+class _Applied(msgspec.Struct):
+    """What `kubectl apply` notes of the manifest that it was given."""
+
+    spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
 class Verdict(NamedTuple):
@@ -136,5 +149,17 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> s
     return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
 
 
+def lost_nulls(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """`kubectl apply` stores no null, but keeps a note of what it was given."""
+    try:
+        applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config
+    except msgspec.DecodeError:
+        return None  # Anybody may write anything there.
+    lost = [name for name, value in applied.items() if value is None and name not in wanted.spec.config]
+    if not lost:
+        return None
+    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"
+
+
 Warn = Callable[[Topic, Topic | None, Around], str | None]
-WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica)
+WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica, lost_nulls)
