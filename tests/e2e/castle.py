@@ -63,8 +63,13 @@ class Castle:
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
 
     def crash(self, pod: str) -> None:
-        """kill -9 of a broker."""
+        """kill -9 of a broker; returns when Kubernetes has started it again."""
+        before = self._starts(pod)
         self._cluster.crash(NAMESPACE, pod)
+        wait_for(lambda: self._starts(pod), lambda now: now > before, seconds_max=READY_SECONDS_MAX)
+
+    def _starts(self, pod: str) -> int:
+        return int(self.read("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
 
     def patch(self, spec: Mapping[str, object]) -> None:
         """Changes the Cluster, as `kubectl edit` would."""
