@@ -22,7 +22,7 @@ from barnabas_operator.planning.broker_steps import (
 )
 from barnabas_operator.planning.claim_growth import claim_sizes
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, pod_name, selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, pod_name, selector
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
 from barnabas_operator.planning.topic_checks import Refusal
@@ -76,14 +76,23 @@ class BrokerRounds:
         return outcome if outcome.waiting is not None else outcome._replace(waiting=ungrown)
 
     async def erase(self, cluster: Cluster) -> bool:
-        """Ends the brokers, then takes their metadata and disks away; whether that is done."""
+        """Ends the brokers, then takes away what shall not outlive the Cluster; whether that is done."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         await self._api.delete("StatefulSet", namespace, brokers_name(name))
         if await self._api.listing("Pod", namespace, selector(name)):
             return False
-        for kind in ("StateDocument", "Lease", "PersistentVolumeClaim"):
-            await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
+        if cluster.spec.deletion_policy == "Delete":
+            for kind in ("StateDocument", "Lease", "PersistentVolumeClaim"):
+                await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
+        for claim in await self._api.listing("PersistentVolumeClaim", namespace, {CLUSTER_LABEL: name}):
+            if claim["metadata"]["name"].startswith(_prefixes_to_go(cluster)):
+                await self._api.delete("PersistentVolumeClaim", namespace, claim["metadata"]["name"])
         return True
+
+    async def namespace_ends(self, cluster: Cluster) -> bool:
+        """Whether everything here goes, whatever anybody says."""
+        found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
+        return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> None:
         """Brokers that are to go keep their pods until they hold nothing."""
@@ -148,3 +157,9 @@ class BrokerRounds:
         if self._applied.get(key) != item:
             await self._api.apply(item)
             self._applied[key] = item
+
+
+def _prefixes_to_go(cluster: Cluster) -> tuple[str, ...]:
+    """Of the names of claims: a StatefulSet calls them after the template and the pod."""
+    name = brokers_name(cluster.metadata.name)
+    return tuple(f"{claim_name(volume.id)}-{name}-" for volume in cluster.spec.storage.volumes if volume.delete_claim)

@@ -121,10 +121,10 @@ class Lane:
     async def _end(self, cluster: Cluster, body: Json, topics: Iterable[Json]) -> float:
         """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
         await asyncio.gather(*(self._statuses.release(topic) for topic in topics))
-        if cluster.spec.deletion_policy == "Protect":
+        if cluster.spec.deletion_policy == "Protect" and not await self._rounds.namespace_ends(cluster):
             await self._tell(cluster, body, Refusal(DELETION_PROTECTED, PROTECTED), None, None)
             return self._settings.drift_s
-        if cluster.spec.deletion_policy == "Delete" and not await self._rounds.erase(cluster):
+        if cluster.erases and not await self._rounds.erase(cluster):
             return self._settings.busy_s
         await self._statuses.release(body)
         return self._settings.drift_s
@@ -222,8 +222,9 @@ class Lane:
         return outcome
 
     async def _hold(self, resource: Cluster | Topic, body: Json) -> bool:
-        """Retain asks nothing of a deletion."""
-        return await self._statuses.keep_held(body, wanted=resource.spec.deletion_policy != "Retain")
+        """Where something is to be done, or to be said, before it is gone."""
+        erases = isinstance(resource, Cluster) and resource.erases
+        return await self._statuses.keep_held(body, wanted=erases or resource.spec.deletion_policy != "Retain")
 
     async def _tell(
         self,

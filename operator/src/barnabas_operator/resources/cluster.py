@@ -162,3 +162,8 @@ class Cluster(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     metadata: ObjectMeta
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus | None = None
+
+    @property
+    def erases(self) -> bool:
+        """Whether its deletion takes disks away."""
+        return self.spec.deletion_policy == "Delete" or any(each.delete_claim for each in self.spec.storage.volumes)
