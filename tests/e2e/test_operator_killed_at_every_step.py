@@ -1,0 +1,159 @@
+"""An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same.
+
+The operator's lanes run in this process on a real API server and a real broker; what watches for them is a listing, and
+a death is a request that never ends.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from kubernetes_asyncio import client, config
+
+from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.kinds import KINDS
+from e2e.control_plane import ControlPlane
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+WRITES_MAX = 60
+SECONDS_MAX = 60.0
+LOOK_S = 0.05
+OWNED = (
+    "ConfigMap",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+)
+
+
+class DyingApi(KubeApi):
+    """Its `last` write never ends: it is not sent, or (`sent`) it is and nobody hears of the answer."""
+
+    def __init__(self, connection: client.ApiClient, last: int, *, sent: bool) -> None:
+        super().__init__(connection)
+        self.dead = asyncio.Event()
+        self._left = last
+        self._sent = sent
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        if method != "GET":
+            self._left -= 1
+        if self._left > 0 or method == "GET":
+            return await super().request(method, path, **given)
+        if self._sent and not self.dead.is_set():
+            await super().request(method, path, **given)
+        self.dead.set()
+        await asyncio.Event().wait()
+        raise AssertionError("the dead do not go on")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
+    try:
+        process.launch()
+        process.await_port()
+        yield process
+    finally:
+        process.close()
+
+
+@asynccontextmanager
+async def connection(plane: ControlPlane) -> AsyncIterator[client.ApiClient]:
+    chosen = client.Configuration()
+    await config.load_kube_config(str(plane.kubeconfig), client_configuration=chosen)
+    async with client.ApiClient(chosen) as opened:
+        yield opened
+
+
+async def work(api: KubeApi, watcher: KubeApi, namespace: str, bootstrap: str, done: Callable[[Any], bool]) -> None:
+    """A life of the operator, until what it looks after is `done`, or it is dead."""
+    inventory = Inventory()
+    settings = OperatorSettings("broker:dev", (namespace,), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
+    lanes = Lanes(inventory, api, settings, OperatorMetrics(inventory))
+    told: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not (isinstance(api, DyingApi) and api.dead.is_set()):
+                bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
+                if done(bodies):
+                    return
+                for body in bodies:
+                    if told.get(body["metadata"]["uid"]) != body["metadata"]["resourceVersion"]:
+                        told[body["metadata"]["uid"]] = body["metadata"]["resourceVersion"]
+                        lanes.resource_event(body, is_gone=False)
+                await asyncio.sleep(LOOK_S)
+    finally:
+        await lanes.close()
+
+
+def is_ready(bodies: list[dict[str, Any]]) -> bool:
+    """Whether the Topic is, and the Cluster says what it waits for: nobody makes pods here."""
+    said = {body["kind"]: body.get("status", {}).get("conditions", [{}])[0] for body in bodies}
+    waits = "waiting for Kubernetes to start broker 0"
+    return bool(said["Topic"].get("status") == "True" and said["Cluster"].get("message") == waits)
+
+
+async def owned(api: KubeApi, namespace: str) -> set[tuple[str, str]]:
+    labels = {"barnabas.dev/cluster": "one"}
+    return {(kind, each["metadata"]["name"]) for kind in OWNED for each in await api.listing(kind, namespace, labels)}
+
+
+def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
+    plane.kubectl("create", "namespace", namespace)
+    for kind, name, spec in (
+        ("Cluster", "one", {"deletionPolicy": "Delete"}),
+        ("Topic", topic, {"cluster": "one", "partitions": 3, "deletionPolicy": "Delete"}),
+    ):
+        body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+        plane.kubectl("apply", "-f-", stdin=json.dumps({**body, "spec": spec}))
+
+
+async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, sent: bool) -> bool:
+    """Whether there was a `last` write to die at. What is there in the end is checked."""
+    namespace = f"killed-{last}-{'sent' if sent else 'unsent'}"
+    topic = namespace
+    declare(plane, namespace, topic)
+    async with connection(plane) as opened:
+        watcher, dying = KubeApi(opened), DyingApi(opened, last, sent=sent)
+        await work(dying, watcher, namespace, bootstrap, is_ready)
+        await work(watcher, watcher, namespace, bootstrap, is_ready)
+        names = {kind: len([each for each, _ in await owned(watcher, namespace) if each == kind]) for kind in OWNED}
+        assert names == dict.fromkeys(OWNED, 1) | {"Service": 2}
+        found = await watcher.listing("Topic", namespace, {})
+        assert [each["metadata"]["finalizers"] for each in found] == [["barnabas.dev/deletion-policy"]]
+    metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
+    assert len(metadata.topics[topic].partitions) == 3
+    return dying.dead.is_set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
+    api_server: ControlPlane, broker: ServerProcess, sent: bool
+) -> None:
+    assert set(OWNED) <= KINDS.keys()
+    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
+    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
+    deaths = 0
+    for last in range(1, WRITES_MAX):
+        if not asyncio.run(die_and_begin_anew(api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
+            break
+        deaths += 1
+    assert 10 < deaths < WRITES_MAX - 1
