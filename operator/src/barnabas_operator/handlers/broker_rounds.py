@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.protection import MONITORING
@@ -22,9 +23,10 @@ from barnabas_operator.planning.broker_steps import (
 )
 from barnabas_operator.planning.claim_growth import claim_sizes
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, pod_name, selector
-from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, selector
+from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
+from barnabas_operator.planning.restart_events import restart_event
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
@@ -121,18 +123,15 @@ class BrokerRounds:
     async def _carry_out(
         self, cluster: Cluster, pods: PodsState, state: ClusterState | None, step: BrokerStep | None
     ) -> Refusal | None:
-        namespace, name = cluster.metadata.namespace, cluster.metadata.name
         match step:
             case StartBrokers(numbers):
                 listed = ", ".join(map(str, numbers))
                 return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {listed}")
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
-                listed = ", ".join(map(str, batch))
-                log.info("%s/%s: restarting broker %s", namespace, name, listed)
                 self.unbalanced = True
-                await asyncio.gather(*(self._api.delete("Pod", namespace, pod_name(name, each)) for each in batch))
-                return Refusal(NOT_READY, f"broker {listed} restarts")
+                await asyncio.gather(*(self._restart(cluster, pods.pods[each]) for each in batch))
+                return Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
                 await self._scale(cluster, number)
                 return Refusal(NOT_READY, f"broker {number} is removed")
@@ -140,6 +139,17 @@ class BrokerRounds:
         if unready:
             return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
         return None
+
+    async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
+        """Its StatefulSet makes the pod anew. An Event that is not taken holds nothing up."""
+        namespace = cluster.metadata.namespace
+        event = restart_event(cluster, pod, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        log.info("%s/%s: %s (%s)", namespace, cluster.metadata.name, event["message"], event["reason"])
+        await self._api.delete("Pod", namespace, pod.name)
+        try:
+            await self._api.create(event)
+        except (KubeRefused, KubeUnreachable) as error:
+            log.warning("%s/%s: the event %s: %s", namespace, cluster.metadata.name, event["reason"], error)
 
     async def _scale(self, cluster: Cluster, replicas: int) -> None:
         name = brokers_name(cluster.metadata.name)
