@@ -243,6 +243,13 @@ def test_the_log_of_a_partition_that_went_while_its_disk_was_away_goes_when_that
     assert [path.name.rpartition("-")[2] for path in broker.folder.glob(f"{FLIGHTS.topic}*")] == ["delete"]
 
 
+def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
+    broker.replicas.storage_failed(broker.partition, LogDirFailed("/elsewhere", "the disk failed"))
+    assert broker.partition.failure is None
+    assert broker.resignations == []
+
+
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     broker.replicas.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))

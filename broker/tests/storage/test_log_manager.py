@@ -14,6 +14,8 @@ from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
 from barnabas_broker.storage.log_manager import LoadProgress, LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
@@ -48,6 +50,10 @@ def started(*paths: Path) -> LogManager:
     logs = manager(*paths)
     logs.load()
     return logs
+
+
+def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
+    return [(log, job) for log in logs.logs.values() if (job := log.due_flush(now_ms)) is not None]
 
 
 def flights(partition: int) -> TopicPartition:
@@ -103,12 +109,12 @@ def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_p
     for _ in range(5):
         append(log, batch(1))
     assert log.recovery_point == 0
-    [(flushed, job)] = logs.due_flushes(NOW_MS)
+    [(flushed, job)] = due_flushes(logs, NOW_MS)
     job.run()
     assert log.recovery_point == 0
     flushed.flushed(job)
     assert log.recovery_point == 4
-    assert logs.due_flushes(NOW_MS) == []
+    assert due_flushes(logs, NOW_MS) == []
 
 
 def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_path: Path) -> None:
@@ -127,13 +133,13 @@ def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_pat
 def test_flush_messages_and_flush_ms_make_the_log_durable(tmp_path: Path) -> None:
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, LogConfig(flush_messages=3, flush_ms=1000))
-    logs.due_flushes(NOW_MS)
+    due_flushes(logs, NOW_MS)
     append(log, batch(2))
-    assert (log.recovery_point, logs.due_flushes(NOW_MS + 999)) == (0, [])
+    assert (log.recovery_point, due_flushes(logs, NOW_MS + 999)) == (0, [])
     append(log, batch(1))
     assert log.recovery_point == 3
     append(log, batch(1))
-    assert [job.recovery_point for _, job in logs.due_flushes(NOW_MS + 1000)] == [4]
+    assert [job.recovery_point for _, job in due_flushes(logs, NOW_MS + 1000)] == [4]
 
 
 def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None:

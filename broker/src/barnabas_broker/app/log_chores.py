@@ -62,13 +62,15 @@ class LogChores:
 
     async def flush(self) -> None:
         """Rolled segments to the disk; only then do their recovery points move."""
-        for each, job in self._logs.due_flushes(self._clock.now_ms()):
+        now_ms = self._clock.now_ms()
+        for each in list(self._logs.logs.values()):
             try:
-                await in_thread(job.run)
+                job = each.due_flush(now_ms)
+                if job is not None:
+                    await in_thread(job.run)
+                    each.flushed(job)
             except StorageError as error:
                 self._replicas.log_failed(each.topic_partition, error)
-            else:
-                each.flushed(job)
 
     async def empty_trash(self) -> None:
         """Deleted files whose delay is over."""

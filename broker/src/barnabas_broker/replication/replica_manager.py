@@ -151,10 +151,11 @@ class ReplicaManager:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
-        """One corrupt log takes its partition, a failed directory all that are in it."""
+        """One corrupt log takes its partition, a failed directory all that are in it; not one that moves there."""
         if isinstance(error, LogDirFailed):
             self.log_dir_failed(error)
-        self._go_offline([partition], error)
+        if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
+            self._go_offline([partition], error)
 
     def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
         """They go on elsewhere."""
@@ -422,13 +423,15 @@ class ReplicaManager:
 
     def _drop(self, document: TopicDocument) -> None:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""
-        topic = self.topics.pop(document.name, None)
-        if topic is None:
-            return
-        del self._topics_by_id[topic.topic_id]
         self._uncreated = {each for each in self._uncreated if each.topic != document.name}
-        for index in list(topic.partitions):
-            self._remove(topic, index)
+        topic = self.topics.pop(document.name, None)
+        if topic is not None:
+            del self._topics_by_id[topic.topic_id]
+            for index in list(topic.partitions):
+                self._remove(topic, index)
+        for index in range(len(document.partitions)):  # What came back with a disk and was never taken up.
+            if self._logs.get(TopicPartition(document.name, index)) is not None:
+                self._delete_log(TopicPartition(document.name, index))
 
     def check_isr(self) -> None:
         """Who lags for too long leaves the ISR of the partitions led here, who can joins."""

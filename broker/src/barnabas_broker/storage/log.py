@@ -260,7 +260,7 @@ class Log:
         )
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Rolled segments, or all when `flush.ms` has passed since the last flush."""
+        """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
         if self.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
             return None

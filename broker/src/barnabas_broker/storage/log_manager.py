@@ -379,11 +379,6 @@ class LogManager:
         for log in self.logs.values():
             log.expire_producers(now_ms)
 
-    def due_flushes(self, now_ms: int) -> list[tuple[Log, FlushJob]]:
-        """What to sync: rolled segments, and logs by `flush.ms`. Run each job in a thread, then call `log.flushed`."""
-        jobs = ((log, log.due_flush(now_ms)) for log in self.logs.values())
-        return [(log, job) for log, job in jobs if job is not None]
-
     def due_deletions(self, now_ms: int) -> list[str]:
         """Paths to give to `remove_files`."""
         return self._environment.trash.take(now_ms)
