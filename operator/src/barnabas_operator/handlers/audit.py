@@ -41,8 +41,9 @@ class Audit:
             await asyncio.sleep(self._every_s)
             try:
                 there = await self._there()
-            except (KubeUnreachable, KubeRefused) as error:
-                log.debug("the audit of the watch waits: %s", error)
+            except Exception as error:  # Whatever it is: nobody else looks whether the watch lives.
+                is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                log.log(logging.ERROR if is_bug else logging.DEBUG, "the audit waits: %s", error, exc_info=is_bug)
                 continue
             missed = missed_between(before, there, self._known()) if before is not None else []
             self._stale = self._stale + 1 if missed else 0
