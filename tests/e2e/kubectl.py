@@ -50,8 +50,9 @@ class Kubectl:
         """A namespace of its own with all that is in it, gone at the end."""
         self("create", "namespace", name)
         try:
-            # Pods are refused until it is there.
-            wait_for(lambda: self.ask("-n", name, "get", "serviceaccount", "default").returncode == 0)
+            # Pods are refused until it is there. After an outage controllers come back to the API server in their time.
+            account = ("-n", name, "get", "serviceaccount", "default")
+            wait_for(lambda: self.ask(*account).returncode == 0, seconds_max=SECONDS_MAX)
             yield name
         finally:
             self("delete", "namespace", name, "--wait=false")
