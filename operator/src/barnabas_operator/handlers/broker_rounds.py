@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
+from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import gather_pods
@@ -143,7 +143,7 @@ class BrokerRounds:
     async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
         """Its StatefulSet makes the pod anew. An Event that is not taken holds nothing up."""
         namespace = cluster.metadata.namespace
-        event = restart_event(cluster, pod, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        event = restart_event(cluster, pod, now())
         log.info("%s/%s: %s (%s)", namespace, cluster.metadata.name, event["message"], event["reason"])
         await self._api.delete("Pod", namespace, pod.name)
         try:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.read_topics import ReadTopics
 from barnabas_operator.handlers.status_writer import StatusWriter
@@ -189,16 +189,16 @@ class Lane:
     async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], answers: bool) -> Outcome | None:
         """Topics after a round with the brokers; without them only what can be told without."""
         typed, invalid = self._read.all(bodies.values())
-        now = _now()
+        told_at = now()
         await self._statuses.write(
-            (_with_status(topic, Refusal(INVALID_SPEC, why), now), bodies[topic.metadata.name])
+            (_with_status(topic, Refusal(INVALID_SPEC, why), told_at), bodies[topic.metadata.name])
             for topic, why in invalid
         )
         if not answers:
             waiting = Refusal(CLUSTER_NOT_READY, f"Cluster {cluster.metadata.name} does not answer yet")
             new = (topic for topic in typed if topic.status is None)
             await self._statuses.write(
-                (_with_status(topic, waiting, now), bodies[topic.metadata.name]) for topic in new
+                (_with_status(topic, waiting, told_at), bodies[topic.metadata.name]) for topic in new
             )
             return None
         return await self._reconcile(cluster, typed, bodies)
@@ -210,7 +210,7 @@ class Lane:
         held = await asyncio.gather(*(self._hold(topic, bodies[topic.metadata.name]) for topic in declared))
         declared = tuple(topic for topic, is_held in zip(declared, held, strict=True) if is_held)
         wanted = Wanted(cluster, declared, ending)
-        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(cluster), wanted, _now()))
+        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(cluster), wanted, now()))
         for line in (*outcome.done, *outcome.failed):
             log.info("%s/%s: %s", *self.key, line)
         after = outcome.wanted
@@ -235,7 +235,7 @@ class Lane:
         state: ClusterState | None,
     ) -> None:
         pods = brokers.pods if brokers is not None else None
-        status = cluster_status(cluster, _now(), why, pods, state)
+        status = cluster_status(cluster, now(), why, pods, state)
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     async def _refuse(self, body: Json, why: Refusal) -> float:
@@ -255,10 +255,5 @@ class Lane:
         self._admin = None
 
 
-def _with_status(topic: Topic, why: Refusal, now: str) -> Topic:
-    return replace(topic, status=topic_status(topic, None, why, now))
-
-
-def _now() -> str:
-    """RFC 3339 in UTC, as Kubernetes writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _with_status(topic: Topic, why: Refusal, told_at: str) -> Topic:
+    return replace(topic, status=topic_status(topic, None, why, told_at))

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from barnabas_operator.handlers.inventory import Inventory, Key, key_of
 from barnabas_operator.handlers.lane import Lane
+from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import StatusWriter
@@ -93,8 +93,9 @@ class Lanes:
             self._strays_changed.clear()
             try:
                 await asyncio.gather(*(self._tell_stray(body) for body in list(self._inventory.stray_topics())))
-            except (KubeUnreachable, KubeRefused) as error:
-                log.warning("topics without a cluster: trying again: %s", error)
+            except Exception as error:  # Nobody else lets them go.
+                is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                log.warning("topics without a cluster: trying again: %s", error, exc_info=is_bug)
                 self._strays_changed.set()
 
     async def _tell_stray(self, body: Json) -> None:
@@ -103,7 +104,7 @@ class Lanes:
             return
         topic = resource_of(Topic, {**body, "spec": {}})
         why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
-        status = topic_status(topic, None, why, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = topic_status(topic, None, why, now())
         await self._statuses.write([(replace(topic, status=status), body)])
 
     def _why_stray(self, body: Json) -> str:
