@@ -167,10 +167,17 @@ class ApiClient:
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
     rest = b""
-    while chunk := await content.readany():
+    while chunk := await _read(content):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    try:
+        return await content.readany()
+    except RuntimeError as error:  # What aiohttp says when the connection was closed between two reads.
+        raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 def _refuse_stream(what: str, answer: Answer) -> NoReturn:
