@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.facts import Facts, is_outside, takes_node_address
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster
@@ -20,19 +20,24 @@ Json = Mapping[str, Any]
 async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     """What is so now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+    rack, by_node = cluster.spec.brokers.rack, takes_node_address(cluster)
     found, pods, services, nodes = await asyncio.gather(
         api.get("StatefulSet", namespace, brokers_name(name)),
         api.listing("Pod", namespace, selector(name)),
-        api.listing("Service", namespace, {CLUSTER_LABEL: name}),
-        api.listing("Node", None, {}),
+        api.listing("Service", namespace, {CLUSTER_LABEL: name}) if is_outside(cluster) else _nothing(),
+        api.listing("Node", None, {}) if rack or by_node else _nothing(),
     )
-    rack = cluster.spec.brokers.rack
     racks = {node["metadata"]["name"]: _labels(node).get(rack.topology_key) for node in nodes} if rack else {}
     return PodsState(
         _broker_set(found) if found is not None else None,
         {pod.broker_id: pod for pod in (_pod(each, racks) for each in pods)},
-        _facts(services, nodes),
+        _facts(services, nodes if by_node else ()),
     )
+
+
+async def _nothing() -> list[dict[str, Any]]:
+    """A round comes twice a second: what the Cluster has no use for is not asked for. Nodes may be thousands."""
+    return []
 
 
 def _broker_set(found: Json) -> BrokerSet:

@@ -38,3 +38,13 @@ class Facts:
             for broker_id in range(cluster.spec.brokers.replicas)
             if self.address_outside(listener, broker_id) is None
         ]
+
+
+def is_outside(cluster: Cluster) -> bool:
+    """Whether clients from outside have Services to come by."""
+    return any(each.type != "internal" for each in cluster.spec.listeners)
+
+
+def takes_node_address(cluster: Cluster) -> bool:
+    """Whether brokers tell clients the address of a node."""
+    return any(each.type == "nodeport" and not each.advertised_host for each in cluster.spec.listeners)
