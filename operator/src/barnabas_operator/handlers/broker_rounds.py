@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.protection import MONITORING
@@ -143,13 +143,24 @@ class BrokerRounds:
     async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
         """Its StatefulSet makes the pod anew. An Event that is not taken holds nothing up."""
         namespace = cluster.metadata.namespace
+        if not await self._end_pod(namespace, pod):
+            return
         event = restart_event(cluster, pod, now())
         log.info("%s/%s: %s (%s)", namespace, cluster.metadata.name, event["message"], event["reason"])
-        await self._api.delete("Pod", namespace, pod.name)
         try:
             await self._api.create(event)
         except (KubeRefused, KubeUnreachable) as error:
             log.warning("%s/%s: the event %s: %s", namespace, cluster.metadata.name, event["reason"], error)
+
+    async def _end_pod(self, namespace: str | None, pod: BrokerPod) -> bool:
+        """This one, never the one that has taken its place since it was seen: then the next round looks again."""
+        try:
+            await self._api.delete("Pod", namespace, pod.name, preconditions={"uid": pod.uid})
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+        return True
 
     async def _scale(self, cluster: Cluster, replicas: int) -> None:
         name = brokers_name(cluster.metadata.name)

@@ -6,14 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.resources.api_objects import status_json
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
 FINALIZER: Final = "barnabas.dev/deletion-policy"
 AT_ONCE_MAX: Final = 16
-CONFLICT: Final = 409
 
 _FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
     kind: tuple(field.encode_name for field in msgspec.structs.fields(kind)) for kind in (ClusterStatus, TopicStatus)

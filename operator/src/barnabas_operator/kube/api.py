@@ -17,6 +17,7 @@ APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML.
 MERGE: Final = "application/merge-patch+json"
 REQUEST_S_MAX: Final = 15.0
 NOT_FOUND: Final = 404
+CONFLICT: Final = 409
 
 
 class KubeUnreachable(Exception):
@@ -80,7 +81,10 @@ class KubeApi:
             raise
 
     async def delete(self, kind: str, namespace: str | None, name: str, **options: object) -> None:
-        """Ends the object; harmless where it is gone. `options` are those of `DeleteOptions`."""
+        """Ends the object; harmless where it is gone. `options` are those of `DeleteOptions`.
+
+        A precondition that does not hold is a refusal with the status `CONFLICT`.
+        """
         try:
             await self.request("DELETE", path_of(kind, namespace, name), body=options)
         except KubeRefused as error:

@@ -57,6 +57,7 @@ def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:
     return BrokerPod(
         int(meta["name"].rpartition("-")[2]),
         meta["name"],
+        meta["uid"],
         meta["labels"].get(REVISION, ""),
         is_ready=conditions.get("Ready") == "True",
         is_ending="deletionTimestamp" in meta,

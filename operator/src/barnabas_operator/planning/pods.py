@@ -10,10 +10,14 @@ from barnabas_operator.planning.facts import Facts
 
 
 class BrokerPod(NamedTuple):
-    """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run."""
+    """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run.
+
+    The pod that is made in its place has the same name and another `uid`.
+    """
 
     broker_id: int
     name: str
+    uid: str
     revision: str
     is_ready: bool
     is_ending: bool = False

@@ -1,0 +1,103 @@
+"""Rounds over a Cluster's brokers, with an API server of a few dicts."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes_asyncio.client import ApiClient
+
+from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, KubeApi, KubeRefused
+from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+
+STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
+Json = Mapping[str, Any]
+
+
+def cluster(**config: bool | str) -> Cluster:
+    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config))
+    return Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"), spec=spec)
+
+
+def pod(number: int, uid: str, *, asked: bool = False) -> dict[str, Any]:
+    annotations = {RESTART_ASKED: "true"} if asked else {}
+    name = f"flights-broker-{number}"
+    return {
+        "metadata": {"name": name, "uid": uid, "labels": {REVISION: "new"}, "annotations": annotations},
+        "spec": {},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+class FewPods(KubeApi):
+    """`pods` are there; `seen`, where it is set, is what a listing of them tells: it may be older."""
+
+    def __init__(self, connection: ApiClient, *pods: dict[str, Any]) -> None:
+        super().__init__(connection)
+        self.pods = {each["metadata"]["name"]: each for each in pods}
+        self.seen: list[dict[str, Any]] | None = None
+        self.events: list[Json] = []
+        self._set: dict[str, Any] | None = None
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        match method, path.split("/")[-2:]:
+            case "PATCH", ("statefulsets", _):
+                status = {"observedGeneration": 1, "updateRevision": "new"}
+                self._set = given["body"] | {"status": status}
+                self._set["metadata"] = self._set["metadata"] | {"generation": 1}
+            case "GET", ("statefulsets", _) if self._set is not None:
+                return self._set
+            case "GET", ("air", "pods"):
+                return {"items": list(self.pods.values()) if self.seen is None else self.seen}
+            case "GET", ("air", _):
+                return {"items": []}
+            case "GET", _:
+                raise KubeRefused(NOT_FOUND, "NotFound", path)
+            case "DELETE", ("pods", name):
+                self._delete(name, given["body"])
+            case "POST", ("air", "events"):
+                self.events.append(given["body"])
+        return {}
+
+    def _delete(self, name: str, options: Json) -> None:
+        if options.get("preconditions", {}).get("uid") != self.pods[name]["metadata"]["uid"]:
+            raise KubeRefused(CONFLICT, "Conflict", "the UID in the precondition does not match")
+        del self.pods[name]
+
+
+async def rounds(api: FewPods, wanted: Cluster, count: int = 1) -> list[BrokersOutcome]:
+    """What came of each of some rounds, the first one by an operator that has just started."""
+    brokers = BrokerRounds(api, OperatorSettings("image"))
+    return [await brokers.advance(wanted, STATE) for _ in range(count)]
+
+
+def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            (outcome,) = await rounds(api, cluster())
+            assert set(api.pods) == {"flights-broker-0"}
+            assert [each["reason"] for each in api.events] == ["MANUAL_ROLLING_UPDATE"]
+            assert outcome.waiting is not None
+            assert outcome.waiting.message == "broker 1 restarts"
+
+    asyncio.run(run())
+
+
+def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "c"))
+            api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
+            (outcome,) = await rounds(api, cluster())
+            assert api.pods["flights-broker-1"]["metadata"]["uid"] == "c"
+            assert not api.events
+            assert outcome.waiting is not None, "the next round comes soon"
+            api.seen = None
+            assert (await rounds(api, cluster()))[0].waiting is None
+
+    asyncio.run(run())
