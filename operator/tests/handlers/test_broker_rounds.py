@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
@@ -18,8 +19,8 @@ STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 Json = Mapping[str, Any]
 
 
-def cluster(**config: bool | str) -> Cluster:
-    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config))
+def cluster(config: Mapping[str, bool | str] | None = None) -> Cluster:
+    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config or {}))
     return Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"), spec=spec)
 
 
@@ -69,17 +70,16 @@ class FewPods(KubeApi):
         del self.pods[name]
 
 
-async def rounds(api: FewPods, wanted: Cluster, count: int = 1) -> list[BrokersOutcome]:
-    """What came of each of some rounds, the first one by an operator that has just started."""
-    brokers = BrokerRounds(api, OperatorSettings("image"))
-    return [await brokers.advance(wanted, STATE) for _ in range(count)]
+async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
+    """Of an operator that has just started."""
+    return await BrokerRounds(api, OperatorSettings("image")).advance(wanted, STATE)
 
 
 def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
     async def run() -> None:
         async with ApiClient() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
-            (outcome,) = await rounds(api, cluster())
+            outcome = await first_round(api, cluster())
             assert set(api.pods) == {"flights-broker-0"}
             assert [each["reason"] for each in api.events] == ["MANUAL_ROLLING_UPDATE"]
             assert outcome.waiting is not None
@@ -93,11 +93,28 @@ def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
         async with ApiClient() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "c"))
             api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
-            (outcome,) = await rounds(api, cluster())
+            outcome = await first_round(api, cluster())
             assert api.pods["flights-broker-1"]["metadata"]["uid"] == "c"
             assert not api.events
             assert outcome.waiting is not None, "the next round comes soon"
             api.seen = None
-            assert (await rounds(api, cluster()))[0].waiting is None
+            assert (await first_round(api, cluster())).waiting is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("config", "is_balanced"),
+    [({}, True), ({"auto.leader.rebalance.enable": True}, True)]
+    + [({"auto.leader.rebalance.enable": said}, False) for said in (False, "false", "False")],
+)
+def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
+    config: Mapping[str, bool | str], is_balanced: bool
+) -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
+            assert outcome.balance is is_balanced
+            assert outcome.waiting is None
 
     asyncio.run(run())

@@ -13,6 +13,7 @@ from barnabas_operator.planning.broker_steps import (
     RemoveBroker,
     RestartBroker,
     StartBrokers,
+    balances_leaders,
     next_step,
 )
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -78,14 +79,9 @@ class Rollout:
                 await self._brokers.start(cluster, numbers)
             case RestartBroker(number):
                 await self._brokers.restart(cluster, number)
-                self._unbalanced = _is_balanced(cluster)
+                self._unbalanced = balances_leaders(cluster)
             case RemoveBroker(number):
                 await self._brokers.remove(number)
             case BalanceLeaders():
                 await self._balance()
                 self._unbalanced = False
-
-
-def _is_balanced(cluster: Cluster) -> bool:
-    """Whether leaders shall go back to the preferred replicas: the brokers do it themselves, some minutes later."""
-    return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() == "true"

@@ -19,6 +19,7 @@ from barnabas_operator.planning.broker_steps import (
     RemoveBroker,
     RestartBroker,
     StartBrokers,
+    balances_leaders,
     next_step,
 )
 from barnabas_operator.planning.claim_growth import claim_sizes
@@ -114,7 +115,8 @@ class BrokerRounds:
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
         if cluster.spec.rolling.pause:
             return BrokersOutcome(pods, None)
-        step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=self.unbalanced)
+        unbalanced = self.unbalanced and balances_leaders(cluster)
+        step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         if waiting is not None and (troubles := pods.troubles()):
             waiting = waiting._replace(message=troubles)

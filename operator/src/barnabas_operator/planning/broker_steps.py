@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster
 
 NOT_READY: Final = "BrokersNotReady"
 UNDER_REPLICATED: Final = "UnderReplicated"
@@ -53,6 +54,11 @@ class BalanceLeaders:
 
 
 BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
+
+
+def balances_leaders(cluster: Cluster) -> bool:
+    """Whether leaders shall go back to the preferred replicas: the brokers do it themselves, some minutes later."""
+    return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
 def next_step(
