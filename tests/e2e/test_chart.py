@@ -1,9 +1,7 @@
 """The Helm chart by helm and a real API server, without pods: what it renders, allows the operator, and leaves."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,13 +14,14 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.apiserver import prepare_api_server, unavailable
 from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
-from e2e.helm import helm
+from e2e.helm import CHART, ask_helm, template
 
-CHART: Final = Path(__file__).parents[2] / "helm" / "barnabas"
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
 FOREIGN: Final = {"Certificate", "PodMonitor"}
 """Kinds of others, which this API server does not have."""
+POLICIES: Final = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+"""What helm would find at the API server, and cannot when it only renders."""
 
 VALUES: Final[Mapping[str, Sequence[str]]] = {
     "as it is": (),
@@ -31,6 +30,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "no webhook": ("webhook.enabled=false",),
     "a webhook that must answer": ("webhook.failurePolicy=Fail",),
     "cert-manager": ("webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca"),
+    "no policy": ("brokersOwnMetadata.enabled=false",),
     "a monitor": ("podMonitor.enabled=true", "podMonitor.labels.team=air"),
     "where it runs": ("nodeSelector.disk=fast", "priorityClassName=system-cluster-critical", "podLabels.team=air"),
     "a registry that asks who one is": ("imagePullSecrets[0].name=registry", "image.pullPolicy=Always"),
@@ -41,16 +41,9 @@ BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "a namespace that is none": ("watchNamespaces={A_b}", "watchNamespaces"),
     "a round every instant": ("driftSeconds=0", "driftSeconds"),
     "a level that is none": ("logLevel=LOUD", "logLevel"),
+    "a policy that is not on or off": ("brokersOwnMetadata.enabled=maybe", "brokersOwnMetadata"),
     "an issuer that nobody names": ("webhook.certManager.enabled=true", "issuerRef"),
 }
-
-
-def ask_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        program = helm()
-    except CannotStart as reason:
-        unavailable(reason)
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
 
 
 def setting(values: Sequence[str]) -> list[str]:
@@ -58,9 +51,8 @@ def setting(values: Sequence[str]) -> list[str]:
 
 
 def rendered(*values: str) -> list[dict[str, object]]:
-    done = ask_helm("template", "barnabas", str(CHART), f"--namespace={NAMESPACE}", *setting(values))
-    assert done.returncode == 0, done.stderr
-    return [each for each in YAML(typ="safe").load_all(done.stdout) if each]
+    text = template(f"--namespace={NAMESPACE}", f"--api-versions={POLICIES}", *setting(values))
+    return [each for each in YAML(typ="safe").load_all(text) if each]
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +88,29 @@ def test_a_bad_value_is_named(name: str) -> None:
     assert said in done.stderr
 
 
+def policies(text: str) -> int:
+    return text.count("kind: ValidatingAdmissionPolicy\n")
+
+
+def test_brokers_are_kept_to_their_own_metadata_where_the_api_server_can() -> None:
+    assert policies(template(f"--api-versions={POLICIES}")) == 1
+    assert policies(template()) == 0
+    assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 0
+
+
 @pytest.fixture(scope="module")
 def installed(plane: ControlPlane) -> ControlPlane:
     """The same with the chart; there is nobody who could start its pods."""
     release(plane, "install", "webhook.enabled=true")
     return plane
+
+
+def test_an_installation_has_the_policy_for_brokers_where_it_watches(installed: ControlPlane) -> None:
+    name = f"barnabas-operator-{NAMESPACE}-brokers-own-metadata"
+    installed.kubectl("get", "validatingadmissionpolicybinding", name)
+    found = json.loads(installed.kubectl("get", "validatingadmissionpolicy", name, "-ojson"))
+    (chosen,) = found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert chosen["values"] == [NAMESPACE]
 
 
 def release(plane: ControlPlane, verb: str, *values: str) -> None:

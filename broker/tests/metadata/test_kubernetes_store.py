@@ -26,12 +26,12 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
 from barnabas_operator.manifests.access import broker_rules
 from e2e.control_plane import ControlPlane
+from e2e.helm import template
 from e2e.state_documents import define_state_documents
 from harness.deadline import wait_for
 
 pytestmark = pytest.mark.anyio
 
-POLICY = Path(__file__).parents[3] / "examples" / "kubernetes" / "brokers-own-metadata.yaml"
 ACCOUNT = "demo-broker-1-broker"
 NUMBERS = itertools.count()
 
@@ -426,7 +426,12 @@ async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
     await other.put("topics/a", b"1")
     lease = await other.acquire_lease("controller", "a", 1000)
     assert lease is not None
-    plane.kubectl("apply", "-f", str(POLICY))
+    policy = template(
+        "--namespace=default",
+        "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",
+        "--show-only=templates/brokers-own-metadata.yaml",
+    )
+    plane.kubectl("apply", "-f-", stdin=policy)
     try:
         async with asyncio.timeout(WAIT_S):
             while not await is_forbidden(other.put("topics/a", b"2")):
@@ -440,7 +445,7 @@ async def test_the_policy_keeps_brokers_from_other_clusters_metadata(
         assert mine is not None
         await own.release_lease(await own.renew_lease(mine))
     finally:
-        plane.kubectl("delete", "-f", str(POLICY))
+        plane.kubectl("delete", "-f-", stdin=policy)
         await own.close()
         await other.close()
 
