@@ -66,6 +66,7 @@ class SimulatedBroker:
         self.node: Node | None = None
         self.wanted = True
         """Whether it is to be started again whenever it ends."""
+        self._knows_of_lost_pages = False
 
     @property
     def is_serving(self) -> bool:
@@ -113,6 +114,9 @@ class SimulatedBroker:
         self.cluster.network.take_down(self.name, silently=silently)
         self.disk.process_ends()
         self.host = self.node = None
+        if self._knows_of_lost_pages:  # The next life could not know; that a machine runs on is all that it has.
+            self._knows_of_lost_pages = False
+            self.boot_id += " and another"
         if self.wanted:
             nobody = contextvars.Context()  # The process that ends runs nothing any more.
             self.cluster.loop.call_later(RESTART_S, self._start_again, context=nobody)
@@ -131,6 +135,11 @@ class SimulatedBroker:
     def has_lost_its_disk(self) -> bool:
         """Whether the process that runs knows that its disk does not work."""
         return self.node is not None and not any(each.is_online for each in self.node.services.logs.log_dirs)
+
+    def lose_pages(self) -> None:
+        """What was not synced may be gone; the process, which saw the disk fail, runs on."""
+        self._knows_of_lost_pages = True
+        self.disk.lose_power(self.cluster.random)
 
     def lose_power(self) -> None:
         """The whole machine: what was not synced may be gone, and nobody is told."""

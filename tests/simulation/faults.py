@@ -170,13 +170,16 @@ class Faults:
         self._later(seconds, partial(self._mend_disk, broker, broker.host, loses))
 
     def _mend_disk(self, broker: SimulatedBroker, host: Host | None, loses: bool) -> None:
-        """A process that did not see it fail cannot go on with what is lost: its machine starts anew."""
+        """A process that did not see it fail cannot go on with what is lost: its machine starts anew.
+
+        So does that of one which saw it and dies: it may not have said so yet (see docs/decisions/who-leads.md).
+        """
         if not broker.disk.is_broken:
             return
         broker.disk.is_broken = False
         self._cluster.note(f"the disk of {broker.name} works again")
         if loses and broker.host is host and broker.has_lost_its_disk:
-            broker.disk.lose_power(self._random)
+            broker.lose_pages()
         elif loses:
             broker.lose_power()
             self._later(self._random.expovariate(1), partial(self._start, broker))
