@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     ResourceType,
 )
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.control_plane import ControlPlane
 from harness.barnabas_server import prepare_barnabas
@@ -30,6 +32,18 @@ CRDS = Path(__file__).resolve().parents[2] / "crds"
 SECONDS_MAX = 60.0
 WAIT_S = 10.0
 RESTARTS = 3
+
+
+def total(page: str, name: str, **labels: str) -> float:
+    """The sum of the samples of a page of metrics that have these labels."""
+    samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+def rounds_of(operator: ServerProcess) -> float:
+    """How many rounds an operator has ended."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics") as answer:
+        return total(answer.read().decode(), "barnabas_reconciliations_total")
 
 
 class World:
@@ -70,6 +84,11 @@ class World:
     def partitions(self) -> dict[str, int]:
         """What the broker has."""
         return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
+
+    def patches(self) -> float:
+        """How many the API server has had of Topics, also those that changed nothing."""
+        page = self.plane.kubectl("get", "--raw", "/metrics")
+        return total(page, "apiserver_request_total", resource="topics", verb="PATCH")
 
     def operator(self, **environment: str) -> ServerProcess:
         """Started; whoever asks for it closes it."""
@@ -139,6 +158,14 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     assert "spec.partitions is 6; allowed: 12 or more" in refused.stderr
     columns = world.kubectl("get", "topic", "flights", "--no-headers").split()
     assert columns[:4] == ["flights", "True", "12", "1"]
+
+
+def test_what_is_as_declared_is_not_written_again(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", partitions=2, deletionPolicy="Delete")
+    world.await_ready("flights")
+    goal, patches = rounds_of(operator) + 3, world.patches()
+    wait_for(lambda: rounds_of(operator), lambda rounds: rounds >= goal, SECONDS_MAX)
+    assert world.patches() == patches
 
 
 def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operator: ServerProcess) -> None:

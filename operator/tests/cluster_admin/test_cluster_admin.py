@@ -52,6 +52,23 @@ def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) 
     assert admin.cluster_state(set()).topics["other"].overrides == {}
 
 
+def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: ClusterAdmin, cluster: RunningUp) -> None:
+    admin.apply([CreateTopic("kept", ((0,),), {"retention.ms": "1000"})])
+    with ClusterAdmin(cluster.bootstrap, configs_kept_s=3600) as slow:
+
+        def seen(by: ClusterAdmin) -> str:
+            return by.cluster_state({"kept"}).topics["kept"].overrides["retention.ms"]
+
+        assert (seen(slow), seen(admin)) == ("1000", "1000")
+        admin.apply([AlterConfigs("kept", {"retention.ms": "2000"})])
+        assert (seen(slow), seen(admin)) == ("1000", "2000")
+        slow.apply([AlterConfigs("kept", {"segment.ms": "60000"})])
+        assert seen(slow) == "2000"
+        admin.apply([DeleteTopic("kept")])
+        admin.apply([CreateTopic("kept", ((0,),), {"retention.ms": "3000"})])
+        assert seen(slow) == "3000"
+
+
 REFUSED: dict[str, tuple[Step, ErrorCode]] = {
     "a topic that is there": (CreateTopic("there", ((0,),), {}), ErrorCode.TOPIC_ALREADY_EXISTS),
     "a broker that is not": (CreateTopic("x", ((7,),), {}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),

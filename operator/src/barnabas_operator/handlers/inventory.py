@@ -19,6 +19,8 @@ class Inventory:
     def __init__(self) -> None:
         self.clusters: Final[dict[Key, Json]] = {}
         self.topics: Final[dict[Key, Json]] = {}
+        self._by_topic: Final[dict[Key, dict[str, Json]]] = {}
+        """By namespace and topic, the Topics about it by name: thousands are asked about one by one."""
 
     def cluster_of(self, topic: Json) -> Key | None:
         """The Cluster that a Topic names, though it may not be there; where it names none, the only one there is."""
@@ -35,17 +37,27 @@ class Inventory:
 
     def namesake_of(self, topic: Json) -> str | None:
         """Another Topic of the same topic in the same Cluster."""
-        cluster, wanted, name = self.cluster_of(topic), topic_name(topic), topic["metadata"]["name"]
-        same = (each for each in self.topics_of(cluster) if topic_name(each) == wanted) if cluster else ()
-        return next((found for each in same if (found := each["metadata"]["name"]) != name), None)
+        cluster, name = self.cluster_of(topic), topic["metadata"]["name"]
+        there = self._by_topic.get(_subject(topic), {}) if cluster else {}
+        return next((each for each, body in there.items() if each != name and self.cluster_of(body) == cluster), None)
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
         """What the watch tells of a Cluster or a Topic."""
-        kept = self.clusters if body["kind"] == "Cluster" else self.topics
-        if is_gone:
-            kept.pop(key_of(body), None)
-        else:
-            kept[key_of(body)] = body
+        key, kept = key_of(body), self.clusters if body["kind"] == "Cluster" else self.topics
+        before = kept.pop(key, None)
+        if before is not None and kept is self.topics:
+            self._forget_subject(before)
+        if not is_gone:
+            kept[key] = body
+            if kept is self.topics:
+                self._by_topic.setdefault(_subject(body), {})[key.name] = body
+
+    def _forget_subject(self, topic: Json) -> None:
+        subject = _subject(topic)
+        about = self._by_topic[subject]
+        del about[topic["metadata"]["name"]]
+        if not about:
+            del self._by_topic[subject]
 
     def stray_topics(self) -> Iterator[Json]:
         """Topics without a Cluster: it is not there (any more, or yet), or not named where there are several."""
@@ -55,6 +67,10 @@ class Inventory:
 def topic_name(body: Json) -> str:
     """The topic that a Topic is about."""
     return str(body.get("spec", {}).get("topicName") or body["metadata"]["name"])
+
+
+def _subject(topic: Json) -> Key:
+    return Key(topic["metadata"]["namespace"], topic_name(topic))
 
 
 def key_of(body: Json) -> Key:

@@ -216,9 +216,8 @@ class Lane:
         after = outcome.wanted
         await self._statuses.write((topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed))
         stays = {topic.metadata.name for topic in after.removed}
-        for topic in ending:
-            if topic.metadata.name not in stays:
-                await self._statuses.release(bodies[topic.metadata.name])
+        leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
+        await asyncio.gather(*(self._statuses.release(bodies[name]) for name in leaving))
         return outcome
 
     async def _hold(self, resource: Cluster | Topic, body: Json) -> bool:
@@ -246,7 +245,7 @@ class Lane:
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
         if self._admin is None:
-            self._admin = ClusterAdmin(self._settings.bootstrap_of(cluster), CONNECT_S)
+            self._admin = ClusterAdmin(self._settings.bootstrap_of(cluster), CONNECT_S, self._settings.drift_s)
         return self._admin
 
     def _drop_admin(self) -> None:

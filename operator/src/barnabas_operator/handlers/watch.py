@@ -13,7 +13,7 @@ VERSION: Final = "v1alpha1"
 SERVER_S: Final = 300
 ANSWER_S: Final = 310
 CONNECT_S: Final = 10
-WORKERS_MAX: Final = 100
+IDLE_S: Final = 0.5
 GONE: Final = "DELETED"
 
 Starter = Callable[[], Awaitable[Lanes]]
@@ -52,10 +52,15 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:
-    """A watch that hangs is begun anew after minutes; kopf writes nothing."""
+    """A watch that hangs is begun anew after minutes; kopf writes nothing.
+
+    An object's worker only takes a note, so there may be thousands at once: with a limit, objects would wait for those
+    before them to have had nothing to do for `idle_timeout`.
+    """
     settings.watching.server_timeout = SERVER_S
     settings.watching.client_timeout = ANSWER_S
     settings.watching.connect_timeout = CONNECT_S
-    settings.queueing.worker_limit = WORKERS_MAX
+    settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = IDLE_S
     settings.posting.enabled = False
     settings.peering.standalone = True

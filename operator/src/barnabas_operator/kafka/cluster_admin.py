@@ -16,7 +16,8 @@ from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, operations, requests_of, send
+from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
+from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
@@ -26,7 +27,6 @@ VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
 PREFERRED: Final = 0  # KIP-460's type of election.
-_SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
@@ -46,8 +46,10 @@ def reachable() -> Iterator[None]:
 class ClusterAdmin:
     """A connected admin client. Every method may raise ClusterUnreachable."""
 
-    def __init__(self, bootstrap: str, connect_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Connects to any of `host:port[,host:port]`."""
+    def __init__(
+        self, bootstrap: str, connect_timeout_s: float = REQUEST_TIMEOUT_S, configs_kept_s: float = 0.0
+    ) -> None:
+        """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`."""
         self.bootstrap = bootstrap
         with reachable():
             self.client: Any = KafkaAdminClient(
@@ -57,6 +59,7 @@ class ClusterAdmin:
                 request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
                 reconnect_backoff_max_ms=1000,
             )
+        self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +81,8 @@ class ClusterAdmin:
             if not brokers:
                 raise ClusterUnreachable("no broker is counted as alive yet")
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
-            names = [topic["name"] for topic in described if topic["name"] in with_configs]
-            overrides = self._overrides(names)
+            ids = {topic["name"]: topic["topic_id"] for topic in described if topic["name"] in with_configs}
+            overrides = self._overrides.of(ids) if ids else {}
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
         return ClusterState(
@@ -94,16 +97,6 @@ class ClusterAdmin:
             controller_id=cluster["controller_id"],
             troubles=tuple(_troubles(described)),
         )
-
-    def _overrides(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Asked in parts: an answer holds every config of each topic, and a broker makes it in one go."""
-        overrides: dict[str, dict[str, str]] = {}
-        for start in range(0, len(names), TOPICS_A_REQUEST_MAX):
-            resources = [ConfigResource("TOPIC", name) for name in names[start : start + TOPICS_A_REQUEST_MAX]]
-            for name, configs in self.client.describe_configs(resources)["topic"].items():
-                entries = {key: entry for key, entry in configs.items() if entry["config_source"] == _SET_ON_TOPIC}
-                overrides[name] = {key: entry["value"] for key, entry in entries.items()}
-        return overrides
 
     def _moving(self) -> dict[str, dict[int, ReplicaIds]]:
         """By topic and partition, the replicas that there will be when a reassignment is done."""
@@ -127,6 +120,7 @@ class ClusterAdmin:
         refused: dict[str, StepRefused] = {}
         with reachable():
             for request in requests_of(steps):
+                self._overrides.forget(step.topic for step in request)
                 answers = send(self.client, request)
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])

@@ -1,0 +1,46 @@
+"""Which Topic is about the same topic of the same Cluster as another, whatever the watch tells and in which order."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas_operator.handlers.inventory import Inventory
+
+
+def resource(kind: str, name: str, namespace: str = "here", **spec: object) -> Mapping[str, Any]:
+    return {"kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def inventory_of(*bodies: Mapping[str, Any]) -> Inventory:
+    inventory = Inventory()
+    for body in bodies:
+        inventory.keep(body, is_gone=False)
+    return inventory
+
+
+CLUSTER = resource("Cluster", "one")
+FLIGHTS = resource("Topic", "flights")
+PLANES = resource("Topic", "planes", topicName="flights")
+
+
+def test_a_namesake_is_found_by_the_topic_and_not_by_the_name() -> None:
+    inventory = inventory_of(CLUSTER, FLIGHTS)
+    assert inventory.namesake_of(PLANES) == "flights"
+    assert inventory.namesake_of(FLIGHTS) is None
+    assert inventory.namesake_of(resource("Topic", "flights", topicName="others")) is None
+
+
+def test_topics_of_other_clusters_and_namespaces_are_no_namesakes() -> None:
+    inventory = inventory_of(CLUSTER, resource("Cluster", "two"), resource("Topic", "flights", cluster="one"))
+    assert inventory.namesake_of(resource("Topic", "f", cluster="two", topicName="flights")) is None
+    assert inventory.namesake_of(resource("Topic", "f", cluster="one", topicName="flights")) == "flights"
+    assert inventory.namesake_of(resource("Topic", "f", "there", cluster="one", topicName="flights")) is None
+
+
+def test_a_topic_that_is_gone_or_about_another_now_is_a_namesake_no_more() -> None:
+    inventory = inventory_of(CLUSTER, PLANES)
+    inventory.keep(resource("Topic", "planes", topicName="planes"), is_gone=False)
+    assert inventory.namesake_of(FLIGHTS) is None
+    inventory.keep(PLANES, is_gone=False)
+    assert inventory.namesake_of(FLIGHTS) == "planes"
+    inventory.keep(PLANES, is_gone=True)
+    assert inventory.namesake_of(FLIGHTS) is None
