@@ -139,6 +139,8 @@ MAY: Final = (
     ("delete", "pods", True),
     ("patch", "topics.barnabas.dev/status", True),
     ("patch", "persistentvolumeclaims", True),
+    ("create", "events", True),
+    ("patch", "events", False),
     ("deletecollection", "statedocuments.internal.barnabas.dev", True),
     ("get", "secrets", False),
     ("create", "pods", False),

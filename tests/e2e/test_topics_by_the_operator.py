@@ -81,6 +81,12 @@ class World:
     def await_ready(self, *names: str) -> None:
         wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, SECONDS_MAX)
 
+    def events(self, kind: str, name: str) -> set[tuple[str, str, str]]:
+        """Type, reason and message of each Event about a resource, found as `kubectl describe` finds them."""
+        uid = self.kubectl("get", kind, name, "-ojsonpath={.metadata.uid}")
+        found = json.loads(self.kubectl("get", "events", f"--field-selector=involvedObject.uid={uid}", "-ojson"))
+        return {(each["type"], each["reason"], each["message"]) for each in found["items"]}
+
     def partitions(self) -> dict[str, int]:
         """What the broker has."""
         return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
@@ -154,6 +160,11 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     world.kubectl("scale", "topic/flights", "--replicas=12")
     wait_for(world.partitions, lambda found: found == {"flights": 12}, SECONDS_MAX)
     world.await_ready("flights")
+    wait_for(
+        lambda: world.events("topic", "flights"),
+        lambda told: told == {("Normal", "PartitionsRaised", "from 6 to 12 partitions")},
+        SECONDS_MAX,
+    )
     refused = world.plane.kubectl.ask("-n", world.namespace, "scale", "topic/flights", "--replicas=6")
     assert "spec.partitions is 6; allowed: 12 or more" in refused.stderr
     columns = world.kubectl("get", "topic", "flights", "--no-headers").split()
@@ -175,6 +186,8 @@ def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operato
     grown.result(WAIT_S)
     _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
     assert why == "Decreasing partitions not supported: spec.partitions is 2, the topic has 5; allowed: 5 or more"
+    warning = ("Warning", "NotSupported", why)
+    wait_for(lambda: world.events("topic", "flights"), lambda told: warning in told, SECONDS_MAX)
     assert world.partitions() == {"flights": 5}
 
 
@@ -237,6 +250,12 @@ def test_of_two_topics_of_one_name_the_older_has_it(world: World, operator: Serv
     _, why = wait_for(lambda: world.ready("planes"), lambda said: said[0] == "False", SECONDS_MAX)
     assert why == "Topic flights is managed by the older resource flights"
     assert world.partitions() == {"flights": 1}
+
+
+def test_a_cluster_tells_what_it_waits_for(world: World, operator: ServerProcess) -> None:
+    said = ("Warning", "BrokersNotReady", "waiting for Kubernetes to start broker 0")
+    wait_for(lambda: world.events("cluster", "one"), lambda told: told == {said}, SECONDS_MAX)
+    assert "waiting for Kubernetes to start broker 0" in world.kubectl("describe", "cluster", "one")
 
 
 @pytest.mark.slow

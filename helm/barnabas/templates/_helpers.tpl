@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
   verbs: [get, list, patch, delete, deletecollection]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, create, patch, delete]

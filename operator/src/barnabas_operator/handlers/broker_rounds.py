@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
+from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.protection import MONITORING
@@ -24,6 +25,7 @@ from barnabas_operator.planning.broker_steps import (
 )
 from barnabas_operator.planning.claim_growth import claim_sizes
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, selector
 from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
@@ -34,7 +36,6 @@ from barnabas_operator.resources.cluster import Cluster
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
 
 
 class BrokersOutcome(NamedTuple):
@@ -52,6 +53,7 @@ class BrokerRounds:
         self._api = api
         self._settings = settings
         self._disks = ClaimGrowth(api)
+        self._events = EventWriter(api)
         self._applied: dict[tuple[str, str], Json] = {}
         self._monitors: bool | None = None
         self.unbalanced = True  # An operator that starts anew does not know.
@@ -143,16 +145,13 @@ class BrokerRounds:
         return None
 
     async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
-        """Its StatefulSet makes the pod anew. An Event that is not taken holds nothing up."""
+        """Its StatefulSet makes the pod anew."""
         namespace = cluster.metadata.namespace
         if not await self._end_pod(namespace, pod):
             return
         event = restart_event(cluster, pod, now())
         log.info("%s/%s: %s (%s)", namespace, cluster.metadata.name, event["message"], event["reason"])
-        try:
-            await self._api.create(event)
-        except (KubeRefused, KubeUnreachable) as error:
-            log.warning("%s/%s: the event %s: %s", namespace, cluster.metadata.name, event["reason"], error)
+        await self._events.tell(event)
 
     async def _end_pod(self, namespace: str | None, pod: BrokerPod) -> bool:
         """This one, never the one that has taken its place since it was seen: then the next round looks again."""

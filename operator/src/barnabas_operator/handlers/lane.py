@@ -23,7 +23,7 @@ from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.topic_checks import DELETION_PROTECTED, INVALID_CONFIG, Refusal
-from barnabas_operator.planning.topic_status import topic_status
+from barnabas_operator.planning.topic_status import CLUSTER_NOT_READY, topic_status
 from barnabas_operator.resources.api_objects import InvalidResource, resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 CONNECT_S: Final = 3.0
 RETRY_S_MAX: Final = 30.0
-CLUSTER_NOT_READY: Final = "ClusterNotReady"
-KUBERNETES_ERROR: Final = "KubernetesError"
 INVALID_SPEC: Final = "InvalidSpec"
 PROTECTED: Final = "spec.deletionPolicy is Protect; set Delete or Retain first"
 

@@ -1,4 +1,4 @@
-"""Writes statuses and finalizers back, only where they differ from what is there."""
+"""Writes statuses and finalizers back, only where they differ from what is there, and what is worth an Event."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
+from barnabas_operator.handlers.event_writer import EventWriter
+from barnabas_operator.handlers.moment import now
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.resources.api_objects import status_json
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.topic import Topic, TopicStatus
@@ -24,6 +27,7 @@ class StatusWriter:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
+        self._events = EventWriter(api)
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def write(self, changed: Iterable[tuple[Cluster | Topic, Mapping[str, Any]]]) -> None:
@@ -32,14 +36,17 @@ class StatusWriter:
 
     async def _write(self, resource: Cluster | Topic, body: Mapping[str, Any]) -> None:
         status = status_json(resource)
-        if status == body.get("status", {}):
+        before = body.get("status", {})
+        if status == before:
             return
         whole = {name: status.get(name) for name in _FIELDS[type(resource.status)]}  # A null takes a field away.
         meta = body["metadata"]
         async with self._turns:
-            await self._api.patch(
+            written = await self._api.patch(
                 resource.kind, meta["namespace"], meta["name"], {"status": whole}, subresource="status"
             )
+            for event in status_events(resource, before, now()) if written is not None else ():
+                await self._events.tell(event)
 
     async def keep_held(self, body: Mapping[str, Any], *, wanted: bool) -> bool:
         """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from barnabas_operator.resources.cluster import Cluster, Listener
 
+WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
 Address = tuple[str, int]
 """Host and port."""
 

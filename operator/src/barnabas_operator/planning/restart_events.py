@@ -2,10 +2,9 @@
 
 from typing import Any, Final, NamedTuple
 
-from barnabas_operator.planning.object_names import OPERATOR_NAME
+from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.pods import BrokerPod
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import API_VERSION
 
 
 class RestartReason(NamedTuple):
@@ -29,24 +28,7 @@ def restart_reason(pod: BrokerPod) -> RestartReason:
 
 def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
     """`now` in RFC 3339."""
-    namespace, reason = cluster.metadata.namespace or "default", restart_reason(pod)
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{cluster.metadata.name}-", "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": cluster.kind,
-            "namespace": namespace,
-            "name": cluster.metadata.name,
-            "uid": cluster.metadata.uid,
-        },
-        "related": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.name},
-        "type": "Normal",
-        "reason": reason.word,
-        "message": f"broker {pod.broker_id} restarts: {reason.why}",
-        "source": {"component": OPERATOR_NAME},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
+    reason = restart_reason(pod)
+    event = kube_event(cluster, "Normal", reason.word, f"broker {pod.broker_id} restarts: {reason.why}", now)
+    namespace = event["involvedObject"]["namespace"]
+    return {**event, "related": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.name}}

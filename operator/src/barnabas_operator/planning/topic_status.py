@@ -10,6 +10,7 @@ from barnabas_operator.resources.topic import Topic, TopicStatus
 
 RECONCILED = "Reconciled"
 REPLICAS_MOVING = "ReplicasMoving"
+CLUSTER_NOT_READY = "ClusterNotReady"
 
 
 def topic_status(

@@ -1,0 +1,24 @@
+"""Writes Events. One that is not taken holds nothing up."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+
+log = logging.getLogger(__name__)
+
+
+class EventWriter:
+    """As `kubectl describe` shows them."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    async def tell(self, event: Mapping[str, Any]) -> None:
+        """One Event."""
+        about = event["involvedObject"]
+        try:
+            await self._api.create(event)
+        except (KubeRefused, KubeUnreachable) as error:
+            log.warning("%s/%s: the event %s: %s", about["namespace"], about["name"], event["reason"], error)

@@ -1,0 +1,113 @@
+"""Which changes of a status are told as Events."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from barnabas_operator.planning.kube_event import MESSAGE_LENGTH_MAX
+from barnabas_operator.planning.status_events import status_events
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus
+from barnabas_operator.resources.object_meta import Condition, ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
+
+NOW = "2026-01-01T00:00:00Z"
+META = ObjectMeta(name="flights", namespace="air", uid="u-1")
+READY = ("True", "Reconciled", "")
+SMALL = ("False", "NotSupported", "spec.partitions is 2, the topic has 5")
+SMALLER = ("False", "NotSupported", "spec.partitions is 1, the topic has 5")
+BROKEN = ("False", "InvalidConfig", "retention.ms is many")
+MOVING = ("False", "ReplicasMoving", "6 of 6 partitions are getting other replicas")
+FEWER = ("False", "ReplicasMoving", "2 of 6 partitions are getting other replicas")
+UNKNOWN = ("False", "ClusterNotReady", "Cluster one does not answer yet")
+BEHIND = ("False", "UnderReplicated", "waiting for a-0 (without broker 1) and 12 more, before broker 2 restarts")
+CAUGHT_UP = ("False", "UnderReplicated", "waiting for a-0 (without broker 1), before broker 2 restarts")
+DOWN = ("False", "BrokersNotReady", "waiting for broker 1 to be ready")
+IN_TROUBLE = ("False", "BrokersNotReady", "flights-broker-1: CrashLoopBackOff")
+Said = tuple[str, str, str]
+
+
+def conditions(said: Said | None) -> tuple[Condition, ...]:
+    if said is None:
+        return ()
+    status, reason, message = said
+    told = Condition(
+        type="Ready", status="True" if status == "True" else "False", reason=reason, message=message,
+        last_transition_time=NOW, observed_generation=1,
+    )  # fmt: skip
+    return (told,)
+
+
+def topic_events(before: TopicStatus | None, after: TopicStatus) -> list[tuple[str, str, str]]:
+    old: Mapping[str, Any] = msgspec.to_builtins(before) if before is not None else {}
+    topic = Topic(metadata=META, spec=TopicSpec(), status=after)
+    return [(each["type"], each["reason"], each["message"]) for each in status_events(topic, old, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (None, READY, None),
+        (None, BROKEN, "Warning"),
+        (None, UNKNOWN, None),
+        (UNKNOWN, READY, None),
+        (UNKNOWN, BROKEN, "Warning"),
+        (READY, READY, None),
+        (READY, SMALL, "Warning"),
+        (SMALL, SMALL, None),
+        (SMALL, SMALLER, "Warning"),
+        (SMALL, BROKEN, "Warning"),
+        (SMALL, READY, None),
+        (READY, MOVING, "Normal"),
+        (MOVING, FEWER, None),
+        (FEWER, BROKEN, "Warning"),
+    ],
+)
+def test_a_topic_tells_once_why_it_is_not_ready(before: Said | None, after: Said, kind: str | None) -> None:
+    told = topic_events(TopicStatus(conditions=conditions(before)), TopicStatus(conditions=conditions(after)))
+    assert told == ([] if kind is None else [(kind, *after[1:])])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (None, DOWN, "Warning"),
+        (READY, DOWN, "Warning"),
+        (DOWN, DOWN, None),
+        (DOWN, IN_TROUBLE, "Warning"),
+        (DOWN, BEHIND, "Normal"),
+        (BEHIND, CAUGHT_UP, None),
+        (CAUGHT_UP, DOWN, "Warning"),
+        (DOWN, READY, None),
+        (READY, None, None),
+    ],
+)
+def test_a_cluster_tells_what_it_waits_for_and_does_not_count_down(
+    before: Said | None, after: Said | None, kind: str | None
+) -> None:
+    cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after)))
+    old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before)))
+    told = [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
+    assert told == ([] if kind is None or after is None else [(kind, *after[1:])])
+
+
+@pytest.mark.parametrize(("had", "has", "said"), [(6, 12, "from 6 to 12 partitions"), (12, 12, ""), (None, 6, "")])
+def test_more_partitions_are_told_and_a_new_topic_is_not(had: int | None, has: int, said: str) -> None:
+    before, after = (TopicStatus(conditions=conditions(READY), partitions=count) for count in (had, has))
+    assert topic_events(before, after) == ([("Normal", "PartitionsRaised", said)] if said else [])
+    assert topic_events(None, after) == []
+
+
+def test_an_event_names_its_resource_and_is_not_too_long() -> None:
+    status = TopicStatus(conditions=conditions(("False", "KafkaError", "x" * 5_000)))
+    (event,) = status_events(Topic(metadata=META, spec=TopicSpec(), status=status), {}, NOW)
+    assert event["involvedObject"] == {
+        "apiVersion": "barnabas.dev/v1alpha1",
+        "kind": "Topic",
+        "namespace": "air",
+        "name": "flights",
+        "uid": "u-1",
+    }
+    assert len(event["message"]) == MESSAGE_LENGTH_MAX
+    assert event["message"].endswith("x...")
