@@ -1,4 +1,4 @@
-"""The files in crds/ are what the types say."""
+"""The files in crds/ are what the types say, and the chart has the same."""
 
 from pathlib import Path
 
@@ -9,7 +9,9 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.topic import Topic
 
-CRDS = Path(__file__).resolve().parents[3] / "crds"
+ROOT = Path(__file__).resolve().parents[3]
+CRDS = ROOT / "crds"
+OF_THE_CHART = ROOT / "helm" / "barnabas" / "crd-files"
 
 
 @pytest.mark.parametrize("kind", [Cluster, Topic])
@@ -17,3 +19,8 @@ def test_the_file_that_people_apply_is_the_one_that_the_types_make(kind: type[Cl
     made = crd_of(kind)
     file = CRDS / f"{made['metadata']['name']}.yaml"
     assert YAML(typ="safe").load(file) == made, f"python -m barnabas_operator.resources.crd {CRDS} writes it"
+
+
+def test_the_chart_has_the_very_files() -> None:
+    people, chart = ({file.name: file.read_text() for file in folder.iterdir()} for folder in (CRDS, OF_THE_CHART))
+    assert chart == people, f"cp {CRDS}/* {OF_THE_CHART}/ (and remove what is no more)"
