@@ -103,6 +103,15 @@ def test_the_log_start_offset_survives_a_crash_after_a_checkpoint(tmp_path: Path
     assert (again.log_start_offset, again.log_end_offset) == (2, 3)
 
 
+def test_partitions_that_are_made_at_once_are_spread_by_what_is_expected_of_them(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "a", tmp_path / "b", placement="least-bytes")
+    logs.load()
+    append(logs.create(flights(0), TOPIC_ID, CONFIG, str(tmp_path / "a")), batch(1))
+    for number in range(1, 8):  # Each is expected to become as large as the only one that has data.
+        logs.create(flights(number), TOPIC_ID, CONFIG)
+    assert [len(log_dir.logs) for log_dir in logs.log_dirs] == [4, 4]
+
+
 def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_path: Path) -> None:
     logs = started(tmp_path)
     log = logs.create(flights(0), TOPIC_ID, LogConfig(segment_bytes=2 * len(batch(1))))

@@ -24,6 +24,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
 """With less than this free a directory counts as full: no batch of the largest usual size fits."""
+MEASURED_MS: Final = 1_000
 
 
 class LogDirState(Enum):
@@ -41,6 +42,15 @@ class BrokerIdentity(NamedTuple):
     node_id: int
 
 
+class _Measured(NamedTuple):
+    """The sizes of the logs at a time."""
+
+    at_ms: int
+    partitions: int
+    empty_partitions: int
+    log_bytes: int
+
+
 class LogDir:
     """`failure` says why it is offline, if it is. `logs` are the ones that are loaded from it."""
 
@@ -52,6 +62,7 @@ class LogDir:
         self.was_clean = False
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
         self._files = files
+        self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
         self._writing = Lock()
 
@@ -75,10 +86,14 @@ class LogDir:
         """Of all logs in it."""
         return sum(log.size_bytes for log in self.logs.values())
 
-    def load(self) -> LogDirLoad:
-        """What placement goes by."""
-        sizes = [log.size_bytes for log in self.logs.values()]
-        return LogDirLoad(self.path, len(sizes), sizes.count(0), sum(sizes), self.usage().usable_bytes)
+    def load(self, now_ms: int) -> LogDirLoad:
+        """What placement goes by. Sizes are those of the last second: thousands of partitions may be made in one."""
+        if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
+            sizes = [log.size_bytes for log in self.logs.values()]
+            self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
+        measured, count = self._measured, len(self.logs)
+        empty = measured.empty_partitions + max(0, count - measured.partitions)
+        return LogDirLoad(self.path, count, empty, measured.log_bytes, self.usage().usable_bytes)
 
     @disk_access
     def usage(self) -> DiskUsage:

@@ -281,7 +281,8 @@ class LogManager:
         online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
         if len(online) == 1:
             return online[0]
-        loads = [log_dir.load() for log_dir in online]
+        now_ms = self._clock.now_ms()
+        loads = [log_dir.load(now_ms) for log_dir in online]
         return self._dir_at(choose_log_dir(self._settings.placement, loads, self._settings.headroom_bytes))
 
     def delete(self, topic_partition: TopicPartition) -> None:

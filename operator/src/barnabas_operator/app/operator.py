@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_USAGE: Final = 2
 DEFAULT_IMAGE: Final = "barnabas-broker:dev"
+TURN_S: Final = 0.0005
+"""How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format=LOG_FORMAT)
     for noisy in ("kafka", "kopf.objects", "kopf.activities"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    sys.setswitchinterval(TURN_S)
     settings = read_settings(os.environ)
     listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
     asyncio.run(_run(settings, listener, certificates))

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 CONNECT_S: Final = 3.0
 RETRY_S_MAX: Final = 30.0
+BATCH_S_MAX: Final = 2.0
 INVALID_SPEC: Final = "InvalidSpec"
 PROTECTED: Final = "spec.deletionPolicy is Protect; set Delete or Retain first"
 
@@ -68,11 +69,11 @@ class Lane:
 
     async def run(self) -> None:
         """Round after round, until it is cancelled."""
-        loop, pause = asyncio.get_running_loop(), 0.0
+        loop, pause, took = asyncio.get_running_loop(), 0.0, 0.0
         failures = 0
         try:
             while True:
-                await self._pause(pause)
+                await self._pause(pause, took)
                 began = loop.time()
                 try:
                     pause, failures = await self._round(), 0
@@ -82,15 +83,19 @@ class Lane:
                     is_bug = not isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable)
                     log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
-                self._on_round(loop.time() - began, failures == 0)
+                took = loop.time() - began
+                self._on_round(took, failures == 0)
         finally:
             self._drop_admin()
 
-    async def _pause(self, seconds: float) -> None:
-        """A change is waited for so long; what comes shortly after it goes into the same round."""
+    async def _pause(self, seconds: float, took: float) -> None:
+        """A change is waited for so long; what comes shortly after it goes into the same round.
+
+        Where a round takes long, as with thousands of Topics, at most every other second is spent on rounds.
+        """
         try:
             await asyncio.wait_for(self._woken.wait(), seconds)
-            await asyncio.sleep(self._settings.batch_s)
+            await asyncio.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
         except TimeoutError:
             pass
         self._woken.clear()
