@@ -250,6 +250,19 @@ def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_pa
     assert broker.resignations == []
 
 
+def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
+    mover = LogMover(broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), lambda _: None)
+    broker.lose_disk()
+    broker.find_disk()
+    with pytest.raises(ApiError, match="the disk failed") as refused:
+        mover.move(FLIGHTS, str(tmp_path / "more"))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    broker.show(led(OTHER, 5, OTHER))
+    assert broker.partition.failure is None
+    assert broker.fetching.followed == {FLIGHTS}
+
+
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     broker.replicas.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))

@@ -14,7 +14,7 @@ from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.replica_move import ReplicaMove
-from barnabas_core.errors import ApiError
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,14 @@ class LogMover:
         self._logs.interrupted_moves.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there."""
+        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there.
+
+        A partition that is offline does not move: what its disk has again is not its log before the metadata allow it.
+        """
         topic, number = topic_partition
         with self._replicas.using(topic, number) as partition:
+            if partition.failure is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.failure))
             move = self._logs.start_move(topic_partition, log_dir)
         if move is not None:
             self._spawn(self._carry_out(move, partition))
