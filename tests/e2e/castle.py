@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from e2e.helm import CHART, helm
 from e2e.images import ROOT
+from e2e.kubectl import Kubectl
 from e2e.providers import Cluster
 from harness.deadline import wait_for
 
@@ -43,6 +44,11 @@ class Castle:
     def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """The same where a refusal is an answer."""
         return self._cluster.kubectl.ask("-n", NAMESPACE, *arguments, stdin=stdin)
+
+    @property
+    def cluster_kubectl(self) -> Kubectl:
+        """For what belongs to no namespace."""
+        return self._cluster.kubectl
 
     def read(self, kind: str, name: str) -> dict[str, Any]:
         """A resource as it is."""

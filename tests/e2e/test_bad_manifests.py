@@ -17,6 +17,7 @@ from barnabas_operator.planning.admission import Around, review
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
 from e2e.control_plane import ControlPlane
+from e2e.gates import without_rules
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 
@@ -66,14 +67,6 @@ def define(plane: ControlPlane, *, with_rules: bool = True) -> None:
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={file}" for file in FILES))
     probe = BAD["topic: a topic called dot"]
     wait_for(lambda: is_refused(plane, probe.manifest(probe.spec)) == with_rules)
-
-
-def without_rules(schema: Any) -> None:
-    """Takes every CEL rule away."""
-    if isinstance(schema, dict):
-        schema.pop("x-kubernetes-validations", None)
-    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        without_rules(each)
 
 
 def is_refused(plane: ControlPlane, manifest: Json) -> bool:

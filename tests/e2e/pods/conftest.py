@@ -10,6 +10,7 @@ import pytest
 from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
 from e2e.castle import Castle
+from e2e.figures import Figures
 from e2e.providers import Cluster, provider
 
 E2E = os.environ.get("E2E", "")
@@ -37,6 +38,14 @@ def installed(cluster: Cluster) -> Castle:
     castle = Castle(cluster)
     castle.install()
     return castle
+
+
+@pytest.fixture(scope="session")
+def figures() -> Iterator[Figures]:
+    """What is measured besides."""
+    told = Figures()
+    yield told
+    told.write()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from e2e.castle import BROKERS, NAME, NAMESPACE, Castle
+from e2e.figures import Figures
 from e2e.traffic import Traffic
 from harness.deadline import wait_for
 
@@ -93,7 +94,7 @@ EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, event: str) -> None:
+def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, figures: Figures, event: str) -> None:
     topic = re.sub(r"[^a-z]+", "-", event)
     castle.create_topic(topic, PARTITIONS)
     began_s = time.monotonic()
@@ -101,5 +102,5 @@ def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, e
         EVENTS[event](castle, traffic)
         castle.await_ready()
         traffic.await_progress()
-    print(f"{event}: {time.monotonic() - began_s:.0f} s, {traffic.summary()}")
+    figures.tell(event, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
     assert traffic.problems == []

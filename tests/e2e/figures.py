@@ -1,0 +1,41 @@
+"""What tests on pods measured besides: printed at once; a page of them at the end where E2E_FIGURES names a file."""
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+FILE: Final = os.environ.get("E2E_FIGURES", "")
+HEAD: Final = """# On pods, {day}
+
+Printed by `make e2e E2E_FIGURES={file}`: a Kubernetes of one node, Barnabas by its chart, three brokers with two disks
+each, clients outside of the cluster, all on one machine of {processors} processors ({kernel}).
+
+| what | figure | aim |
+|---|---|---|
+"""
+
+
+class Figures:
+    """One table for a whole run."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, str]] = []
+
+    def tell(self, what: str, figure: str, aim: str = "") -> None:
+        """A row."""
+        print(f"{what}: {figure}" + (f" (aim: {aim})" if aim else ""))
+        self._rows.append((what, figure, aim))
+
+    def write(self, file: str = FILE) -> None:
+        """The page, where one is wanted and there is something to tell."""
+        if file and self._rows:
+            head = HEAD.format(
+                day=datetime.now(UTC).date(),
+                file=file,
+                processors=os.cpu_count(),
+                kernel=f"{platform.system()} {platform.release()}",
+            )
+            rows = "".join(f"| {' | '.join(row)} |\n" for row in self._rows)
+            Path(file).write_text(head + rows, encoding="utf-8")

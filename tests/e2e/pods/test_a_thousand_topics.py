@@ -1,0 +1,67 @@
+"""A thousand Topics at once: made, changed and deleted. What it took is told."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.castle import Castle, topic_manifest
+from e2e.figures import Figures
+from harness.deadline import wait_for
+
+TOPICS = 1_000
+CHANGED = 200
+SECONDS_MAX = 300.0
+READY = '-o=jsonpath={range .items[*]}{.metadata.name}={.status.partitions}={.status.conditions[0].status}{"\\n"}{end}'
+MINE, LABEL = "many-", "many"
+
+
+def manifests(count: int, partitions: int) -> str:
+    return "\n---\n".join(manifest(f"{MINE}{number:04d}", partitions) for number in range(count))
+
+
+def manifest(name: str, partitions: int) -> str:
+    topic = json.loads(topic_manifest(name, partitions, deletionPolicy="Delete"))
+    topic["metadata"]["labels"] = {LABEL: "yes"}
+    return json.dumps(topic)
+
+
+def ready(castle: Castle, partitions: int) -> int:
+    """How many have so many partitions and say that they are ready."""
+    lines = castle.kubectl("get", "topics", READY).splitlines()
+    return sum(line.startswith(MINE) and line.endswith(f"={partitions}=True") for line in lines)
+
+
+def names(castle: Castle) -> list[str]:
+    """Those that are there."""
+    return [name for name in castle.kubectl("get", "topics", "-oname").split() if f"/{MINE}" in name]
+
+
+@contextmanager
+def timed(figures: Figures, what: str, aim: str = "") -> Iterator[None]:
+    began_s = time.monotonic()
+    yield
+    figures.tell(what, f"{time.monotonic() - began_s:.1f} s", aim)
+
+
+def operator_bytes(castle: Castle) -> int:
+    """Resident memory of the operator."""
+    text = castle.kubectl("exec", "deploy/barnabas-operator", "--", "cat", "/proc/1/statm")
+    return int(text.split()[1]) * 4096
+
+
+def test_a_thousand_topics_are_made_changed_and_deleted(castle: Castle, figures: Figures) -> None:
+    others = set(castle.kubectl("get", "topics", "-oname").split())
+    with timed(figures, f"{TOPICS} Topics of 3 partitions x 3 applied, until all are ready", "40 s"):
+        castle.kubectl("apply", "--server-side", "-f-", stdin=manifests(TOPICS, 3))
+        wait_for(lambda: ready(castle, 3), lambda count: count == TOPICS, SECONDS_MAX)
+    figures.tell("memory of the operator with them", f"{operator_bytes(castle) / 1e6:.0f} MB")
+    with timed(figures, f"{CHANGED} of them raised to 4 partitions"):
+        castle.kubectl("apply", "--server-side", "-f-", stdin=manifests(CHANGED, 4))
+        wait_for(lambda: ready(castle, 4), lambda count: count == CHANGED, SECONDS_MAX)
+    with timed(figures, f"{TOPICS} deleted, topics too"):
+        castle.kubectl("delete", "topics", f"--selector={LABEL}", "--wait=false")
+        wait_for(lambda: names(castle), lambda left: not left, SECONDS_MAX)
+    documents = json.loads(castle.kubectl("get", "statedocuments", "-o=json"))["items"]
+    assert not [each for each in documents if each["spec"]["key"].startswith(f"topics/{MINE}")]
+    assert set(castle.kubectl("get", "topics", "-oname").split()) == others
