@@ -137,17 +137,14 @@ class TopicChanges:
         if name == WEAK:
             await self._admin.any(ALTER_CONFIGS, made)
             return
-        allowed = self._history.settings.setdefault(KEPT, {None})
+        self._history.settings.setdefault(KEPT, {None}).add(value)  # Also where nobody waits for the answer any more.
         try:
             result = (await self._admin.any(ALTER_CONFIGS, made)).responses[0]
         except Failed:
             self._in_doubt.add(value)
-            allowed.add(value)
             raise
         if result.error_code == NONE:
             self._history.settings[KEPT] = {value, *self._in_doubt}
-        else:
-            allowed.add(value)
 
     async def _trim(self) -> None:
         """Records below an offset that is committed go."""
