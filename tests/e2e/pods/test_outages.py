@@ -27,7 +27,7 @@ def _roll(castle: Castle, traffic: Traffic) -> None:
 
 def _roll_while_the_operator_restarts(castle: Castle, traffic: Traffic) -> None:
     before = castle.pods()
-    _change(castle)
+    castle.kubectl("rollout", "restart", f"statefulset/{NAME}-broker")
     wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX)
     castle.kubectl("rollout", "restart", "deployment/barnabas-operator")
     _await_new_pods(castle, before)
@@ -85,7 +85,7 @@ def _await_new_pods(castle: Castle, before: dict[str, str]) -> None:
 
 EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
     "a config change rolls all brokers": _roll,
-    "the operator restarts in the middle of a roll": _roll_while_the_operator_restarts,
+    "the operator restarts in the middle of kubectl rollout restart": _roll_while_the_operator_restarts,
     "a broker is killed": _kill,
     "a pod is deleted": _delete,
     "all pods are evicted": _evict_all,

@@ -1,0 +1,59 @@
+"""What disks keep: over one more of them, and over the end of their Cluster."""
+
+import json
+import time
+from collections.abc import Callable
+
+from e2e.castle import BROKERS, NAME, Castle
+from e2e.figures import Figures
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+RECORDS = [b"%d" % number for number in range(1_000)]
+SECONDS_MAX = 300.0
+
+
+def written(castle: Castle, topic: str) -> Callable[[], bool]:
+    """Writes records; afterwards, whether all are there."""
+    castle.create_topic(topic, 3)
+    StockClient(castle.bootstrap).write(topic, RECORDS, 0)
+    return lambda: StockClient(castle.bootstrap).read(topic, 0) == RECORDS
+
+
+def log_dirs(castle: Castle, pod: str) -> int:
+    """How many disks a broker writes to."""
+    return int(castle.kubectl("exec", pod, "--", "python", "-c", COUNT))
+
+
+COUNT = "import pathlib; print(len(list(pathlib.Path('/var/lib/barnabas').glob('*/log/meta.properties'))))"
+
+
+def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures) -> None:
+    is_whole = written(castle, "before-the-disk")
+    storage, before = castle.read("cluster", NAME)["spec"]["storage"], castle.pods()
+    volumes = storage["volumes"]
+    more = {**volumes[-1], "id": volumes[-1]["id"] + 1}
+    began_s = time.monotonic()
+    castle.patch({"storage": {**storage, "volumes": [*volumes, more]}})
+    wait_for(
+        castle.pods,
+        lambda now: len(now) == BROKERS and not set(now.values()) & set(before.values()),
+        seconds_max=SECONDS_MAX,
+    )
+    castle.await_ready()
+    figures.tell("one more disk for each of three brokers", f"{time.monotonic() - began_s:.0f} s")
+    assert {log_dirs(castle, pod) for pod in castle.pods()} == {len(volumes) + 1}
+    assert is_whole()
+
+
+def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Castle, figures: Figures) -> None:
+    is_whole = written(castle, "before-the-end")
+    found = castle.read("cluster", NAME)
+    again = {key: found[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": NAME}}
+    castle.kubectl("delete", "cluster", NAME)
+    wait_for(castle.pods, lambda pods: not pods, seconds_max=SECONDS_MAX)
+    began_s = time.monotonic()
+    castle.kubectl("create", "-f-", stdin=json.dumps(again))
+    castle.await_ready()
+    figures.tell("a Cluster that was deleted is ready again", f"{time.monotonic() - began_s:.0f} s")
+    assert is_whole()
