@@ -19,8 +19,10 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState, T
 from barnabas_operator.planning.topic_checks import Refusal
 
 
-def broker(number: int, *, running: bool = True, ready: bool = True, changed: bool = False) -> BrokerView:
-    return BrokerView(number, is_running=running, is_ready=ready and running, is_changed=changed)
+def broker(
+    number: int, *, running: bool = True, ready: bool = True, changed: bool = False, lacking: bool = False
+) -> BrokerView:
+    return BrokerView(number, running, ready and running, changed or lacking, lacking)
 
 
 def brokers(*changed: int, of: int = 3) -> list[BrokerView]:
@@ -56,6 +58,30 @@ CASES: Mapping[str, Case] = {
         [broker(0, changed=True), broker(1, ready=False, changed=True), broker(2)],
         None,
         RestartBroker(1),
+    ),
+    "with one more volume they restart from the lowest on, the controller or not": (
+        3,
+        [broker(number, lacking=True) for number in range(3)],
+        state(controller=0),
+        RestartBroker(0),
+    ),
+    "with one more volume a higher one that is down waits for the lowest": (
+        3,
+        [broker(0, lacking=True), broker(1, lacking=True), broker(2, ready=False, lacking=True)],
+        state(),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+    ),
+    "who lacks a volume and holds up another pod restarts": (
+        3,
+        [broker(0, lacking=True), broker(1, running=False), broker(2, lacking=True)],
+        state(behind(0, 1, 0, 2)),
+        RestartBroker(0),
+    ),
+    "who lacks a volume holds up nobody in the same turn, nor below": (
+        3,
+        [broker(0, running=False), broker(1, lacking=True), broker(2, running=False)],
+        state(),
+        StartBrokers((0, 2)),
     ),
     "nobody answers": (
         3,

@@ -1,7 +1,7 @@
 """Gathers what Kubernetes has of a Cluster: pods, their revision and place, addresses for the outside."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
@@ -64,7 +64,15 @@ def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:
         restart_asked=_is_asked(found),
         rack=racks.get(found["spec"].get("nodeName", "")),
         trouble=_trouble(status),
+        volumes=frozenset(_claim_templates(found)),
     )
+
+
+def _claim_templates(found: Json) -> Iterator[str]:
+    """A StatefulSet names a pod's claim after its template and the pod."""
+    for volume in found["spec"].get("volumes", ()):
+        if "persistentVolumeClaim" in volume:
+            yield volume["persistentVolumeClaim"]["claimName"].removesuffix(f"-{found['metadata']['name']}")
 
 
 def _is_asked(found: Json) -> bool:

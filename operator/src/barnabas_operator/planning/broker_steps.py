@@ -19,12 +19,17 @@ NAMED_MAX: Final = 3
 
 
 class BrokerView(NamedTuple):
-    """One broker that has a place; `is_changed`: it runs with other settings than it should have."""
+    """One broker that has a place; `is_changed`: it runs with other settings than it should have.
+
+    `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
+    and until that is over it makes no pod with a higher number.
+    """
 
     broker_id: int
     is_running: bool
     is_ready: bool
     is_changed: bool
+    lacks_volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +75,12 @@ def next_step(
     whether leaders are to be balanced when all restarts are over.
     """
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
+    outdated = next((broker for broker in brokers if broker.lacks_volume), None)
     if missing:
-        return StartBrokers(missing)
-    changed = [broker for broker in brokers if broker.is_changed]
+        # Who holds up the others goes, safe or not: nothing else ends that.
+        held_up = outdated is not None and _turn(outdated.broker_id) < _turn(max(missing))
+        return RestartBroker(outdated.broker_id) if outdated is not None and held_up else StartBrokers(missing)
+    changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if not broker.is_ready), None)
     if down is not None:
         return RestartBroker(down)  # It serves nothing that could be lost, and better settings may be its cure.
@@ -82,6 +90,11 @@ def next_step(
         return _balance(state)
     leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
     return _removal(max(leaving), wanted, state) if leaving else None
+
+
+def _turn(broker_id: int) -> int:
+    """Kubernetes looks at the pods of a StatefulSet 1, 2, 4, ... at a time, and stops after a turn that failed."""
+    return (broker_id + 1).bit_length()
 
 
 def _one_of(

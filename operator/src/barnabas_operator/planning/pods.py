@@ -12,6 +12,8 @@ from barnabas_operator.planning.facts import Facts
 class BrokerPod(NamedTuple):
     """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run.
 
+    `volumes` are the names of the claim templates that it has a volume of.
+
     The pod that is made in its place has the same name and another `uid`.
     """
 
@@ -24,6 +26,7 @@ class BrokerPod(NamedTuple):
     restart_asked: bool = False
     rack: str | None = None
     trouble: str = ""
+    volumes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,12 @@ class PodsState:
         pod = self.pods.get(number)
         if pod is None:
             return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
-        return BrokerView(number, True, pod.is_ready and not pod.is_ending, self._is_changed(pod))
+        is_ready = pod.is_ready and not pod.is_ending
+        return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod))
+
+    def _lacks_volume(self, pod: BrokerPod) -> bool:
+        wanted = self.broker_set.volumes.keys() if self.broker_set is not None else set()
+        return not pod.is_ending and not wanted <= pod.volumes
 
     def _is_changed(self, pod: BrokerPod) -> bool:
         """Whether it shall restart; one that is ending does so already."""

@@ -10,10 +10,11 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
     """`first` and up to `count_max` - 1 others.
 
     Each partition loses one replica at most, as when brokers restart one by one. The controller is no other's
-    companion, for it goes last; without a rack, or while replicas move, a broker goes alone.
+    companion, for it goes last; without a rack, while replicas move or volumes are added, a broker goes alone.
     """
     batch = [first]
-    if state is None or state.is_moving or not _is_ready(first, brokers):
+    grows = any(broker.lacks_volume for broker in brokers)
+    if state is None or state.is_moving or grows or not _is_ready(first, brokers):
         return batch
     for number in _companions(first, brokers, state):
         if len(batch) < count_max and _shares_nothing(number, batch, state):
