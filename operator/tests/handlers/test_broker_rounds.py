@@ -29,7 +29,7 @@ def pod(number: int, uid: str, *, asked: bool = False) -> dict[str, Any]:
     name = f"flights-broker-{number}"
     return {
         "metadata": {"name": name, "uid": uid, "labels": {REVISION: "new"}, "annotations": annotations},
-        "spec": {},
+        "spec": {"volumes": [{"name": "volume-0", "persistentVolumeClaim": {"claimName": f"volume-0-{name}"}}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
 

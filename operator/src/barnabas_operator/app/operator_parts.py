@@ -1,6 +1,7 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
+from functools import partial
 
 from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
@@ -40,7 +41,8 @@ class Operator:
         self._client = client.ApiClient(chosen)
         api = KubeApi(self._client)
         self.lanes = Lanes(self.inventory, api, self._settings, self.metrics)
-        self._audit = Audit(self.inventory, api, self._settings.namespaces)
+        tell_gone = partial(self.lanes.resource_event, is_gone=True)
+        self._audit = Audit(self.inventory, api, self._settings.namespaces, tell_gone)
         self._auditing = asyncio.create_task(self._audit.run())
         return self.lanes
 

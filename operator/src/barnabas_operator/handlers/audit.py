@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.handlers.inventory import Inventory
@@ -18,12 +18,22 @@ Listed = dict[str, int]
 
 
 class Audit:
-    """Compares, now and then, what is there with what the watch told. Stale twice in a row means that it is dead."""
+    """Compares, now and then, what is there with what the watch told. Stale twice in a row means that it is dead.
+
+    A watch that began anew, as when a definition changes, lists what is there, and nobody tells what went meanwhile:
+    that is told to `tell_gone`.
+    """
 
     def __init__(
-        self, inventory: Inventory, api: KubeApi, namespaces: tuple[str, ...], every_s: float = AUDIT_S
+        self,
+        inventory: Inventory,
+        api: KubeApi,
+        namespaces: tuple[str, ...],
+        tell_gone: Callable[[Mapping[str, Any]], None],
+        every_s: float = AUDIT_S,
     ) -> None:
         self._inventory = inventory
+        self._tell_gone = tell_gone
         self._api = api
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._every_s = every_s
@@ -45,14 +55,22 @@ class Audit:
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
                 log.log(logging.ERROR if is_bug else logging.DEBUG, "the audit waits: %s", error, exc_info=is_bug)
                 continue
-            missed = missed_between(before, there, self._known()) if before is not None else []
-            self._stale = self._stale + 1 if missed else 0
-            if missed:
-                log.warning("the watch has not told of %d resources, such as %s", len(missed), missed[0])
+            if before is not None:
+                self._compare(before, there)
             before = there
 
-    def _known(self) -> Listed:
-        return _versions([*self._inventory.clusters.values(), *self._inventory.topics.values()])
+    def _compare(self, before: Listed, there: Listed) -> None:
+        bodies = [*self._inventory.clusters.values(), *self._inventory.topics.values()]
+        known = _versions(bodies)
+        missed = missed_between(before, there, known)
+        self._stale = self._stale + 1 if missed else 0
+        if missed:
+            log.warning("the watch has not told of %d resources, such as %s", len(missed), missed[0])
+        gone = set(gone_between(before, there, known))
+        for identity, body in zip(known, bodies, strict=True):
+            if identity in gone:
+                log.info("%s went while the watch began anew", identity)
+                self._tell_gone(body)
 
     async def _there(self) -> Listed:
         bodies: list[Mapping[str, Any]] = []
@@ -64,9 +82,12 @@ class Audit:
 
 def missed_between(before: Listed, now: Listed, known: Listed) -> list[str]:
     """What was so at the listing before, and is not known yet: news that are underway are nobody's fault."""
-    changed = [uid for uid, version in before.items() if uid in now and known.get(uid, 0) < version]
-    gone = [uid for uid in known if uid not in before and uid not in now]
-    return changed + gone
+    return [uid for uid, version in before.items() if uid in now and known.get(uid, 0) < version]
+
+
+def gone_between(before: Listed, now: Listed, known: Listed) -> list[str]:
+    """What was gone at the listing before, and is not known to be."""
+    return [uid for uid in known if uid not in before and uid not in now]
 
 
 def _versions(bodies: Iterable[Mapping[str, Any]]) -> Listed:
