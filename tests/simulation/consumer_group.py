@@ -127,7 +127,7 @@ class ConsumerGroup:
             return f"generation {self._history.generation} has the owners {owners}"
         for partition in range(self._partitions):
             committed, end = self._history.committed_offset(partition), self._end_offset(partition)
-            if committed < end:
+            if max(0, committed) < end:  # Where there is nothing to read, nobody commits.
                 return f"{committed} of {end} is committed for {partition}"
         return None
 
