@@ -91,6 +91,10 @@ class World:
         """What the broker has."""
         return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
 
+    def stateful_set(self, name: str) -> str:
+        """Its uid; nothing where there is none."""
+        return self.kubectl("get", "statefulset", name, "-ojsonpath={.metadata.uid}", "--ignore-not-found")
+
     def patches(self) -> float:
         """How many the API server has had of Topics, also those that changed nothing."""
         page = self.plane.kubectl("get", "--raw", "/metrics")
@@ -177,6 +181,16 @@ def test_what_is_as_declared_is_not_written_again(world: World, operator: Server
     goal, patches = rounds_of(operator) + 3, world.patches()
     wait_for(lambda: rounds_of(operator), lambda rounds: rounds >= goal, SECONDS_MAX)
     assert world.patches() == patches
+
+
+def test_a_stateful_set_that_somebody_deletes_is_made_again_at_once(world: World) -> None:
+    patient = world.operator(DRIFT_SECONDS="3600")
+    try:
+        before = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
+        world.kubectl("delete", "statefulset", "one-broker")
+        wait_for(lambda: world.stateful_set("one-broker"), lambda now: now not in ("", before), SECONDS_MAX)
+    finally:
+        patient.close()
 
 
 def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operator: ServerProcess) -> None:

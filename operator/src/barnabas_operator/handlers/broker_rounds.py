@@ -103,6 +103,8 @@ class BrokerRounds:
         """Brokers that are to go keep their pods until they hold nothing."""
         there = pods.broker_set.replicas if pods.broker_set is not None else 0
         replicas = max(there, cluster.spec.brokers.replicas)
+        if pods.broker_set is None:
+            self._applied.pop(("StatefulSet", brokers_name(cluster.metadata.name)), None)
         if pods.broker_set is not None and pods.broker_set.volumes != claim_sizes(cluster):
             await self._recreate(cluster)
         for each in broker_objects(cluster, pods.facts, self._settings.broker_image, replicas):

@@ -29,7 +29,7 @@ STRAY_PAUSE_S: Final = 1.0
 
 
 class Lanes:
-    """`resource_event` and `pod_event` are called by the watch; `close` ends all."""
+    """`resource_event` and `broker_event` are called by the watch; `close` ends all."""
 
     def __init__(
         self, inventory: Inventory, api: KubeApi, settings: OperatorSettings, metrics: OperatorMetrics
@@ -64,8 +64,8 @@ class Lanes:
         self._wake(cluster)
         self._strays_changed.set()
 
-    def pod_event(self, body: Json) -> None:
-        """A broker's pod has changed."""
+    def broker_event(self, body: Json) -> None:
+        """A broker's pod has changed, or the StatefulSet that makes them."""
         name = body["metadata"].get("labels", {}).get(CLUSTER_LABEL)
         if name is not None:
             self._wake(Key(body["metadata"]["namespace"], name))

@@ -42,11 +42,12 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
     async def resource(event: Mapping[str, Any], **_: Any) -> None:
         lanes[0].resource_event(event["object"], is_gone=event["type"] == GONE)
 
-    pods = dict(selector("")) | {"app.kubernetes.io/instance": kopf.PRESENT}
+    brokers = dict(selector("")) | {"app.kubernetes.io/instance": kopf.PRESENT}
 
-    @kopf.on.event("", "v1", "pods", labels=pods, registry=registry)
-    async def pod(event: Mapping[str, Any], **_: Any) -> None:
-        lanes[0].pod_event(event["object"])
+    @kopf.on.event("", "v1", "pods", labels=brokers, registry=registry)
+    @kopf.on.event("apps", "v1", "statefulsets", labels=brokers, registry=registry)
+    async def broker(event: Mapping[str, Any], **_: Any) -> None:
+        lanes[0].broker_event(event["object"])
 
     return registry
 
