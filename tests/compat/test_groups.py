@@ -172,7 +172,8 @@ def test_clients_of_different_makers_share_one_group(clients, librdkafka: Librdk
     wait_for(lambda: [member.assignment() for member in members], shared)
     librdkafka.produce(topic, [Message(b"%d" % n, partition=n % 6) for n in range(60)])
     wait_for(lambda: [len(member.records()) for member in members], lambda counts: counts == [20, 20, 20])
-    for member in members:
+    for member in members:  # Before the first one leaves: then the others hold other partitions.
         member.commit()
-        member.leave()
     assert librdkafka.committed(topic, topic) == dict.fromkeys(range(6), 10)
+    for member in members:
+        member.leave()

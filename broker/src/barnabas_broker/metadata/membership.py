@@ -102,7 +102,7 @@ class Membership:
         """Whether this broker may take others' leases that expired for a sign that they are dead.
 
         Where it is, or was just now, too late itself to renew its lease, it was the store or the machine that stood
-        still, and the others need a heartbeat, too.
+        still, and the others get a session to find it again, as from a Kafka controller that takes over.
         """
         is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
         return not is_late and now_ms >= self._punctual_from_ms
@@ -220,7 +220,7 @@ class Membership:
             await self.join()
             return
         if lease.expires_at_ms <= monotonic_ms(self._clock):
-            self._punctual_from_ms = monotonic_ms(self._clock) + 2 * self._heartbeat_ms
+            self._punctual_from_ms = monotonic_ms(self._clock) + self._session_ms
         try:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
