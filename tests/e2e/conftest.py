@@ -1,5 +1,23 @@
-"""The API server that the tests in this folder share."""
+"""What the tests in this folder share: an API server, and a broker beside it."""
+
+from collections.abc import Iterator
+
+import pytest
 
 from e2e.apiserver import api_server
+from harness.barnabas_server import prepare_barnabas
+from harness.server_process import ServerProcess
 
-__all__ = ["api_server"]
+__all__ = ["api_server", "broker"]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running one, number 0, for the tests of a module."""
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
+    try:
+        process.launch()
+        process.await_port()
+        yield process
+    finally:
+        process.close()

@@ -6,7 +6,7 @@ a death is a request that never ends.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.kinds import KINDS
 from e2e.control_plane import ControlPlane
-from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
@@ -61,17 +60,6 @@ class DyingApi(KubeApi):
         self.dead.set()
         await asyncio.Event().wait()
         raise AssertionError("the dead do not go on")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
-    try:
-        process.launch()
-        process.await_port()
-        yield process
-    finally:
-        process.close()
 
 
 @asynccontextmanager

@@ -24,7 +24,6 @@ from confluent_kafka.admin import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.control_plane import ControlPlane
-from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
 
@@ -116,17 +115,6 @@ class World:
         process = ServerProcess(command, port, self.folder / f"operator-{port}.log")
         process.launch()
         return process
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
-    try:
-        process.launch()
-        process.await_port()
-        yield process
-    finally:
-        process.close()
 
 
 @pytest.fixture
