@@ -19,6 +19,7 @@ from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.kinds import KINDS
 from e2e.control_plane import ControlPlane
@@ -70,11 +71,15 @@ async def connection(plane: ControlPlane) -> AsyncIterator[client.ApiClient]:
         yield opened
 
 
+def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
+    inventory = Inventory()
+    settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
+    return Lanes(inventory, api, settings, OperatorMetrics(inventory))
+
+
 async def work(api: KubeApi, watcher: KubeApi, namespace: str, bootstrap: str, done: Callable[[Any], bool]) -> None:
     """A life of the operator, until what it looks after is `done`, or it is dead."""
-    inventory = Inventory()
-    settings = OperatorSettings("broker:dev", (namespace,), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    lanes = Lanes(inventory, api, settings, OperatorMetrics(inventory))
+    lanes = new_lanes(api, bootstrap)
     told: dict[str, str] = {}
     try:
         async with asyncio.timeout(SECONDS_MAX):
@@ -125,7 +130,7 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
         names = {kind: len([each for each, _ in await owned(watcher, namespace) if each == kind]) for kind in OWNED}
         assert names == dict.fromkeys(OWNED, 1) | {"Service": 2}
         found = await watcher.listing("Topic", namespace, {})
-        assert [each["metadata"]["finalizers"] for each in found] == [["barnabas.dev/deletion-policy"]]
+        assert [each["metadata"]["finalizers"] for each in found] == [[FINALIZER]]
     metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
     assert len(metadata.topics[topic].partitions) == 3
     return dying.dead.is_set()
@@ -145,3 +150,38 @@ def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
             break
         deaths += 1
     assert 10 < deaths < WRITES_MAX - 1
+
+
+async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:
+    """An operator that knows these bodies and hears of no change, until it is `done`."""
+    lanes = new_lanes(api, bootstrap)
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            for body in bodies:
+                lanes.resource_event(body, is_gone=False)
+            while not done():
+                await asyncio.sleep(LOOK_S)
+    finally:
+        await lanes.close()
+
+
+def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
+    api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
+    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
+    declare(api_server, "late", "late")
+
+    async def scenario() -> None:
+        async with connection(api_server) as opened:
+            api = KubeApi(opened)
+            bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
+            bodies[-1]["metadata"]["finalizers"] = [FINALIZER]
+            await api.delete("Topic", "late", "late")
+            said = [f"late/one: {step}" for step in ("create late with 3 partitions x 1 replicas", "delete late")]
+            await bring(api, bodies, f"127.0.0.1:{broker.port}", lambda: set(said) <= set(caplog.messages))
+
+    caplog.set_level("INFO")
+    asyncio.run(scenario())
+    metadata = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}", "log_level": 0}).list_topics(timeout=10)
+    assert "late" not in metadata.topics

@@ -281,6 +281,12 @@ DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[Step, ...], str | None]]
     ),
     "a pause retains": (topic(owned="flights", deletion_policy="Delete", pause=True), [], (), None),
     "a topic that never was the resource's stays": (topic(deletion_policy="Delete"), [], (), None),
+    "a topic just as the resource makes it is its own, though nobody could say so": (
+        topic(partitions=8, deletion_policy="Delete"),
+        [],
+        (DeleteTopic("flights"),),
+        None,
+    ),
     "a topic that another resource declares stays": (
         topic(owned="flights", deletion_policy="Delete"),
         [topic("other", topic_name="flights")],

@@ -39,7 +39,9 @@ ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
     "one that is not there": (DECLARED, None, True),
     "one with other replicas": (DECLARED, TopicState("id", ELSEWHERE, SET), False),
     "one with other configs": (DECLARED, TopicState("id", PLACED, {}), False),
-    "one with fewer partitions": (DECLARED, TopicState("id", PLACED[:2], SET), False),
+    "one with fewer partitions": (DECLARED, TopicState("id", ELSEWHERE[:2], SET), False),
+    "one made by the resource when it had fewer partitions": (DECLARED, TopicState("id", PLACED[:2], SET), True),
+    "one with more partitions": (DECLARED, TopicState("id", (*PLACED, PLACED[0]), SET), False),
     "one just as it is made by the resource": (DECLARED, TopicState("id", PLACED, SET), True),
     "the resource's own": (OURS, TopicState("id", ELSEWHERE, {}), True),
 }

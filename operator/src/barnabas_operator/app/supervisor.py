@@ -20,6 +20,7 @@ from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.memory import Wanted, remember
+from barnabas_operator.planning.steps import describe
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.manifests import Manifests
@@ -200,7 +201,7 @@ class Supervisor:
         self._admin = None
 
     def _show(self, outcome: Outcome) -> None:
-        for line in outcome.done:
+        for line in map(describe, outcome.done):
             self._log.say(line)
         for line in outcome.failed:
             if line not in self._failures_said:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.planning.steps import CreateTopic, describe
 from barnabas_operator.planning.topic_checks import DELETION_PROTECTED, INVALID_CONFIG, Refusal
 from barnabas_operator.planning.topic_status import CLUSTER_NOT_READY, topic_status
 from barnabas_operator.resources.api_objects import InvalidResource, resource_of
@@ -212,15 +213,27 @@ class Lane:
         # Nothing is made for a resource whose deletion would not be noticed.
         held = await asyncio.gather(*(self._hold(topic, bodies[topic.metadata.name]) for topic in declared))
         declared = tuple(topic for topic, is_held in zip(declared, held, strict=True) if is_held)
-        wanted = Wanted(cluster, declared, ending)
-        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(cluster), wanted, now()))
-        for line in (*outcome.done, *outcome.failed):
-            log.info("%s/%s: %s", *self.key, line)
+        outcome = await self._steps(Wanted(cluster, declared, ending))
         after = outcome.wanted
-        await self._statuses.write((topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed))
+        told = [(topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed)]
+        await self._take_back(outcome, await self._statuses.write(told))
         stays = {topic.metadata.name for topic in after.removed}
         leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
         await asyncio.gather(*(self._statuses.release(bodies[name]) for name in leaving))
+        return outcome
+
+    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
+        """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""
+        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
+        late = tuple(topic for topic in gone if topic.topic_name in made)
+        if late:
+            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
+            await self._steps(Wanted(outcome.wanted.cluster, stay, late))
+
+    async def _steps(self, wanted: Wanted) -> Outcome:
+        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now()))
+        for line in (*map(describe, outcome.done), *outcome.failed):
+            log.info("%s/%s: %s", *self.key, line)
         return outcome
 
     async def _hold(self, resource: Cluster | Topic, body: Json) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from barnabas_operator.resources.topic import Topic, TopicStatus
 FINALIZER: Final = "barnabas.dev/deletion-policy"
 AT_ONCE_MAX: Final = 16
 
+Resource = TypeVar("Resource", Cluster, Topic)
+
 _FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
     kind: tuple(field.encode_name for field in msgspec.structs.fields(kind)) for kind in (ClusterStatus, TopicStatus)
 }
@@ -30,15 +32,18 @@ class StatusWriter:
         self._events = EventWriter(api)
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def write(self, changed: Iterable[tuple[Cluster | Topic, Mapping[str, Any]]]) -> None:
-        """Each resource with its new status, and its object as it is now. One that is gone is left alone."""
-        await asyncio.gather(*(self._write(resource, body) for resource, body in changed))
+    async def write(self, changed: Iterable[tuple[Resource, Mapping[str, Any]]]) -> list[Resource]:
+        """Each resource with its new status, and its object as it is now. Those whose object was found to be gone."""
+        told = list(changed)
+        there = await asyncio.gather(*(self._write(resource, body) for resource, body in told))
+        return [resource for (resource, _), is_there in zip(told, there, strict=True) if not is_there]
 
-    async def _write(self, resource: Cluster | Topic, body: Mapping[str, Any]) -> None:
+    async def _write(self, resource: Cluster | Topic, body: Mapping[str, Any]) -> bool:
+        """Whether the object is there, as far as is known."""
         status = status_json(resource)
         before = body.get("status", {})
         if status == before:
-            return
+            return True
         whole = {name: status.get(name) for name in _FIELDS[type(resource.status)]}  # A null takes a field away.
         meta = body["metadata"]
         async with self._turns:
@@ -47,6 +52,7 @@ class StatusWriter:
             )
             for event in status_events(resource, before, now()) if written is not None else ():
                 await self._events.tell(event)
+        return written is not None
 
     async def keep_held(self, body: Mapping[str, Any], *, wanted: bool) -> bool:
         """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.

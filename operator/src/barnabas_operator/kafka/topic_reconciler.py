@@ -29,11 +29,11 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 class Outcome(NamedTuple):
     """What is so after a reconciliation: the resources with their new status, and the cluster as it was gathered last.
 
-    `done` tells in words what was done; `failed` what was not that no resource is about.
+    `done` is what was done; `failed` tells in words what was not that no resource is about.
     """
 
     wanted: Wanted
-    done: Sequence[str]
+    done: Sequence[Step]
     failed: Sequence[str]
     state: ClusterState
 
@@ -59,14 +59,14 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
     return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
 
 
-def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[str], dict[str, tuple[Step, StepRefused]]]:
-    """Carries out the steps kind by kind: what was done, in words, and for each topic the step that ended it."""
-    done: list[str] = []
+def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:
+    """Carries out the steps kind by kind: what was done, and for each topic the step that ended it."""
+    done: list[Step] = []
     refused: dict[str, tuple[Step, StepRefused]] = {}
     for kind in ORDER:
         batch = [step for step in steps if isinstance(step, kind) and step.topic not in refused]
         refusals = admin.apply(batch)
-        done += [describe(step) for step in batch if step.topic not in refusals]
+        done += [step for step in batch if step.topic not in refusals]
         refused |= {step.topic: (step, refusals[step.topic]) for step in batch if step.topic in refusals}
     return done, refused
 

@@ -73,20 +73,21 @@ def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """A topic that was there before. One that is just as this resource makes it was made by it: the status got lost."""
+    """A topic that was there before."""
     found = cluster.topics.get(topic.topic_name)
     is_ours = topic.status is not None and topic.status.topic_name == topic.topic_name
-    if topic.spec.adopt or found is None or is_ours or _would_make(topic, found, cluster):
+    if topic.spec.adopt or found is None or is_ours or was_made_by(topic, found, cluster):
         return None
     message = f"topic {topic.topic_name} was there before and spec.adopt is false"
     return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that is not there")
 
 
-def _would_make(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    replicas = replicas_of(topic, cluster)
+def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    """Whether the topic is just as this resource makes it, as far as it goes: then its status got lost on the way."""
+    replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
     if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
         return False
-    numbers = range(topic.spec.partitions or cluster.num_partitions)
+    numbers = range(min(partitions, len(found.partitions)))
     return found.targets == place_partitions(topic, cluster.homes, numbers, replicas)
 
 

@@ -20,6 +20,7 @@ from barnabas_operator.planning.topic_checks import (
     Refusal,
     refuse,
     replicas_of,
+    was_made_by,
 )
 from barnabas_operator.planning.topic_config import config_changes, declared_texts
 from barnabas_operator.resources.object_meta import READY, condition_of
@@ -130,10 +131,18 @@ def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: Repli
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
     """A paused topic, one that was never this resource's, and one that is to be retained stay as they are."""
-    name = topic.status.topic_name if topic.status else None
+    name = _claimed(topic, cluster)
     if name is None or name in still_owned or name not in cluster.topics or topic.spec.pause:
         return TopicPlan(topic)
     if topic.spec.deletion_policy == "Protect":
         message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
         return TopicPlan(topic, refusal=Refusal(DELETION_PROTECTED, message))
     return TopicPlan(topic, (DeleteTopic(name),) if topic.spec.deletion_policy == "Delete" else ())
+
+
+def _claimed(topic: Topic, cluster: ClusterState) -> str | None:
+    """The topic that is this resource's. An operator may have died after it made the topic, before it could say so."""
+    if topic.status is not None and topic.status.topic_name is not None:
+        return topic.status.topic_name
+    found = cluster.topics.get(topic.topic_name)
+    return topic.topic_name if found is not None and was_made_by(topic, found, cluster) else None
