@@ -28,7 +28,8 @@ class Controller:
 
 def run(scenario: Awaitable[None]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(scenario, 10)
+        async with asyncio.timeout(10):
+            await scenario
 
     asyncio.run(bounded())
 

@@ -39,8 +39,8 @@ class Peer:
                 self.changed.notify_all()
 
     async def got(self, length: int) -> bytes:
-        async with self.changed:
-            await asyncio.wait_for(self.changed.wait_for(lambda: len(self.received) >= length), WAIT_S)
+        async with asyncio.timeout(WAIT_S), self.changed:
+            await self.changed.wait_for(lambda: len(self.received) >= length)
         return bytes(self.received)
 
     def answer(self, *bodies: bytes) -> None:
@@ -214,7 +214,8 @@ def test_what_is_no_response_breaks_the_link(size: int) -> None:
 
 def test_an_answer_to_no_request_breaks_the_link() -> None:
     async def body(peer: Peer, link: PeerLink, calls: Calls) -> None:
-        await asyncio.wait_for(peer.connected.wait(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            await peer.connected.wait()
         peer.answer(b"who asked")
         await calls.wait_for(closed=1)
         assert "0 requests" in calls.closed[0]

@@ -76,7 +76,8 @@ class BrokerProcess:
             return
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
         except TimeoutError:
             self._say(f"{self.name} did not stop within {STOP_TIMEOUT_S:.0f} s: killed")
             process.kill()
@@ -137,7 +138,8 @@ class BrokerProcess:
     async def _answers(self) -> bool:
         """Whether it serves: `/startupz` says 200."""
         try:
-            return await asyncio.wait_for(_http_status(self.place.http_port, "/startupz"), PROBE_TIMEOUT_S) == 200
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                return await _http_status(self.place.http_port, "/startupz") == 200
         except (OSError, TimeoutError):
             return False
 

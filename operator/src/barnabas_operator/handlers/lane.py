@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -94,11 +95,10 @@ class Lane:
 
         Where a round takes long, as with thousands of Topics, at most every other second is spent on rounds.
         """
-        try:
-            await asyncio.wait_for(self._woken.wait(), seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
             await asyncio.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
-        except TimeoutError:
-            pass
         self._woken.clear()
 
     async def _round(self) -> float:
