@@ -24,12 +24,14 @@ from harness.deadline import wait_for
 from harness.server_process import free_port
 
 READY_SECONDS_MAX = 120.0
+NODES: Final = ("node-1", "node-2", "node-3", "node-4")
+"""Those that a cluster may have: the API server reads tokens only when it starts."""
 USERS: Final = {
     "admin": ("admin", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
     "kube-scheduler": ("system:kube-scheduler", ""),
     "kube-proxy": ("system:kube-proxy", ""),
-    "kubelet": ("system:node:node", "system:nodes"),
+    **{name: (f"system:node:{name}", "system:nodes") for name in NODES},
 }
 """Who may speak to the API server by a token: (user, group)."""
 

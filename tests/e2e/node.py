@@ -11,17 +11,17 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from e2e.binaries import CannotStart, require
-from e2e.control_plane import ControlPlane, Place
+from e2e.control_plane import NODES, ControlPlane
 from e2e.daemons import Daemons
+from e2e.network import Network
 from harness.deadline import wait_for
 
-NAME: Final = "node"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 CONTAINERD_FOLDER: Final = "/var/lib/containerd"
 PAUSE_IMAGE: Final = "localhost/pause:1"
 READY_SECONDS_MAX: Final = 180.0
@@ -44,45 +44,8 @@ OWN_FOLDERS: Final = {
     "kubelet": "/var/lib/kubelet",
     "pod-logs": "/var/log/pods",
     "container-logs": "/var/log/containers",
-    "hostpath-volumes": "/tmp/hostpath_pv",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The addresses of one cluster; several clusters, each with a number of its own, live side by side."""
-
-    number: int
-
-    @property
-    def host(self) -> str:
-        """Our end of the cable to the node: where the API server listens."""
-        return f"10.200.{self.number}.1"
-
-    @property
-    def node(self) -> str:
-        """The node's end; node ports are open here, and DNS answers."""
-        return f"10.200.{self.number}.2"
-
-    @property
-    def pods(self) -> str:
-        """The addresses of pods, reached from this machine too."""
-        return f"10.201.{self.number}.0/24"
-
-    @property
-    def services(self) -> str:
-        """The addresses of services, reached from this machine too."""
-        return f"10.202.{self.number}.0/24"
-
-    @property
-    def device(self) -> str:
-        """The cable's name here."""
-        return f"e2e{self.number}"
-
-    @property
-    def place(self) -> Place:
-        """For the control plane."""
-        return Place(self.host, self.services, f"10.202.{self.number}.1")
+VOLUMES_FOLDER: Final = "/tmp/hostpath_pv"
 
 
 def free_network() -> Network:
@@ -101,18 +64,21 @@ def check_machine() -> None:
 
 
 class Node:
-    """The node of one control plane."""
+    """One of NODES. Its folder is beside the one of the volumes, which all nodes see: a claim has no node."""
 
-    def __init__(self, folder: Path, network: Network, daemons: Daemons, programs: Path) -> None:
-        self.folder = folder
+    def __init__(self, name: str, folder: Path, network: Network, daemons: Daemons, programs: Path) -> None:
+        self.name = name
+        self.folder = folder / name
         self.network = network
+        self.cable = network.cable(NODES.index(name))
+        self._volumes = folder / "volumes"
         self._daemons = daemons
         self._programs = programs
 
     @property
     def pid(self) -> int:
         """The process whose end is the node's end."""
-        return self._daemons.pid(NAME)
+        return self._daemons.pid(self.name)
 
     def enter(self, *namespaces: str) -> list[str]:
         """What goes before a command that is to run in these namespaces of the node; all where none are named."""
@@ -131,7 +97,7 @@ class Node:
         """The empty node, with its cable."""
         self._save_machine()
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        self._daemons.start(NAME, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
+        self._daemons.start(self.name, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
         wait_for(lambda: self._has_begun, seconds_max=10)
         self._mount()
         self._connect()
@@ -146,7 +112,7 @@ class Node:
         """Returns when it answers."""
         config = self.folder / "containerd.toml"
         config.write_text(_containerd_config(), encoding="utf-8")
-        (self.folder / "cni-config" / "pods.conflist").write_text(json.dumps(_cni_config(self.network)), "utf-8")
+        (self.folder / "cni-config" / "pods.conflist").write_text(json.dumps(_cni_config(self.cable.pods)), "utf-8")
         self._start("containerd", "containerd", f"--config={config}")
         wait_for(self._containerd_answers, seconds_max=30)
 
@@ -158,8 +124,8 @@ class Node:
         """kill -9 of the first process of a running container."""
         self.run("ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container)
 
-    def start_kubelet(self, plane: ControlPlane) -> None:
-        """kubelet, kube-proxy and DNS; does not wait."""
+    def start_kubelet(self, plane: ControlPlane, zone: str) -> None:
+        """kubelet and kube-proxy; does not wait."""
         for cgroup in self._cgroups():
             cgroup.mkdir(exist_ok=True)
         (self.folder / "resolv.conf").write_text("", encoding="ascii")
@@ -167,15 +133,16 @@ class Node:
         config.write_text(json.dumps(self._kubelet_config(plane)), encoding="utf-8")
         kubelet = {
             "config": config,
-            "kubeconfig": plane.kubeconfig_of("kubelet"),
-            "hostname-override": NAME,
-            "node-ip": self.network.node,
+            "kubeconfig": plane.kubeconfig_of(self.name),
+            "hostname-override": self.name,
+            "node-ip": self.cable.node,
+            "node-labels": f"{ZONE_LABEL}={zone}",
             "cert-dir": self.folder / "kubelet" / "pki",
         }
         self._start("kubelet", str(self._programs / "kubelet"), *_flags(kubelet))
         proxy = {
             "kubeconfig": plane.kubeconfig_of("kube-proxy"),
-            "hostname-override": NAME,
+            "hostname-override": self.name,
             "proxy-mode": "iptables",
             "cluster-cidr": self.network.pods,
             "conntrack-max-per-core": 0,
@@ -183,10 +150,13 @@ class Node:
             "conntrack-tcp-timeout-established": 0,
             "conntrack-tcp-timeout-close-wait": 0,
             "oom-score-adj": 0,
-            "healthz-bind-address": f"{self.network.node}:10256",
+            "healthz-bind-address": f"{self.cable.node}:10256",
             "metrics-bind-address": "127.0.0.1:10249",
         }
         self._start("kube-proxy", str(self._programs / "kube-proxy"), *_flags(proxy))
+
+    def start_dns(self, plane: ControlPlane) -> None:
+        """For the pods of all nodes; does not wait."""
         corefile = self.folder / "Corefile"
         corefile.write_text(_corefile(self.network, plane.kubeconfig), encoding="utf-8")
         self._start("coredns", str(self._programs / "coredns"), "-conf", str(corefile))
@@ -196,8 +166,8 @@ class Node:
         condition = '{.status.conditions[?(@.type=="Ready")].status}'
 
         def is_ready() -> bool:
-            self._daemons.check("containerd", "kubelet", "kube-proxy", "coredns")
-            return plane.kubectl.ask("get", "node", NAME, f"-o=jsonpath={condition}").stdout == "True"
+            self._daemons.check(*(name for name in self._daemons.names() if name.startswith(self.name)))
+            return plane.kubectl.ask("get", "node", self.name, f"-o=jsonpath={condition}").stdout == "True"
 
         wait_for(is_ready, seconds_max=READY_SECONDS_MAX)
 
@@ -217,8 +187,8 @@ class Node:
                 Path(made).rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, name: str, *command: str) -> None:
-        self._daemons.start(name, [*self.enter(), *command])
+    def _start(self, program: str, *command: str) -> None:
+        self._daemons.start(f"{self.name}-{program}", [*self.enter(), *command])
 
     @property
     def _saved(self) -> Path:
@@ -230,7 +200,8 @@ class Node:
         made: list[str] = []
         for name in OWN_FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        for target in (*OWN_FOLDERS.values(), CONTAINERD_FOLDER):
+        self._volumes.mkdir(exist_ok=True)
+        for target in (*OWN_FOLDERS.values(), CONTAINERD_FOLDER, VOLUMES_FOLDER):
             missing = [path for path in (Path(target), *Path(target).parents) if not path.exists()]
             made += map(str, reversed(missing))
             Path(target).mkdir(parents=True, exist_ok=True)
@@ -244,32 +215,35 @@ class Node:
         self.run("mount", "-t", "tmpfs", "tmpfs", CONTAINERD_FOLDER)
         for name, target in OWN_FOLDERS.items():
             self.run("mount", "--bind", str(self.folder / name), target)
+        self.run("mount", "--bind", str(self._volumes), VOLUMES_FOLDER)
 
     def _connect(self) -> None:
-        network = self.network
+        cable = self.cable
         # Whatever remains of the cable when the node ends goes with the node's end of it.
-        _run("ip", "link", "add", network.device, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
-        _run("ip", "address", "add", f"{network.host}/30", "dev", network.device)
-        _run("ip", "link", "set", network.device, "up")
-        self.run("ip", "address", "add", f"{network.node}/30", "dev", "eth0")
+        _run("ip", "link", "add", cable.device, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        _run("ip", "address", "add", f"{cable.host}/30", "dev", cable.device)
+        _run("ip", "link", "set", cable.device, "up")
+        self.run("ip", "address", "add", f"{cable.node}/30", "dev", "eth0")
         for device in ("lo", "eth0"):
             self.run("ip", "link", "set", device, "up")
-        self.run("ip", "route", "add", "default", "via", network.host)
-        for target in (network.pods, network.services):
-            _run("ip", "route", "add", target, "via", network.node)
+        self.run("ip", "route", "add", "default", "via", cable.host)
+        for target in (cable.pods, self.network.services) if cable.index == 0 else (cable.pods,):
+            _run("ip", "route", "add", target, "via", cable.node)
+        # For what comes from this node to others; the machine itself goes on forwarding nothing.
+        Path("/proc/sys/net/ipv4/conf", cable.device, "forwarding").write_text("1", encoding="ascii")
         for setting in ("net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables"):
             path = f"/proc/sys/{setting.replace('.', '/')}"
             self.run("sh", "-c", f"echo 1 > {path}")
 
     def _containerd_answers(self) -> bool:
-        self._daemons.check("containerd")
+        self._daemons.check(f"{self.name}-containerd")
         command = [*self.enter(), "ctr", "version"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _cgroups(self) -> list[Path]:
         """Our folder in each hierarchy; the only one of version 2 where that is what the machine has."""
         hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else sorted(CGROUPS.iterdir())
-        name = f"barnabas-{self.network.device}"
+        name = f"barnabas-{self.cable.device}"
         return [path / name for path in hierarchies if path.is_dir() and not path.is_symlink()]
 
     def _kubelet_config(self, plane: ControlPlane) -> dict[str, object]:
@@ -284,8 +258,8 @@ class Node:
             },
             "authorization": {"mode": "Webhook"},
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/barnabas-{self.network.device}",
-            "clusterDNS": [self.network.node],
+            "cgroupRoot": f"/barnabas-{self.cable.device}",
+            "clusterDNS": [self.network.dns],
             "clusterDomain": "cluster.local",
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "enforceNodeAllocatable": [],
@@ -336,8 +310,8 @@ version = 2
 """
 
 
-def _cni_config(network: Network) -> dict[str, object]:
-    ranges = {"type": "host-local", "ranges": [[{"subnet": network.pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
+def _cni_config(pods: str) -> dict[str, object]:
+    ranges = {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
     # Hairpin: a pod reaches itself by its own service.
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ranges}
     return {
@@ -350,9 +324,9 @@ def _cni_config(network: Network) -> dict[str, object]:
 def _corefile(network: Network, kubeconfig: Path) -> str:
     return f"""
 .:53 {{
-    bind {network.node}
+    bind {network.dns}
     errors
-    ready {network.node}:8181
+    ready {network.dns}:8181
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {kubeconfig}
         pods verified

@@ -5,20 +5,25 @@
 - `current`: the cluster of your KUBECONFIG, which pulls the images from E2E_REGISTRY, where you have pushed them.
 """
 
+import json
 import os
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from e2e.binaries import CannotStart, require
 from e2e.control_plane import ControlPlane
 from e2e.images import BASE_IMAGE, IMAGES, ROOT, TAG, reference
 from e2e.kubectl import Kubectl
 from e2e.local import LocalCluster
+from e2e.node import ZONE_LABEL
 
 SECONDS_MAX = 900
 
@@ -32,8 +37,10 @@ class Cluster:
     """Where this machine reaches node ports."""
     supply: Callable[[str], str]
     """Makes an image (one of IMAGES, or BASE_IMAGE) known to the nodes."""
-    kill_container: Callable[[str], None]
-    """kill -9 of the first process of a container, by the id that containerd knows."""
+    kill_container: Callable[[str, str], None]
+    """kill -9 of the first process of a container: its node, and the id that containerd knows."""
+    add_node: Callable[[str], str] | None = None
+    """Starts one more node, in a zone; its name. Only `local` has it."""
     plane: ControlPlane | None = None
     """For tests that break the API server; only `local` has it."""
     _references: dict[str, str] = field(default_factory=dict)
@@ -46,9 +53,24 @@ class Cluster:
 
     def crash(self, namespace: str, pod: str) -> None:
         """kill -9 of the pod's first container; returns when it was told."""
-        path = "{.status.containerStatuses[0].containerID}"
-        identity = self.kubectl("-n", namespace, "get", "pod", pod, f"-o=jsonpath={path}")
-        self.kill_container(identity.removeprefix("containerd://"))
+        path = "{.spec.nodeName} {.status.containerStatuses[0].containerID}"
+        node, identity = self.kubectl("-n", namespace, "get", "pod", pod, f"-o=jsonpath={path}").split()
+        self.kill_container(node, identity.removeprefix("containerd://"))
+
+    def zones(self) -> dict[str, list[str]]:
+        """The nodes of each zone, by name; those that take no pods are left out."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for node in json.loads(self.kubectl("get", "nodes", "-o=json"))["items"]:
+            if not node["spec"].get("taints") and ZONE_LABEL in node["metadata"]["labels"]:
+                found[node["metadata"]["labels"][ZONE_LABEL]].append(node["metadata"]["name"])
+        return found
+
+    def need_zones(self, count: int) -> None:
+        """At least so many; nodes are added where the provider can. Skips the test where there are too few."""
+        for number in range(len(self.zones()), count):
+            if self.add_node is None:
+                pytest.skip(f"nodes in {count} zones are needed ({ZONE_LABEL}), and the provider adds none")
+            self.add_node(f"zone-{number + 1}")
 
 
 Provider = Callable[[Path], AbstractContextManager[Cluster]]
@@ -62,9 +84,10 @@ def local(folder: Path) -> Iterator[Cluster]:
         cluster.up()
         yield Cluster(
             kubectl=cluster.plane.kubectl,
-            node_address=cluster.network.node,
+            node_address=cluster.network.dns,
             supply=cluster.supply,
-            kill_container=cluster.node.kill_container,
+            kill_container=cluster.kill_container,
+            add_node=cluster.add_node,
             plane=cluster.plane,
         )
     finally:
@@ -86,8 +109,7 @@ def kind(folder: Path) -> Iterator[Cluster]:
         _run("kind", "load", "docker-image", f"{image}:{TAG}", f"--name={name}")
         return reference(image)
 
-    def kill_container(container: str) -> None:
-        node = f"{name}-control-plane"
+    def kill_container(node: str, container: str) -> None:
         _run("docker", "exec", node, "ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container)
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +139,7 @@ def current(folder: Path) -> Iterator[Cluster]:
             raise CannotStart(f"E2E_REGISTRY must say where {image}:{TAG} was pushed, such as ghcr.io/you")
         return f"{registry}/{image}:{TAG}"
 
-    def kill_container(container: str) -> None:
+    def kill_container(node: str, container: str) -> None:
         raise CannotStart("E2E=current does not reach the nodes: nothing can be killed there")
 
     address = _first_address(kubectl)

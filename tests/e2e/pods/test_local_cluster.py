@@ -58,14 +58,14 @@ def _traces(number: str, folder: Path) -> list[str]:
     processes = [path.read_bytes().replace(b"\0", b" ").decode() for path in commands if path.exists()]
     looks = (["ip", "-o", "link"], ["ip", "route"], ["mount"], ["iptables-save"])
     lines = [line for look in looks for line in subprocess.check_output(look, text=True).splitlines()]
-    words = (f"e2e{number}@", f"10.200.{number}.", f"10.201.{number}.", f"10.202.{number}.", str(folder))
-    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/barnabas-e2e{number}")]
+    words = (f"e2e{number}-", f"10.200.{number}.", f"10.201.{number}.", f"10.202.{number}.", str(folder))
+    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/barnabas-e2e{number}-*")]
     return [line for line in (*processes, *lines, *cgroups) if any(word in line for word in words)] + cgroups
 
 
 def test_a_cluster_that_goes_down_leaves_the_machine_as_it_was(folder: Path) -> None:
     before = _settings()
-    _local(folder, "up")
+    _local(folder, "up", "--nodes=2")
     number = (folder / NETWORK_FILE).read_text(encoding="ascii")
     assert "ended" not in _local(folder, "status")
     assert _traces(number, folder)
