@@ -43,6 +43,7 @@ def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAd
     assert len(state.topics["grown"].partitions) == 3
     assert state.topics["grown"].overrides == {"cleanup.policy": "compact", "segment.ms": "60000"}
     assert (state.racks, state.num_partitions, state.default_replication_factor) == ({0: None}, 1, 1)
+    assert state.registered == {0}
     admin.apply([DeleteTopic("grown")])
     assert "grown" not in admin.cluster_state({"grown"}).topics
 

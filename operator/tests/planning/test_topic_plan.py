@@ -249,6 +249,39 @@ def test_a_topic_is_refused_with_reason_and_range(declared: Topic, cluster: Clus
     assert plan.steps == ()
 
 
+ALL_TOLD = {0: "a", 1: "b", 2: "c"}
+RACKS = replace(THREE_BROKERS, racks=ALL_TOLD, registered=frozenset(ALL_TOLD))
+AWAITED: Mapping[str, tuple[Topic, ClusterState, str | None]] = {
+    "nobody": (topic(), RACKS.awaiting(3, ALL_TOLD), None),
+    "a broker of a new cluster that has never joined": (topic(), RACKS.awaiting(5, ALL_TOLD), "3, 4"),
+    "one of a cluster that has had topics": (
+        topic("b"),
+        replace(RACKS, topics=having().topics).awaiting(5, ALL_TOLD),
+        None,
+    ),
+    "one that joined before and is dead": (
+        topic(replicas=2),
+        replace(RACKS, racks={0: "a", 2: "c"}).awaiting(3, ALL_TOLD),
+        None,
+    ),
+    "one that was not told its settings": (topic(), RACKS.awaiting(3, {0: "a", 1: "b"}), "2"),
+    "one that was told another rack": (topic(), RACKS.awaiting(3, ALL_TOLD | {1: "c"}), "1"),
+    "one whose place nobody knows": (topic(), RACKS.awaiting(3, dict.fromkeys(range(3))), None),
+    "one, where partitions are added": (topic(partitions=8), having(6).awaiting(1, {}), "0"),
+    "one, where only a config is set": (topic(config={"retention.ms": 5}), having().awaiting(1, {}), None),
+}
+
+
+@pytest.mark.parametrize(("declared", "cluster", "awaited"), AWAITED.values(), ids=AWAITED.keys())
+def test_replicas_are_placed_when_brokers_have_joined_and_know_their_racks(
+    declared: Topic, cluster: ClusterState, awaited: str | None
+) -> None:
+    (plan,) = plan_topics([declared], cluster)
+    waiting = Refusal("ClusterNotReady", f"waiting for broker {awaited} to join") if awaited else None
+    assert plan.refusal == waiting
+    assert bool(plan.steps) == (awaited is None)
+
+
 def test_every_bad_config_is_named_at_once() -> None:
     (plan,) = plan_topics([topic(config={"retention.ms": "x", "nope": 1, "segment.bytes": 1})], ONE_BROKER)
     assert plan.refusal is not None

@@ -24,8 +24,8 @@ from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.steps import CreateTopic, describe
-from barnabas_operator.planning.topic_checks import DELETION_PROTECTED, INVALID_CONFIG, Refusal
-from barnabas_operator.planning.topic_status import CLUSTER_NOT_READY, topic_status
+from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, DELETION_PROTECTED, INVALID_CONFIG, Refusal
+from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.api_objects import InvalidResource, resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
@@ -33,6 +33,7 @@ from barnabas_operator.resources.topic import Topic
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
+Racks = Mapping[int, str | None]
 CONNECT_S: Final = 3.0
 RETRY_S_MAX: Final = 30.0
 BATCH_S_MAX: Final = 2.0
@@ -147,11 +148,11 @@ class Lane:
             await self._tell_settings(cluster, brokers, state)
         if brokers.waiting is None:
             await self._forget(cluster.spec.brokers.replicas)
-        outcome = await self._topics(cluster, topics, state is not None)
+        outcome = await self._topics(cluster, topics, _racks(state, brokers) if state is not None else None)
         state = self.state = outcome.state if outcome is not None else state
         await self._tell(cluster, body, brokers.waiting, brokers, state)
         is_waiting = brokers.waiting is not None and brokers.waiting.reason != CANNOT_GROW
-        is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles)
+        is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles or state.awaited)
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
     async def _look(self, cluster: Cluster) -> ClusterState | None:
@@ -190,30 +191,32 @@ class Lane:
             for number in await asyncio.to_thread(admin.forget_brokers, count):
                 log.info("%s/%s: broker %d is no longer registered", *self.key, number)
 
-    async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], answers: bool) -> Outcome | None:
-        """Topics after a round with the brokers; without them only what can be told without."""
+    async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], racks: Racks | None) -> Outcome | None:
+        """Topics after a round with the brokers; without them (None) only what can be told without."""
         typed, invalid = self._read.all(bodies.values())
         told_at = now()
         await self._statuses.write(
             (_with_status(topic, Refusal(INVALID_SPEC, why), told_at), bodies[topic.metadata.name])
             for topic, why in invalid
         )
-        if not answers:
+        if racks is None:
             waiting = Refusal(CLUSTER_NOT_READY, f"Cluster {cluster.metadata.name} does not answer yet")
             new = (topic for topic in typed if topic.status is None)
             await self._statuses.write(
                 (_with_status(topic, waiting, told_at), bodies[topic.metadata.name]) for topic in new
             )
             return None
-        return await self._reconcile(cluster, typed, bodies)
+        return await self._reconcile(cluster, typed, bodies, racks)
 
-    async def _reconcile(self, cluster: Cluster, topics: Iterable[Topic], bodies: Mapping[str, Json]) -> Outcome:
+    async def _reconcile(
+        self, cluster: Cluster, topics: Iterable[Topic], bodies: Mapping[str, Json], racks: Racks
+    ) -> Outcome:
         declared = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is None)
         ending = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is not None)
         # Nothing is made for a resource whose deletion would not be noticed.
         held = await asyncio.gather(*(self._hold(topic, bodies[topic.metadata.name]) for topic in declared))
         declared = tuple(topic for topic, is_held in zip(declared, held, strict=True) if is_held)
-        outcome = await self._steps(Wanted(cluster, declared, ending))
+        outcome = await self._steps(Wanted(cluster, declared, ending), racks)
         after = outcome.wanted
         told = [(topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed)]
         await self._take_back(outcome, await self._statuses.write(told))
@@ -230,8 +233,8 @@ class Lane:
             stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
             await self._steps(Wanted(outcome.wanted.cluster, stay, late))
 
-    async def _steps(self, wanted: Wanted) -> Outcome:
-        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now()))
+    async def _steps(self, wanted: Wanted, racks: Racks | None = None) -> Outcome:
+        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
         for line in (*map(describe, outcome.done), *outcome.failed):
             log.info("%s/%s: %s", *self.key, line)
         return outcome
@@ -268,6 +271,12 @@ class Lane:
         if self._admin is not None:
             self._admin.close()
         self._admin = None
+
+
+def _racks(state: ClusterState, brokers: BrokersOutcome) -> Racks:
+    """Of the brokers that answered: they have been told."""
+    pods = brokers.pods.pods
+    return {number: pods[number].rack if number in pods else None for number in state.racks}
 
 
 def _with_status(topic: Topic, why: Refusal, told_at: str) -> Topic:

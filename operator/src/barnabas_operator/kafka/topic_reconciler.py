@@ -1,6 +1,6 @@
 """Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -38,25 +38,34 @@ class Outcome(NamedTuple):
     state: ClusterState
 
 
-def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str) -> Outcome:
+def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, str | None] | None = None) -> Outcome:
     """One round. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
 
+    `told` are the brokers that have been told their settings, and the rack where that is known; None: all have.
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
     names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
-    state = admin.cluster_state(names).with_brokers(wanted.cluster.spec.brokers.replicas)
+    state = _gather(admin, wanted, names, told)
     plans = plan_topics(wanted.topics, state)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
     evacuation = plan_evacuation(plans, state)
     done, refused = _apply(admin, [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation])
     problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
-        state = admin.cluster_state(())  # A status tells no configs.
+        state = _gather(admin, wanted, (), told)  # A status tells no configs.
     topics = _with_status(plans, problems[: len(plans)], state, now)
     kept = _with_status(deletions, problems[len(plans) :], state, now)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     failed = [_failure(*refused[step.topic]) for step in evacuation if step.topic in refused]
     return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
+
+
+def _gather(
+    admin: ClusterAdmin, wanted: Wanted, names: Collection[str], told: Mapping[int, str | None] | None
+) -> ClusterState:
+    count = wanted.cluster.spec.brokers.replicas
+    state = admin.cluster_state(names).with_brokers(count)
+    return state if told is None else state.awaiting(count, told)
 
 
 def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:

@@ -57,7 +57,8 @@ class Trouble:
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
 
-    `troubles` are the partitions that are not fully replicated now, `leaving` the brokers that are to be removed.
+    `troubles` are the partitions that are not fully replicated now, `leaving` the brokers that are to be removed,
+    `registered` those that have ever joined, the dead ones too. While brokers are `awaited` no replicas are placed.
     """
 
     racks: Mapping[int, str | None]
@@ -68,11 +69,22 @@ class ClusterState:
     controller_id: int | None = None
     troubles: tuple[Trouble, ...] = ()
     leaving: frozenset[int] = frozenset()
+    registered: frozenset[int] = frozenset()
+    awaited: frozenset[int] = frozenset()
 
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
         return replace(self, leaving=frozenset(broker for broker in (*self.racks, *holders) if broker >= count))
+
+    def awaiting(self, count: int, told: Mapping[int, str | None]) -> Self:
+        """The same when the brokers below `count` are to join, and know what they have been `told`: where they are.
+
+        A cluster without topics is new: its first ones are spread over all brokers, not over those that came first.
+        """
+        behind = (broker for broker, rack in self.racks.items() if told.get(broker, "") not in (None, rack))
+        new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
+        return replace(self, awaited=new.union(behind))
 
     @property
     def is_moving(self) -> bool:

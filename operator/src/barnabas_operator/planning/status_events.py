@@ -9,7 +9,8 @@ from typing import Any, Final
 from barnabas_operator.planning.broker_steps import HOLDS_REPLICAS, UNDER_REPLICATED
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.kube_event import EventType, kube_event
-from barnabas_operator.planning.topic_status import CLUSTER_NOT_READY, REPLICAS_MOVING
+from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY
+from barnabas_operator.planning.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus

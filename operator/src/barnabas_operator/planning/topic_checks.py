@@ -16,6 +16,7 @@ INVALID_CONFIG: Final = "InvalidConfig"
 INVALID_TOPIC_NAME: Final = "InvalidTopicName"
 NOT_ENOUGH_BROKERS: Final = "NotEnoughBrokers"
 DELETION_PROTECTED: Final = "DeletionProtected"
+CLUSTER_NOT_READY: Final = "ClusterNotReady"
 KAFKA_ERROR: Final = "KafkaError"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.replica_moves import ReplicaMoves
@@ -15,6 +16,7 @@ from barnabas_operator.planning.steps import (
     Step,
 )
 from barnabas_operator.planning.topic_checks import (
+    CLUSTER_NOT_READY,
     DELETION_PROTECTED,
     RESOURCE_CONFLICT,
     Refusal,
@@ -25,6 +27,8 @@ from barnabas_operator.planning.topic_checks import (
 from barnabas_operator.planning.topic_config import config_changes, declared_texts
 from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic
+
+PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +96,11 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if refusal is not None:
         return TopicPlan(topic, refusal=refusal)
     found = cluster.topics.get(topic.topic_name)
-    if found is None:
-        return TopicPlan(topic, (_create(topic, cluster),))
-    steps = tuple(_change(topic, found, cluster, moves))
-    if topic.spec.drift_policy == "Warn" and _was_brought_about(topic):
+    steps = tuple(_change(topic, found, cluster, moves)) if found is not None else (_create(topic, cluster),)
+    if cluster.awaited and any(isinstance(step, PLACING) for step in steps):
+        listed = ", ".join(map(str, sorted(cluster.awaited)))
+        return TopicPlan(topic, refusal=Refusal(CLUSTER_NOT_READY, f"waiting for broker {listed} to join"))
+    if found is not None and topic.spec.drift_policy == "Warn" and _was_brought_about(topic):
         return TopicPlan(topic, drift=steps)
     return TopicPlan(topic, steps)
 

@@ -10,7 +10,6 @@ from barnabas_operator.resources.topic import Topic, TopicStatus
 
 RECONCILED = "Reconciled"
 REPLICAS_MOVING = "ReplicasMoving"
-CLUSTER_NOT_READY = "ClusterNotReady"
 
 
 def topic_status(
