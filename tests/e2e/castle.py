@@ -19,14 +19,16 @@ EXAMPLES: Final = ROOT / "examples" / "kubernetes"
 
 
 class Castle:
-    """One installation with one Cluster, in a namespace of its own."""
+    """One Cluster of the installation, which has a namespace of its own."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, name: str = NAME, brokers: int = BROKERS) -> None:
         self._cluster = cluster
         self.plane = cluster.plane
+        self.name = name
+        self.brokers = brokers
 
     def install(self) -> None:
-        """The first commands of the README; returns when all is ready."""
+        """The chart and the first Cluster, by the first commands of the README; returns when all is ready."""
         images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
         repository, _, tag = images["barnabas-operator"].rpartition(":")
         self._cluster.kubectl("create", "namespace", NAMESPACE)
@@ -58,14 +60,18 @@ class Castle:
     @property
     def bootstrap(self) -> str:
         """For clients outside of the cluster."""
-        listeners = self.read("cluster", NAME)["status"]["listeners"]
+        listeners = self.read("cluster", self.name)["status"]["listeners"]
         servers = {each["name"]: each["bootstrapServers"] for each in listeners}
         return str(servers["outside"])
 
     def pods(self) -> dict[str, str]:
         """The uid of each broker's pod: another one after a restart by Kubernetes."""
-        found = json.loads(self.kubectl("get", "pods", "-l", f"barnabas.dev/cluster={NAME}", "-o=json"))
-        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pod_items()}
+
+    def pod_items(self) -> list[dict[str, Any]]:
+        """The brokers' pods as they are."""
+        found = json.loads(self.kubectl("get", "pods", "-l", f"barnabas.dev/cluster={self.name}", "-o=json"))
+        return list(found["items"])
 
     def crash(self, pod: str) -> None:
         """kill -9 of a broker; returns when Kubernetes has started it again."""
@@ -78,7 +84,7 @@ class Castle:
 
     def patch(self, spec: Mapping[str, object]) -> None:
         """Changes the Cluster, as `kubectl edit` would."""
-        self.kubectl("patch", "cluster", NAME, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+        self.kubectl("patch", "cluster", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
 
     def await_ready(self) -> None:
         """Returns when the Cluster is as declared, and every replica in sync."""
@@ -86,19 +92,19 @@ class Castle:
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
         """A Topic; returns when it is ready."""
-        self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **more))
+        self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
         self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", "--timeout=120s")
 
     def _troubles(self) -> str:
         """Empty where there are none; else what was seen, for the message of a failure."""
-        found = self.read("cluster", NAME)
+        found = self.read("cluster", self.name)
         status = found.get("status", {})
         ready = [each for each in status.get("conditions", []) if each["type"] == "Ready"]
         fine = (
             bool(ready)
             and ready[0]["status"] == "True"
             and status.get("observedGeneration") == found["metadata"]["generation"]
-            and status.get("readyBrokers") == BROKERS
+            and status.get("readyBrokers") == self.brokers
             and status.get("underReplicatedPartitions") == 0
         )
         return "" if fine else json.dumps({**status, "pods": self.kubectl("get", "pods")})

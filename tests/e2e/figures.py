@@ -9,8 +9,9 @@ from typing import Final
 FILE: Final = os.environ.get("E2E_FIGURES", "")
 HEAD: Final = """# On pods, {day}
 
-Printed by `make e2e E2E_FIGURES={file}`: a Kubernetes of one node, Barnabas by its chart, three brokers with two disks
-each, clients outside of the cluster, all on one machine of {processors} processors ({kernel}).
+Printed by `make e2e E2E_FIGURES={file}`: a Kubernetes of one node, or of three and four where racks are
+named, Barnabas by its chart, three brokers with two disks each, or five in three racks, clients outside of the cluster,
+all on one machine of {processors} processors ({kernel}).
 
 | what | figure | aim |
 |---|---|---|

@@ -41,7 +41,7 @@ class LocalCluster:
         self.network = network
         self._daemons = Daemons(folder / "run", outlive)
         self._programs = programs()
-        self._supplied: list[str] = []
+        self._supplied: list[Path] = []
         self.plane = ControlPlane(folder, self._daemons, self._programs, network.place)
         self.nodes = {name: self._node(name) for name in NODES if (folder / name).exists()}
 
@@ -85,15 +85,16 @@ class LocalCluster:
         """One more, with the images that were supplied; returns its name when it is ready. Raises DaemonFailed."""
         node = self._begin_node()
         self._start_node(node, zone)
-        for image in self._supplied:
-            node.import_image(_archive(image))
+        for archive in self._supplied:
+            node.import_image(archive)
         return node.name
 
     def supply(self, image: str) -> str:
         """Makes one of IMAGES, or BASE_IMAGE, known to the nodes, also those to come; what pods call it."""
-        self._supplied.append(image)
+        archive = base_archive() if image == BASE_IMAGE else project_archive(image)
+        self._supplied.append(archive)
         for node in self.nodes.values():
-            node.import_image(_archive(image))
+            node.import_image(archive)
         return image if image == BASE_IMAGE else reference(image)
 
     def kill_container(self, node: str, container: str) -> None:
@@ -129,10 +130,6 @@ class LocalCluster:
         node.import_image(pause_archive())
         node.start_kubelet(self.plane, zone)
         node.await_ready(self.plane)
-
-
-def _archive(image: str) -> Path:
-    return base_archive() if image == BASE_IMAGE else project_archive(image)
 
 
 def main() -> int:

@@ -1,0 +1,164 @@
+"""Brokers over three zones of a Kubernetes of several nodes: each knows its rack, partitions are spread over the racks,
+and a rack that restarts as one, or whose node is drained, costs nothing that was acknowledged."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from e2e.castle import Castle
+from e2e.figures import Figures
+from e2e.providers import Cluster
+from e2e.traffic import Traffic
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+NAME = "racks"
+ZONES = 3
+# Two racks have two brokers, so there is one with two of which neither is the controller, which restarts alone.
+BROKERS = 5
+TOPICS = ("spread", "restarts", "drained")
+PARTITIONS = 6
+MIN_IN_SYNC = 2
+SECONDS_MAX = 300.0
+CLUSTER = {
+    "apiVersion": "barnabas.dev/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": NAME},
+    "spec": {
+        "brokers": {"replicas": BROKERS, "rack": {}, "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}},
+        "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
+        "listeners": [{"name": "plain", "port": 9092}, {"name": "outside", "port": 9094, "type": "nodeport"}],
+        "config": {"default.replication.factor": 3, "min.insync.replicas": MIN_IN_SYNC},
+        "rolling": {"maxUnavailablePerRack": 2},
+    },
+}
+
+
+class Watch:
+    """What is seen of brokers and replicas while something happens to them, one look after the other."""
+
+    def __init__(self, castle: Castle) -> None:
+        self._castle = castle
+        self._admin = StockClient(castle.bootstrap).admin
+        self._before = castle.pods()
+        self.down: set[frozenset[str]] = set()
+        """Pods that were seen down at the same time."""
+        self.in_sync_min = BROKERS
+        """Of all partitions, the fewest replicas in sync."""
+
+    def look(self) -> bool:
+        """Whether the pods of all brokers are other ones than at the beginning, and ready."""
+        found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
+        ready = {name for name, pod in found.items() if _is_ready(pod)}
+        down = frozenset(self._before.keys() - ready)
+        self.down |= {down} if down else set()
+        self._count_in_sync()
+        return not down and not {pod["metadata"]["uid"] for pod in found.values()} & set(self._before.values())
+
+    def _count_in_sync(self) -> None:
+        try:
+            topics = self._admin.list_topics(timeout=5).topics.values()
+        except KafkaException:
+            return  # The broker that was asked went away.
+        rows = [len(row.isrs) for topic in topics for row in topic.partitions.values()]
+        self.in_sync_min = min([self.in_sync_min, *rows])
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+@pytest.fixture(scope="module")
+def racks(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
+    """A Cluster whose Topic was there from the beginning."""
+    cluster.need_zones(ZONES)
+    castle = Castle(cluster, NAME, BROKERS)
+    castle.kubectl("apply", "-f-", stdin=json.dumps(CLUSTER))
+    castle.create_topic("spread", PARTITIONS)
+    castle.await_ready()
+    yield castle
+    castle.kubectl("delete", "--ignore-not-found", "topic", *TOPICS)
+    castle.kubectl("delete", "cluster", NAME)
+
+
+def _zones(castle: Castle, cluster: Cluster) -> dict[str, str]:
+    """Where the node of each broker's pod is."""
+    zone_of = {node: zone for zone, nodes in cluster.zones().items() for node in nodes}
+    return {pod["metadata"]["name"]: zone_of[pod["spec"]["nodeName"]] for pod in castle.pod_items()}
+
+
+def _racks(castle: Castle) -> dict[str, str]:
+    """What clients are told."""
+    client = StockClient(castle.bootstrap)
+    found = client.admin.describe_cluster().result(30)
+    return {f"{NAME}-broker-{node.id}": node.rack for node in found.nodes}
+
+
+def test_brokers_know_the_zones_of_their_nodes_and_partitions_are_spread_over_them(
+    racks: Castle, cluster: Cluster
+) -> None:
+    zones = _zones(racks, cluster)
+    assert sorted(Counter(zones.values()).values()) == [1, 2, 2]
+    wait_for(lambda: _racks(racks), lambda told: told == zones)
+    topic = StockClient(racks.bootstrap).admin.list_topics("spread", timeout=30).topics["spread"]
+    for partition in topic.partitions.values():
+        assert len({zones[f"{NAME}-broker-{number}"] for number in partition.replicas}) == ZONES, partition.replicas
+
+
+def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
+    racks: Castle, cluster: Cluster, figures: Figures
+) -> None:
+    racks.create_topic("restarts", PARTITIONS)
+    zones = _zones(racks, cluster)
+    began_s = time.monotonic()
+    with Traffic(racks.bootstrap, "restarts", PARTITIONS) as traffic:
+        watch = Watch(racks)
+        racks.patch({"config": {"group.initial.rebalance.delay.ms": 1}})
+        wait_for(watch.look, seconds_max=SECONDS_MAX)
+        racks.await_ready()
+        traffic.await_progress()
+    figures.tell("five brokers in three racks restart", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
+    assert traffic.problems == []
+    assert watch.in_sync_min >= MIN_IN_SYNC
+    assert max(map(len, watch.down)) == 2
+    assert all(len({zones[pod] for pod in together}) == 1 for together in watch.down), watch.down
+
+
+def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
+    racks: Castle, cluster: Cluster, figures: Figures
+) -> None:
+    if cluster.add_node is None:
+        pytest.skip("the nodes are somebody else's: they are not drained")
+    racks.create_topic("drained", PARTITIONS)
+    before = _zones(racks, cluster)
+    # Of the nodes with two brokers, one on which the Cluster of the other tests has none.
+    zone, node = max((zone, nodes[0]) for zone, nodes in cluster.zones().items() if _count(before, zone) == 2)
+    spare = cluster.add_node(zone)
+    began_s = time.monotonic()
+    with Traffic(racks.bootstrap, "drained", PARTITIONS) as traffic, ThreadPoolExecutor(1) as other:
+        watch = Watch(racks)
+        drain = other.submit(cluster.kubectl, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
+        wait_for(lambda: (watch.look(), drain.done())[1], seconds_max=SECONDS_MAX)
+        drain.result()
+        racks.await_ready()
+        traffic.await_progress()
+        cluster.kubectl("uncordon", node)
+    figures.tell(
+        "a node with two of five brokers is drained", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}"
+    )
+    assert traffic.problems == []
+    assert watch.in_sync_min >= MIN_IN_SYNC
+    assert _zones(racks, cluster) == before == _racks(racks)
+    nodes = Counter(pod["spec"]["nodeName"] for pod in racks.pod_items())
+    assert (nodes[node], nodes[spare]) == (0, 2)
+
+
+def _count(zones: dict[str, str], zone: str) -> int:
+    return list(zones.values()).count(zone)
