@@ -16,10 +16,11 @@ SECONDS_MAX = 180.0
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """In a folder of its own for what it leaves; its output in `output`."""
+    """In a folder of its own for what it leaves; its output in `output`. Ctrl-C reaches it even if ours is ignored."""
     settings = {**os.environ, "TMPDIR": str(folder), **environment}
+    command = ["env", "--default-signal=INT", sys.executable, str(DEMO)]
     with (folder / "output").open("wb") as output:
-        return subprocess.Popen([sys.executable, str(DEMO)], stdout=output, stderr=output, env=settings)
+        return subprocess.Popen(command, stdout=output, stderr=output, env=settings)
 
 
 def output_of(folder: Path) -> str:

@@ -8,12 +8,20 @@ Value = TypeVar("Value")
 POLL_SECONDS = 0.02
 
 
-def wait_for(look: Callable[[], Value], expected: Callable[[Value], bool] = bool, seconds_max: float = 30.0) -> Value:
-    """The first value that is as expected; an AssertionError with the last one after the deadline."""
+def wait_for(
+    look: Callable[[], Value],
+    expected: Callable[[Value], bool] = bool,
+    seconds_max: float = 30.0,
+    pause_s: float = POLL_SECONDS,
+) -> Value:
+    """The first value that is as expected; an AssertionError with the last one after the deadline.
+
+    A look that costs something, while what it looks at is measured, wants a longer pause.
+    """
     deadline = time.monotonic() + seconds_max
     while True:
         value = look()
         if expected(value):
             return value
         assert time.monotonic() < deadline, f"after {seconds_max:.0f} s still {value!r}"
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause_s)
