@@ -10,7 +10,15 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.planning.object_names import BROKER_LABEL, LISTENER_LABEL
 from barnabas_operator.planning.pods import PodsState
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
+from barnabas_operator.resources.cluster import (
+    Brokers,
+    Cluster,
+    ClusterSpec,
+    ClusterStatus,
+    Listener,
+    ListenerStatus,
+    Rack,
+)
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 ZONE = "topology.kubernetes.io/zone"
@@ -57,14 +65,18 @@ class AskedApi(KubeApi):
         return {"items": OBJECTS[plural]}
 
 
-def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, set[str]]:
-    """What was found, and what was asked for besides the pods and what makes them."""
+def gather(*listeners: Listener, rack: Rack | None = None, told: str = "") -> tuple[PodsState, set[str]]:
+    """What was found, and what was asked for besides the pods and what makes them; `told` is in the status."""
     spec = ClusterSpec(brokers=Brokers(rack=rack), listeners=listeners)
+
+    status = ClusterStatus(listeners=(ListenerStatus(name="outside", bootstrap_servers=told),))
 
     async def gathered() -> tuple[PodsState, set[str]]:
         async with ApiClient() as connection:
             api = AskedApi(connection)
-            return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights"), spec=spec)), api.asked
+            return await gather_pods(
+                api, Cluster(metadata=ObjectMeta(name="flights"), spec=spec, status=status)
+            ), api.asked
 
     found, asked = asyncio.run(gathered())
     assert asked >= {"statefulsets", "pods"}
@@ -94,6 +106,18 @@ def test_a_pod_is_in_the_rack_of_its_node() -> None:
 def test_a_listener_at_a_port_of_the_nodes_is_reached_at_one_of_them() -> None:
     found, _ = gather(INSIDE, NODE_PORT)
     assert found.facts.address_outside(NODE_PORT, 0) == ("10.0.0.1", 30000)
+
+
+@pytest.mark.parametrize(
+    ("told", "host"),
+    [
+        ("10.0.0.2:30000,10.0.0.2:30001", "10.0.0.2"),
+        ("10.0.0.9:30000", "10.0.0.1"),
+    ],
+    ids=["a node that is there", "a node that is gone"],
+)
+def test_the_node_that_clients_were_told_stays_the_one_as_long_as_it_is_there(told: str, host: str) -> None:
+    assert gather(INSIDE, NODE_PORT, told=told)[0].facts.node_address == host
 
 
 def test_a_balancer_is_told_by_the_services_alone() -> None:

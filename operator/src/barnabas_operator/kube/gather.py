@@ -1,7 +1,7 @@
 """Gathers what Kubernetes has of a Cluster: pods, their revision and place, addresses for the outside."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
@@ -31,7 +31,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     return PodsState(
         _broker_set(found) if found is not None else None,
         {pod.broker_id: pod for pod in (_pod(each, racks) for each in pods)},
-        _facts(services, nodes if by_node else ()),
+        _facts(services, nodes if by_node else (), _told_hosts(cluster)),
     )
 
 
@@ -96,7 +96,7 @@ def _words(said: Json) -> str:
     return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
 
 
-def _facts(services: Iterable[Json], nodes: Iterable[Json]) -> Facts:
+def _facts(services: Iterable[Json], nodes: Iterable[Json], told: Collection[str]) -> Facts:
     ports: dict[tuple[str, int], int] = {}
     balancers: dict[tuple[str, int], str] = {}
     for service in services:
@@ -108,18 +108,24 @@ def _facts(services: Iterable[Json], nodes: Iterable[Json]) -> Facts:
             ports[key] = port.get("nodePort", 0)
         for balancer in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
             balancers.setdefault(key, balancer.get("hostname") or balancer["ip"])
-    return Facts(ports, balancers, _address(nodes))
+    return Facts(ports, balancers, _address(nodes, told))
 
 
-def _address(nodes: Iterable[Json]) -> str | None:
-    """Any node leads to any broker; always the same one, as long as it is there."""
+def _told_hosts(cluster: Cluster) -> set[str]:
+    """What clients have been told so far."""
+    listeners = cluster.status.listeners if cluster.status is not None else ()
+    return {server.rpartition(":")[0] for each in listeners for server in each.bootstrap_servers.split(",")}
+
+
+def _address(nodes: Iterable[Json], told: Collection[str]) -> str | None:
+    """Any node leads to any broker. As long as it is there, the one that was told: with another all brokers restart."""
     by_kind = {
         (each["type"], node["metadata"]["name"]): each["address"]
         for node in nodes
         for each in node.get("status", {}).get("addresses", ())
     }
-    ordered = (by_kind[key] for kind in ADDRESSES for key in sorted(by_kind) if key[0] == kind)
-    return next(ordered, None)
+    ordered = [by_kind[key] for kind in ADDRESSES for key in sorted(by_kind) if key[0] == kind]
+    return next((address for address in ordered if address in told), next(iter(ordered), None))
 
 
 def _labels(found: Json) -> Mapping[str, str]:
