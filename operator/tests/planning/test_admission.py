@@ -1,6 +1,7 @@
 """What is told to whoever applies a resource, before it is stored."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,24 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         topic("new", partitions=1, replicas=4),
         Around(state=LIVE),
         "spec.replicas is 4; allowed: 1 to 3, the number of brokers",
+    ),
+    "as many replicas as brokers, of which one restarts": (
+        None,
+        topic("new", partitions=1, replicas=3),
+        Around(state=replace(LIVE, racks={0: None, 2: None}, registered=frozenset(range(3)))),
+        None,
+    ),
+    "as many replicas as brokers, of which some have not joined yet": (
+        None,
+        topic("new", partitions=1, replicas=3),
+        Around(state=ClusterState(racks={0: None}, topics={}).awaiting(3, {0: None})),
+        None,
+    ),
+    "more replicas than brokers that stay": (
+        None,
+        topic("new", partitions=1, replicas=3),
+        Around(state=replace(LIVE, registered=frozenset(range(3))).with_brokers(2)),
+        "spec.replicas is 3; allowed: 1 to 2, the number of brokers",
     ),
     "a name that collides": (
         None,

@@ -87,10 +87,10 @@ def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
 
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
-    """Where no broker has answered yet, only what is true of every cluster."""
+    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back."""
     refusals = [_taken(wanted, around), _decreased(wanted, before), *_elsewhere(wanted, before)]
     if around.state is not None:
-        refusals.append(refusal.message if (refusal := refuse(wanted, around.state)) else None)
+        refusals.append(refusal.message if (refusal := refuse(wanted, around.state.complete)) else None)
     else:
         found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
         refusals += [refusal.message for refusal in found if refusal is not None]

@@ -75,7 +75,8 @@ class ClusterState:
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
-        return replace(self, leaving=frozenset(broker for broker in (*self.racks, *holders) if broker >= count))
+        known = (*self.racks, *self.registered, *holders)
+        return replace(self, leaving=frozenset(broker for broker in known if broker >= count))
 
     def awaiting(self, count: int, told: Mapping[int, str | None]) -> Self:
         """The same when the brokers below `count` are to join, and know what they have been `told`: where they are.
@@ -85,6 +86,12 @@ class ClusterState:
         behind = (broker for broker, rack in self.racks.items() if told.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
         return replace(self, awaited=new.union(behind))
+
+    @property
+    def complete(self) -> Self:
+        """The same when brokers that are dead, or have not joined yet, are alive."""
+        away = self.registered | self.awaited
+        return replace(self, racks={**dict.fromkeys(away), **self.racks})
 
     @property
     def is_moving(self) -> bool:
