@@ -48,6 +48,14 @@ def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAd
     assert "grown" not in admin.cluster_state({"grown"}).topics
 
 
+def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: ClusterAdmin) -> None:
+    known = admin.client._manager.cluster._brokers
+    broker = known.pop(0)
+    known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
+    assert admin.cluster_state(()).racks == {0: None}
+    assert admin.broker_overrides([0]).keys() == {0}
+
+
 def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("other", ((0,),), {"retention.ms": "1000"})])
     assert admin.cluster_state(set()).topics["other"].overrides == {}

@@ -76,17 +76,18 @@ class ClusterAdmin:
     def cluster_state(self, with_configs: Collection[str]) -> ClusterState:
         """Brokers, every topic's replicas, and the configs that are set on these topics."""
         with reachable():
-            cluster = self._send(DescribeClusterRequest(include_fenced_brokers=True))
-            brokers = [broker for broker in cluster.brokers if not broker.is_fenced]
+            cluster = self.client.describe_cluster()
+            brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
             if not brokers:
                 raise ClusterUnreachable("no broker is counted as alive yet")
+            self._meet(broker["broker_id"] for broker in brokers)
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
             ids = {topic["name"]: topic["topic_id"] for topic in described if topic["name"] in with_configs}
             overrides = self._overrides.of(ids) if ids else {}
-            defaults = self._broker_defaults(brokers[0].broker_id)
+            defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
         return ClusterState(
-            racks={broker.broker_id: broker.rack for broker in brokers},
+            racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={
                 topic["name"]: _topic_state(topic, overrides.get(topic["name"], {}), moving.get(topic["name"], {}))
                 for topic in described
@@ -94,10 +95,16 @@ class ClusterAdmin:
             num_partitions=defaults["num.partitions"],
             default_replication_factor=defaults["default.replication.factor"],
             default_min_insync_replicas=defaults["min.insync.replicas"],
-            controller_id=cluster.controller_id,
-            registered=frozenset(broker.broker_id for broker in cluster.brokers),
+            controller_id=cluster["controller_id"],
+            registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
             troubles=tuple(_troubles(described)),
         )
+
+    def _meet(self, broker_ids: Iterable[int]) -> None:
+        """The client asks nothing of brokers that joined after it looked last, and looks again after minutes."""
+        manager = self.client._manager
+        if any(manager.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
+            manager.run(manager.cluster.refresh_metadata)
 
     def _moving(self) -> dict[str, dict[int, ReplicaIds]]:
         """By topic and partition, the replicas that there will be when a reassignment is done."""
