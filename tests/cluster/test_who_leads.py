@@ -46,11 +46,11 @@ def to_broker(cluster: BarnabasCluster, number: int, request: Any, version: int)
 
 
 def reassign(cluster: BarnabasCluster, topic: str, replicas: Sequence[int] | None, number: int = 0) -> int:
-    """The error code for the one partition."""
+    """The error code for the one partition, of the broker that `reassignments` asks: others hear of it later."""
     wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = wanted.ReassignablePartition(partition_index=number, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
-    answer = to_broker(cluster, cluster.running[-1], request, 0)
+    answer = to_broker(cluster, cluster.running[0], request, 0)
     return int(answer.responses[0].partitions[0].error_code)
 
 
