@@ -49,7 +49,7 @@ def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(cluster: B
     cluster.kill(leader)
     client.write("flights", [b"after"])
     (survivor, *_) = cluster.running
-    assert cluster.partition("flights", 0, as_told_by=survivor).leader != leader
+    wait_for(lambda: cluster.partition("flights", 0, as_told_by=survivor).leader, lambda led: led != leader)
     cluster.start(leader)
     cluster.wait_until_full("flights")
     assert client.read("flights") == [b"before", b"after"]

@@ -41,4 +41,4 @@ def test_a_broker_that_returns_serves_at_once_and_is_ready_when_it_has_caught_up
     (done,) = client.admin.incremental_alter_configs([resource]).values()
     done.result()
     wait_for(lambda: cluster.page(2, "/readyz"), lambda page: page == (200, "ok\n"))
-    assert cluster.partition("flights", 0).is_full
+    cluster.wait_until_full("flights")
