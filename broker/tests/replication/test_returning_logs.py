@@ -263,6 +263,19 @@ def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path)
     assert broker.fetching.followed == {FLIGHTS}
 
 
+def test_a_replica_that_comes_later_is_made_in_the_log_dir_that_was_asked_for(tmp_path: Path) -> None:
+    more = str(tmp_path / "more")
+    broker = Broker(tmp_path, PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4))
+    mover = LogMover(broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), lambda _: None)
+    with pytest.raises(ApiError, match="is not on this broker"):
+        mover.move(FLIGHTS, more)
+    with pytest.raises(ApiError, match="the broker has") as refused:
+        mover.move(FLIGHTS, "/nowhere")
+    assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
+    broker.show(led(OTHER, 5, OTHER, HERE))
+    assert broker.partition.log.log_dir == more
+
+
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     broker.replicas.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))

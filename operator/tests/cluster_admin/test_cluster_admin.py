@@ -7,6 +7,7 @@ import pytest
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
+from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.steps import (
     AlterConfigs,
     CreateTopic,
@@ -54,6 +55,19 @@ def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: Cluste
     known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
     assert admin.cluster_state(()).racks == {0: None}
     assert admin.broker_overrides([0]).keys() == {0}
+
+
+def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: ClusterAdmin) -> None:
+    before = admin.log_dirs([0])[0]
+    second = before[1].path
+    admin.prefer_log_dirs({NewReplica("placed", number, 0): second for number in range(4)})
+    admin.apply([CreateTopic("placed", ((0,),) * 4, {})])
+    after = admin.log_dirs([0])[0]
+    assert [load.path for load in after] == [load.path for load in before]
+    assert [then.partitions - load.partitions for load, then in zip(before, after, strict=True)] == [0, 4]
+    assert after[1].empty_partitions - before[1].empty_partitions == 4
+    assert min(load.free_bytes for load in after) > 0
+    admin.apply([DeleteTopic("placed")])
 
 
 def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:

@@ -17,7 +17,7 @@ NOT_HERE: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAIL
 def handle(services: Services, context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """For each partition that its move has begun, or why not; DescribeLogDirs shows how far it is.
 
-    A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka: kafka-reassign-partitions asks until it is.
+    A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka, and will be made in that log dir.
     """
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:

@@ -20,6 +20,7 @@ from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_broker.storage.log_loader import LogPlace, open_log
+from barnabas_broker.storage.preferred_dirs import PreferredDirs
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import remove_all
@@ -76,6 +77,7 @@ class LogManager:
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
+        self._preferred = PreferredDirs()
 
     @property
     def files(self) -> FileSystem:
@@ -241,13 +243,13 @@ class LogManager:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
     ) -> Log:
-        """A new, empty log, in `log_dir` (a path) or where `log.dirs.placement` puts it.
+        """A new, empty log, in `log_dir` (a path), where it is preferred or where `log.dirs.placement` puts it.
 
         StorageError where it is there and could not be loaded; ApiError where no dir can take it.
         """
         if topic_partition in self.failed:
             raise self.failed[topic_partition]
-        chosen = self._dir_at(log_dir) if log_dir else self._choose_dir()
+        chosen = self._dir_at(log_dir) if log_dir else self._choose_dir(topic_partition)
         place = LogPlace(
             log_dir=chosen.path,
             directory=f"{chosen.path}/{topic_partition}",
@@ -277,10 +279,16 @@ class LogManager:
         allowed = ", ".join(log_dir.path for log_dir in self.log_dirs)
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path}; the broker has {allowed}")
 
-    def _choose_dir(self) -> LogDir:
+    def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
+        """Make this log, when it is made, in the directory at this path (KIP-113). Errors as of `start_move`."""
+        self._preferred.put(topic_partition, self._dir_at(log_dir).path)
+
+    def _choose_dir(self, topic_partition: TopicPartition) -> LogDir:
         online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
-        if len(online) == 1:
-            return online[0]
+        preferred = self._preferred.take(topic_partition)
+        for log_dir in online:
+            if log_dir.path == preferred or len(online) == 1:
+                return log_dir
         now_ms = self._clock.now_ms()
         loads = [log_dir.load(now_ms) for log_dir in online]
         return self._dir_at(choose_log_dir(self._settings.placement, loads, self._settings.headroom_bytes))

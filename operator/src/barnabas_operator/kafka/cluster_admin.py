@@ -13,13 +13,16 @@ from uuid import UUID
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeClusterRequest
+from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
+from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
+from barnabas_operator.planning.log_dir_places import LogDirs, NewReplica
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -134,6 +137,22 @@ class ClusterAdmin:
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
 
+    def log_dirs(self, broker_ids: Iterable[int]) -> LogDirs:
+        """The log dirs of these brokers that are online."""
+        with reachable():
+            found = self.client.describe_log_dirs(brokers=list(broker_ids))
+        return {
+            answer["broker"]: [_load(each) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
+            for answer in found
+        }
+
+    def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
+        """Tells brokers where to make replicas that they do not have yet (KIP-113); they answer that they have none."""
+        with reachable():
+            self.client.alter_replica_log_dirs(
+                {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
+            )
+
     def broker_overrides(self, broker_ids: Iterable[int]) -> dict[int, dict[str, str]]:
         """The settings that are set on each of these brokers alone."""
         with reachable():
@@ -220,6 +239,11 @@ def _topic_state(
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides, moving)
+
+
+def _load(log_dir: Mapping[str, Any]) -> LogDirLoad:
+    sizes = [each["partition_size"] for topic in log_dir["topics"] for each in topic["partitions"]]
+    return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])
 
 
 def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:

@@ -1,13 +1,15 @@
 """Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.log_dir_places import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.steps import (
     AlterConfigs,
@@ -21,7 +23,10 @@ from barnabas_operator.planning.steps import (
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
+from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
 
 ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, DeleteTopic)
 
@@ -49,7 +54,9 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     plans = plan_topics(wanted.topics, state)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
     evacuation = plan_evacuation(plans, state)
-    done, refused = _apply(admin, [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation])
+    steps = [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation]
+    _choose_log_dirs(admin, wanted.cluster, steps, state)
+    done, refused = _apply(admin, steps)
     problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
         state = _gather(admin, wanted, (), told)  # A status tells no configs.
@@ -66,6 +73,17 @@ def _gather(
     count = wanted.cluster.spec.brokers.replicas
     state = admin.cluster_state(names).with_brokers(count)
     return state if told is None else state.awaiting(count, told)
+
+
+def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step], state: ClusterState) -> None:
+    """Where brokers are to put what they get. One that is not told chooses itself."""
+    replicas = list(new_replicas(steps, state.topics)) if len(cluster.spec.storage.volumes) > 1 else []
+    brokers = sorted({replica.broker_id for replica in replicas}.intersection(state.racks))
+    if brokers:
+        try:
+            admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(brokers), cluster))
+        except ClusterUnreachable as error:
+            log.warning("brokers choose the log dirs of %d new replicas: %s", len(replicas), error)
 
 
 def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:
