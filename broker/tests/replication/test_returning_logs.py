@@ -1,147 +1,19 @@
 """F22, F35: a log that comes back from a disk that failed may lack what its replica had acknowledged."""
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from uuid import UUID
 
 import pytest
+from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.metadata.documents import encode, topic_key
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.log_mover import LogMover
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
-from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
-from barnabas_broker.storage.trash import Trash
-from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.clock import Cancellable
-from barnabas_core.config.broker_config import parse_broker_config
-from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-
-NOW_MS = 1_700_000_000_000
-HERE, OTHER, AWAY = 1, 2, 3
-FLIGHTS = TopicPartition("flights", 0)
-
-
-class StandingTime:
-    """What is to be called later never is."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        return self
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        return self
-
-    def cancel(self) -> None:
-        """It does not come."""
-
-
-class Fetching:
-    """Takes note of what is followed."""
-
-    def __init__(self) -> None:
-        self.followed: set[TopicPartition] = set()
-
-    def follow(self, partition: Partition) -> None:
-        self.followed.add(partition.topic_partition)
-
-    def unfollow(self, partition: Partition) -> None:
-        self.followed.discard(partition.topic_partition)
-
-
-class Broker:
-    """Broker 1 with a replica of one partition; the test is the metadata."""
-
-    def __init__(self, folder: Path, state: PartitionState) -> None:
-        self.folder = folder / "logs"
-        self.time = StandingTime()
-        self.fetching = Fetching()
-        self.is_awake = True
-        self.resignations: list[Mapping[TopicPartition, int]] = []
-        self.image = MetadataImage()
-        self._version = 0
-        self.show(state)
-        environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
-        settings = LogManagerSettings([str(self.folder), str(folder / "more")])
-        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
-        self.logs.load()
-        config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
-        surroundings = Surroundings(
-            self.time,
-            self.time,
-            Purgatory(self.time),
-            self.fetching,
-            lambda _: None,
-            self.resignations.append,
-            lambda: self.is_awake,
-        )
-        self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
-        self.replicas.start()
-
-    def show(self, state: PartitionState, *more: PartitionState) -> None:
-        self._version += 1
-        self.state = state
-        document = TopicDocument(FLIGHTS.topic, UUID(int=7), (state, *more), {"min.insync.replicas": "1"})
-        key = topic_key(FLIGHTS.topic)
-        self.image.apply_listing(Listing(self._version, [Document(key, encode(document), self._version)]))
-
-    @property
-    def partition(self) -> Partition:
-        return self.replicas.find(FLIGHTS.topic, None, 0)
-
-    def append(self, count: int) -> None:
-        for _ in range(count):
-            batch = encode_batch([Record(0, NOW_MS, None, b"value")])
-            self.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
-
-    def lose_disk(self) -> None:
-        self.replicas.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
-
-    def find_disk(self, *, cut_to_bytes: int | None = None) -> None:
-        """It works again, perhaps without the last records; the chore looks at it."""
-        if cut_to_bytes is not None:
-            segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
-            segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
-        if self.logs.probe_failed_dirs():
-            self.replicas.delete_unassigned()
-        self.replicas.bring_back()
-
-    def error_of_read(self) -> ErrorCode | None:
-        try:
-            self.partition.check_readable(-1)
-        except ApiError as error:
-            return error.code
-        return None
-
-
-def led(
-    leader: int, epoch: int, *isr: int, partition_epoch: int = 0, elr: tuple[int, ...] = (), replicas: int = 3
-) -> PartitionState:
-    return PartitionState(
-        tuple(range(1, replicas + 1)), leader, epoch, isr, elr=elr, partition_epoch=partition_epoch or epoch
-    )
 
 
 def test_a_leader_whose_disk_lost_records_does_not_lead_in_the_epoch_in_which_it_acknowledged_them(
@@ -261,19 +133,6 @@ def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path)
     broker.show(led(OTHER, 5, OTHER))
     assert broker.partition.failure is None
     assert broker.fetching.followed == {FLIGHTS}
-
-
-def test_a_replica_that_comes_later_is_made_in_the_log_dir_that_was_asked_for(tmp_path: Path) -> None:
-    more = str(tmp_path / "more")
-    broker = Broker(tmp_path, PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4))
-    mover = LogMover(broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), lambda _: None)
-    with pytest.raises(ApiError, match="is not on this broker"):
-        mover.move(FLIGHTS, more)
-    with pytest.raises(ApiError, match="the broker has") as refused:
-        mover.move(FLIGHTS, "/nowhere")
-    assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
-    broker.show(led(OTHER, 5, OTHER, HERE))
-    assert broker.partition.log.log_dir == more
 
 
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:

@@ -51,13 +51,13 @@ class LogMover:
         self._logs.interrupted_moves.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there.
+        """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there, or offline.
 
         A partition that is offline does not move: what its disk has again is not its log before the metadata allow it.
         One that is not here yet is made there when it comes; it is an ApiError all the same, as in Kafka.
         """
         topic, number = topic_partition
-        if self._logs.get(topic_partition) is None:
+        if self._replicas.hosted(topic_partition) is None:
             self._logs.prefer(topic_partition, log_dir)
         with self._replicas.using(topic, number) as partition:
             if partition.failure is not None:

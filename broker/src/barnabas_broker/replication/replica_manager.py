@@ -171,7 +171,7 @@ class ReplicaManager:
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
         """What somebody met who works on logs, and not for a client."""
-        partition = self._hosted(topic_partition)
+        partition = self.hosted(topic_partition)
         if partition is not None:
             self.storage_failed(partition, error)
         elif isinstance(error, LogDirFailed):
@@ -197,7 +197,7 @@ class ReplicaManager:
             self._look_after(partition)
         for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
             document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
-            if document is not None and number < len(document.partitions) and self._hosted(topic_partition) is None:
+            if document is not None and number < len(document.partitions) and self.hosted(topic_partition) is None:
                 self._look_after_missing(topic_partition, document.partitions[number])
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
@@ -250,10 +250,11 @@ class ReplicaManager:
                     yield TopicPartition(document.name, index)
 
     def _is_served(self, topic_partition: TopicPartition) -> bool:
-        partition = self._hosted(topic_partition)
+        partition = self.hosted(topic_partition)
         return partition is not None and partition.failure is None
 
-    def _hosted(self, topic_partition: TopicPartition) -> Partition | None:
+    def hosted(self, topic_partition: TopicPartition) -> Partition | None:
+        """The partition, if it is here, be it offline."""
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 

@@ -19,8 +19,8 @@ from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
+from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.preferred_dirs import PreferredDirs
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import remove_all
@@ -28,7 +28,6 @@ from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.log_dir_placement import choose_log_dir
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class LogManager:
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
-        self._preferred = PreferredDirs()
+        self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
     @property
     def files(self) -> FileSystem:
@@ -108,7 +107,10 @@ class LogManager:
         It is kept: whoever restored the wrong metadata wants it back, anyone else may remove it.
         """
         log = self.get(topic_partition)
-        if log is None or log.topic_id in (None, topic_id):
+        if log is None:
+            return None
+        if log.topic_id in (None, topic_id):
+            self._choice.forget(topic_partition)
             return log
         self._rename_away(log, file_names.STRAY_DIR)
         _logger.warning("%s is set aside: it is of an earlier topic %s", log.directory, topic_partition.topic)
@@ -249,7 +251,8 @@ class LogManager:
         """
         if topic_partition in self.failed:
             raise self.failed[topic_partition]
-        chosen = self._dir_at(log_dir) if log_dir else self._choose_dir(topic_partition)
+        chosen = self._choice.at(log_dir) if log_dir else self._choice.choose(topic_partition)
+        self._choice.forget(topic_partition)
         place = LogPlace(
             log_dir=chosen.path,
             directory=f"{chosen.path}/{topic_partition}",
@@ -270,28 +273,9 @@ class LogManager:
             raise storage_error(place.log_dir, place.directory, error) from error
         return open_log(self._environment, place, self._clock.now_ms())
 
-    def _dir_at(self, path: str) -> LogDir:
-        for log_dir in self.log_dirs:
-            if log_dir.path == path:
-                if log_dir.failure is not None:
-                    raise log_dir.failure
-                return log_dir
-        allowed = ", ".join(log_dir.path for log_dir in self.log_dirs)
-        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path}; the broker has {allowed}")
-
     def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Make this log, when it is made, in the directory at this path (KIP-113). Errors as of `start_move`."""
-        self._preferred.put(topic_partition, self._dir_at(log_dir).path)
-
-    def _choose_dir(self, topic_partition: TopicPartition) -> LogDir:
-        online = [log_dir for log_dir in self.log_dirs if log_dir.is_online]
-        preferred = self._preferred.take(topic_partition)
-        for log_dir in online:
-            if log_dir.path == preferred or len(online) == 1:
-                return log_dir
-        now_ms = self._clock.now_ms()
-        loads = [log_dir.load(now_ms) for log_dir in online]
-        return self._dir_at(choose_log_dir(self._settings.placement, loads, self._settings.headroom_bytes))
+        """Make this log, when it is made, in the directory at this path (KIP-113). ApiError where that cannot be."""
+        self._choice.prefer(topic_partition, log_dir)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
@@ -305,9 +289,9 @@ class LogManager:
     def start_move(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
         """Begin to move a log to the directory at this path; None when it is there. A second move replaces the first.
 
-        ApiError where the log or the directory is unknown, StorageError where the directory is offline.
+        ApiError where the log or the directory is unknown, or the directory is offline.
         """
-        target, log = self._dir_at(log_dir), self.get(topic_partition)
+        target, log = self._choice.at(log_dir), self.get(topic_partition)
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         self.stop_move(topic_partition)
@@ -327,7 +311,7 @@ class LogManager:
     def finish_move(self, move: ReplicaMove) -> Log:
         """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
         topic_partition = move.log.topic_partition
-        source, target = self._dir_at(move.log.log_dir), self._dir_at(move.log_dir)
+        source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
         del source.logs[topic_partition], self.moves[topic_partition]
         return log

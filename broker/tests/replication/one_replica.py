@@ -1,0 +1,138 @@
+"""A broker with one replica, two log dirs, and a test that is its metadata."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.clock import Cancellable
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+HERE, OTHER, AWAY = 1, 2, 3
+FLIGHTS = TopicPartition("flights", 0)
+
+
+class StandingTime:
+    """What is to be called later never is."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
+        return self
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
+        return self
+
+    def cancel(self) -> None:
+        """It does not come."""
+
+
+class Fetching:
+    """Takes note of what is followed."""
+
+    def __init__(self) -> None:
+        self.followed: set[TopicPartition] = set()
+
+    def follow(self, partition: Partition) -> None:
+        self.followed.add(partition.topic_partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        self.followed.discard(partition.topic_partition)
+
+
+class Broker:
+    """Broker 1 with a replica of one partition; the test is the metadata."""
+
+    def __init__(self, folder: Path, state: PartitionState) -> None:
+        self.folder = folder / "logs"
+        self.time = StandingTime()
+        self.fetching = Fetching()
+        self.is_awake = True
+        self.resignations: list[Mapping[TopicPartition, int]] = []
+        self.image = MetadataImage()
+        self._version = 0
+        self.show(state)
+        environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+        settings = LogManagerSettings([str(self.folder), str(folder / "more")])
+        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
+        self.logs.load()
+        config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
+        surroundings = Surroundings(
+            self.time,
+            self.time,
+            Purgatory(self.time),
+            self.fetching,
+            lambda _: None,
+            self.resignations.append,
+            lambda: self.is_awake,
+        )
+        self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
+        self.replicas.start()
+
+    def show(self, state: PartitionState, *more: PartitionState) -> None:
+        self._version += 1
+        self.state = state
+        document = TopicDocument(FLIGHTS.topic, UUID(int=7), (state, *more), {"min.insync.replicas": "1"})
+        key = topic_key(FLIGHTS.topic)
+        self.image.apply_listing(Listing(self._version, [Document(key, encode(document), self._version)]))
+
+    @property
+    def partition(self) -> Partition:
+        return self.replicas.find(FLIGHTS.topic, None, 0)
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            batch = encode_batch([Record(0, NOW_MS, None, b"value")])
+            self.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
+
+    def lose_disk(self) -> None:
+        self.replicas.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
+
+    def find_disk(self, *, cut_to_bytes: int | None = None) -> None:
+        """It works again, perhaps without the last records; the chore looks at it."""
+        if cut_to_bytes is not None:
+            segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
+            segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
+        if self.logs.probe_failed_dirs():
+            self.replicas.delete_unassigned()
+        self.replicas.bring_back()
+
+    def error_of_read(self) -> ErrorCode | None:
+        try:
+            self.partition.check_readable(-1)
+        except ApiError as error:
+            return error.code
+        return None
+
+
+def led(
+    leader: int, epoch: int, *isr: int, partition_epoch: int = 0, elr: tuple[int, ...] = (), replicas: int = 3
+) -> PartitionState:
+    return PartitionState(
+        tuple(range(1, replicas + 1)), leader, epoch, isr, elr=elr, partition_epoch=partition_epoch or epoch
+    )

@@ -1,0 +1,117 @@
+"""F26, F28, F64: AlterReplicaLogDirs for replicas that are here, that will be, and whose disks fail."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from uuid import UUID
+
+import pytest
+from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
+
+from barnabas_broker.handlers import alter_replica_log_dirs
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.replication.log_mover import LogMover
+from barnabas_broker.replication.throttle import UNLIMITED, Throttle
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError
+from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ErrorCode
+
+NOWHERE = PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4)
+COMES = led(OTHER, 5, OTHER, HERE)
+CONTEXT = Context(34, 2, "tool", "1.2.3.4", "PLAIN")
+Dir = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+
+
+class Asked:
+    """Broker 1 with the log dirs `logs` and `more`, and its answers."""
+
+    def __init__(self, folder: Path, state: PartitionState) -> None:
+        self.broker = Broker(folder, state)
+        self.logs, self.more = str(folder / "logs"), str(folder / "more")
+        throttle = Throttle(self.broker.time, lambda: UNLIMITED)
+        mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close())
+        self.services = cast(Services, SimpleNamespace(mover=mover))
+
+    def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:
+        """To each of these paths in one request; the answers in the same order."""
+        topic = Dir.AlterReplicaLogDirTopic(name=FLIGHTS.topic, partitions=[partition])
+        request = AlterReplicaLogDirsRequest(dirs=[Dir(path=path, topics=[topic]) for path in paths])
+        (answered,) = alter_replica_log_dirs.handle(self.services, CONTEXT, request).results
+        return [ErrorCode(each.error_code) for each in answered.partitions]
+
+    def lose(self, path: str, failure: type[StorageError] = LogDirFailed) -> None:
+        log_dir = next(each for each in self.broker.logs.log_dirs if each.path == path)
+        log_dir.fail(failure(path, "the disk failed"))
+
+    def log_dir(self) -> str:
+        return self.broker.partition.log.log_dir
+
+
+def test_a_replica_that_comes_later_is_made_in_the_log_dir_that_was_asked_for_last(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, NOWHERE)
+    answers = asked.move(asked.logs, asked.more, "/nowhere")
+    assert answers == [ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.LOG_DIR_NOT_FOUND]
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.more
+
+
+def test_a_topic_that_is_not_there_yet_is_asked_for_too(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, led(HERE, 4, HERE))
+    assert asked.move(asked.more, partition=1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    asked.broker.show(led(HERE, 4, HERE), led(HERE, 4, HERE))
+    assert asked.broker.replicas.find(FLIGHTS.topic, None, 1).log.log_dir == asked.more
+
+
+@pytest.mark.parametrize("failure", [LogDirFailed, LogDirRefused])
+@pytest.mark.parametrize("state", [NOWHERE, led(HERE, 4, HERE)], ids=["not-here", "here"])
+def test_an_offline_log_dir_is_a_storage_error_of_that_partition_alone(
+    tmp_path: Path, state: PartitionState, failure: type[StorageError]
+) -> None:
+    asked = Asked(tmp_path, state)
+    asked.lose(asked.more, failure)
+    expected = ErrorCode.REPLICA_NOT_AVAILABLE if state is NOWHERE else ErrorCode.NONE
+    assert asked.move(asked.more, asked.logs) == [ErrorCode.KAFKA_STORAGE_ERROR, expected]
+    assert asked.broker.resignations == []
+    if state is not NOWHERE:
+        assert asked.broker.error_of_read() is None
+
+
+def test_a_replica_comes_to_another_log_dir_when_the_one_asked_for_has_gone_offline(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, NOWHERE)
+    asked.move(asked.more)
+    asked.lose(asked.more)
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.logs
+
+
+def test_what_was_asked_for_holds_for_one_making_only(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, NOWHERE)
+    asked.move(asked.more)
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.more
+    asked.broker.show(NOWHERE)
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.logs
+
+
+def test_a_replica_whose_log_dir_failed_is_not_asked_for_anew(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, led(HERE, 4, HERE, OTHER))
+    asked.broker.lose_disk()
+    assert asked.move(asked.more) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    asked.broker.show(NOWHERE)
+    asked.broker.find_disk()
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.logs
+
+
+def test_a_log_that_was_there_all_the_time_ends_the_wish_for_it(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, NOWHERE)
+    asked.move(asked.more)
+    asked.broker.logs.create(FLIGHTS, UUID(int=7), LogConfig(), asked.logs)
+    asked.broker.show(COMES)
+    asked.broker.show(NOWHERE)
+    asked.broker.show(COMES)
+    assert asked.log_dir() == asked.logs

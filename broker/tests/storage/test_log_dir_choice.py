@@ -1,0 +1,77 @@
+"""F26, F64: where a log is made, by wish and by rule."""
+
+from pathlib import Path
+
+import pytest
+from storage_samples import NOW_MS
+
+from barnabas_broker.storage import log_dir_choice
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.log_dir_choice import LogDirChoice
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def flights(partition: int) -> TopicPartition:
+    return TopicPartition("flights", partition)
+
+
+@pytest.fixture
+def log_dirs(tmp_path: Path) -> list[LogDir]:
+    made = [tmp_path / name for name in "abc"]
+    for path in made:
+        path.mkdir()
+    return [LogDir(PosixFileSystem(), str(path)) for path in made]
+
+
+@pytest.fixture
+def choice(log_dirs: list[LogDir]) -> LogDirChoice:
+    return LogDirChoice(log_dirs, FixedClock(), "fewest-partitions", 0)
+
+
+def test_a_wish_is_followed_once(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:
+    choice.prefer(flights(0), log_dirs[1].path)
+    choice.prefer(flights(0), log_dirs[2].path)
+    assert [choice.choose(flights(0)), choice.choose(flights(0))] == [log_dirs[2], log_dirs[0]]
+
+
+def test_a_wish_that_cannot_be_is_refused_and_the_one_before_it_holds(
+    choice: LogDirChoice, log_dirs: list[LogDir]
+) -> None:
+    log_dirs[1].fail(LogDirFailed(log_dirs[1].path, "the disk failed"))
+    choice.prefer(flights(0), log_dirs[2].path)
+    for path, code in (
+        (log_dirs[1].path, ErrorCode.KAFKA_STORAGE_ERROR),
+        ("/nowhere", ErrorCode.LOG_DIR_NOT_FOUND),
+    ):
+        with pytest.raises(ApiError) as refused:
+            choice.prefer(flights(0), path)
+        assert refused.value.code is code
+    assert choice.choose(flights(0)) is log_dirs[2]
+
+
+def test_the_rule_chooses_where_the_wished_dir_is_offline_by_then(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:
+    choice.prefer(flights(0), log_dirs[0].path)
+    log_dirs[0].fail(LogDirFailed(log_dirs[0].path, "the disk failed"))
+    assert choice.choose(flights(0)) is log_dirs[1]
+
+
+def test_of_too_many_wishes_the_oldest_are_forgotten(
+    choice: LogDirChoice, log_dirs: list[LogDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_dir_choice, "WISHES_MAX", 2)
+    for partition in (0, 1, 0, 2):
+        choice.prefer(flights(partition), log_dirs[2].path)
+    assert [choice.choose(flights(partition)) for partition in range(3)] == [log_dirs[2], log_dirs[0], log_dirs[2]]
