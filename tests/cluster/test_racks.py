@@ -1,4 +1,4 @@
-"""Where a broker stands can be told to it while it runs."""
+"""Where a broker stands, and where clients reach it, can be told to it while it runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +22,37 @@ def racks(cluster: BarnabasCluster, as_told_by: int) -> dict[int, str | None]:
     return {broker.broker_id: broker.rack for broker in answer.brokers}
 
 
-def test_a_rack_that_is_told_to_a_running_broker_is_told_to_all_and_outlives_it(cluster: BarnabasCluster) -> None:
-    assert racks(cluster, as_told_by=0) == {0: "a", 1: "a"}
-    entry = ConfigEntry("broker.rack", "b", incremental_operation=AlterConfigOpType.SET)
+def hosts(cluster: BarnabasCluster, as_told_by: int) -> dict[int, str]:
+    answer = cluster.ask(as_told_by, DescribeClusterRequest(), 0)
+    return {broker.broker_id: broker.host for broker in answer.brokers}
+
+
+def tell(cluster: BarnabasCluster, name: str, value: str | None) -> None:
+    """Broker 1; None takes it back."""
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entry = ConfigEntry(name, value, incremental_operation=operation)
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     client = cluster.client()
     (done,) = client.admin.incremental_alter_configs([resource]).values()
     done.result()
+
+
+def test_a_host_that_is_told_to_a_running_broker_is_told_to_all_and_can_be_taken_back(
+    cluster: BarnabasCluster,
+) -> None:
+    before = hosts(cluster, as_told_by=0)
+    tell(cluster, "advertised.hosts", "PLAINTEXT:localhost")
+    assert before[1] != "localhost"
+    wait_for(lambda: hosts(cluster, as_told_by=0), lambda told: told == {**before, 1: "localhost"})
+    cluster.restart(1)
+    assert hosts(cluster, as_told_by=0) == {**before, 1: "localhost"}
+    tell(cluster, "advertised.hosts", None)
+    wait_for(lambda: hosts(cluster, as_told_by=0), lambda told: told == before)
+
+
+def test_a_rack_that_is_told_to_a_running_broker_is_told_to_all_and_outlives_it(cluster: BarnabasCluster) -> None:
+    assert racks(cluster, as_told_by=0) == {0: "a", 1: "a"}
+    tell(cluster, "broker.rack", "b")
     wait_for(lambda: racks(cluster, as_told_by=0), lambda told: told == {0: "a", 1: "b"})
     cluster.restart(1)
     assert racks(cluster, as_told_by=0) == {0: "a", 1: "b"}

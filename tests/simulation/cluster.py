@@ -98,7 +98,8 @@ class SimulatedBroker:
             node = Node(config, SimulatedStore(cluster.store, host), machine, lambda reason: self._ends(host))
             await node.load()
             self.node = node
-            await node.join([Endpoint("PLAINTEXT", self.name, 9092)], UUID(int=cluster.random.getrandbits(128)))
+            endpoint = Endpoint("PLAINTEXT", self.name, 9092)
+            await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
             node.host()
             dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]

@@ -144,6 +144,8 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
             "advertised.listeners",
             "must have the name of a listener: PLAINTEXT",
         ),
+        ({"advertised.hosts": "PLAINTEXT"}, "advertised.hosts", "must be text, LISTENER:HOST separated by commas"),
+        ({"advertised.hosts": "PLAINTEXT:0.0.0.0"}, "advertised.hosts", "must be an address that clients can reach"),
         ({"inter.broker.listener.name": "X"}, "inter.broker.listener.name", "must be one of PLAINTEXT"),
     ],
 )
@@ -186,10 +188,27 @@ def test_settings_that_are_switched_off_are_no_problem() -> None:
 
 
 def test_clients_are_told_an_address_they_can_reach() -> None:
-    assert reachable(Endpoint("A", "", 0), "box", 4711) == Endpoint("A", "box", 4711)
-    assert reachable(Endpoint("A", "0.0.0.0", 9092), "box", 9092) == Endpoint("A", "box", 9092)
-    assert reachable(Endpoint("A", "public", 9092), "box", 1) == Endpoint("A", "public", 9092)
-    assert str(Endpoint("A", "::1", 1)) == "A://[::1]:1"
+    bound = (Endpoint("A", "", 0), Endpoint("B", "0.0.0.0", 9092), Endpoint("C", "public", 9))
+    assert list(map(str, reachable(bound, "box", (4711, 9092, 9093)))) == [
+        "A://box:4711",
+        "B://box:9092",
+        "C://public:9",
+    ]
+
+
+BY_NODE = {
+    "listeners": "INSIDE://:1,OUTSIDE://:2",
+    "advertised.listeners": "INSIDE://pod:1,OUTSIDE://:30002",
+    "advertised.hosts": "outside:10.0.0.7, GONE:10.0.0.9",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+}
+
+
+def test_a_listeners_host_can_be_told_apart_from_its_port_and_anew_while_the_broker_runs() -> None:
+    config = parse_broker_config(BY_NODE)
+    assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://10.0.0.7:30002"]
+    config = config.with_dynamic({"advertised.hosts": "OUTSIDE:fd00::7"})
+    assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://[fd00::7]:30002"]
 
 
 def test_dynamic_settings_lie_over_the_files_the_brokers_own_on_top() -> None:

@@ -31,7 +31,7 @@ from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_manager import LoadProgress
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.listeners import Endpoint, reachable
+from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ class Broker:
         node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
-        listener, endpoints = self._bind(dispatcher)
-        await self._join(node, endpoints)
+        listener, ports = self._bind(dispatcher)
+        await self._join(node, ports)
         node.host()
         cleaner = self._start_cleaner(node)
         await self._start_http(node, dispatcher, listener, cleaner)
@@ -144,7 +144,7 @@ class Broker:
         self._takedown.append(store.close)
         return store
 
-    def _bind(self, dispatcher: Dispatcher) -> tuple[Listener, list[Endpoint]]:
+    def _bind(self, dispatcher: Dispatcher) -> tuple[Listener, list[int]]:
         config = self._config
         listener = Listener(
             self._loop,
@@ -155,18 +155,18 @@ class Broker:
             connections_max=config.max_connections,
         )
         self._takedown.append(listener.close)
-        endpoints = []
-        for bound, advertised in zip(config.listeners.bound, config.listeners.advertised, strict=True):
+        ports = []
+        for bound in config.listeners.bound:
             try:
-                port = listener.bind(bound.name, bound.host, bound.port)
+                ports.append(listener.bind(bound.name, bound.host, bound.port))
             except OSError as error:
                 raise CannotStart(f"listeners={bound}: {error}") from error
-            endpoints.append(reachable(advertised, socket.getfqdn(), port))
-        return listener, endpoints
+        return listener, ports
 
-    async def _join(self, node: Node, endpoints: Sequence[Endpoint]) -> None:
+    async def _join(self, node: Node, ports: Sequence[int]) -> None:
+        host = socket.getfqdn()
         try:
-            await node.join(endpoints, uuid4())
+            await node.join(lambda listeners: reachable(listeners.advertised, host, ports), uuid4())
         except (ApiError, StoreUnavailable) as error:
             raise CannotStart(str(error)) from error
 

@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -52,7 +52,7 @@ from barnabas_broker.storage.trash import Trash
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.listeners import Endpoint
+from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError
@@ -105,6 +105,7 @@ class Node:
         self._tasks: set[asyncio.Task[object]] = set()
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
+        self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
         self.services: Services
         self.membership: Membership
         self.duties: ControllerDuties
@@ -226,13 +227,17 @@ class Node:
     def _broker_epoch(self) -> int:
         return self.image.brokers[self.config.broker_id].broker_epoch
 
-    async def join(self, endpoints: Sequence[Endpoint], incarnation_id: UUID) -> None:
-        """Register, and return once the controller has let this life of the broker in. ApiError, StoreUnavailable."""
+    async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
+        """Register, and return once the controller has let this life of the broker in. ApiError, StoreUnavailable.
+
+        `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
+        """
+        self._endpoints_of = endpoints_of
         config, logs, machine = self.config, self.services.logs, self._machine
         registration = BrokerRegistration(
             broker_id=config.broker_id,
             incarnation_id=incarnation_id,
-            listeners=tuple(endpoints),
+            listeners=endpoints_of(config.listeners),
             rack=config.broker_rack,
             log_dirs=config.log_dirs,
             directory_ids=tuple(
@@ -298,8 +303,8 @@ class Node:
         before, self.config = self.config, self._with_dynamic()
         self.services.config = self.config
         self.services.replicas.reconfigure(self.config)
-        if self.config.broker_rack != before.broker_rack:
-            self.spawn(self._move_to_rack())
+        if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
+            self.spawn(self._tell_place())
 
     def _with_dynamic(self) -> BrokerConfig:
         """The file's settings with the dynamic ones over them; those that were checked on their way in cannot fail."""
@@ -310,11 +315,11 @@ class Node:
             log.error("the dynamic configs are not used: %s", error)
             return self.config
 
-    async def _move_to_rack(self) -> None:
-        """Where pods are started before anybody knows on which node, their rack is told later, as a dynamic config."""
+    async def _tell_place(self) -> None:
+        """Where pods are started before anybody knows on which node, dynamic configs say later where that is."""
         while True:
             try:
-                await self.membership.move_to_rack(self.config.broker_rack)
+                await self.membership.move(self.config.broker_rack, self._endpoints_of(self.config.listeners))
                 return
             except StoreUnavailable:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)

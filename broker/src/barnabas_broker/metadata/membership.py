@@ -33,6 +33,7 @@ from barnabas_broker.metadata.store import (
 )
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 
 CONTROLLER_LEASE: Final = "controller"
@@ -190,15 +191,15 @@ class Membership:
         await self._store.put(key, encode(registration))
         self._registered_epoch = broker_epoch
 
-    async def move_to_rack(self, rack: str | None) -> None:
-        """Tells all where this broker stands now; also those lives of it that are to begin in this process.
+    async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
+        """Tells all where this broker is now; also those lives of it that are to begin in this process.
 
         Raises StoreUnavailable.
         """
         async with self._turns:
-            self._registration = msgspec.structs.replace(self._registration, rack=rack)
+            self._registration = msgspec.structs.replace(self._registration, rack=rack, listeners=listeners)
             if self._lease is not None:
-                await self._amend(self._lease.token, rack=rack)
+                await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
     async def _amend(self, broker_epoch: int, **fields: object) -> None:
         """Changes what is registered of this life of the broker, unless it is another's turn already."""

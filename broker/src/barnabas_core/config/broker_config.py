@@ -201,6 +201,7 @@ def _listener_settings(values: Mapping[str, Value], originals: Texts) -> Listene
     return ListenerSettings(
         listeners=_entries(values["listeners"]),
         advertised=None if advertised is None else _entries(advertised),
+        hosts=str(values["advertised.hosts"]),
         protocol_map=str(values["listener.security.protocol.map"]),
         controller_names=tuple(name.strip() for name in controllers),
         inter_broker=None if inter_broker is None else str(inter_broker).upper(),

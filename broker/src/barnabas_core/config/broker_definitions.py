@@ -269,6 +269,14 @@ _OWN: Final = (
         "A log dir with less free space gets a new partition only where every other one is as full (least-bytes).",
     ),
     _D(
+        "advertised.hosts",
+        _STRING,
+        "",
+        Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
+        "The hosts that clients of single listeners are told, in place of those in advertised.listeners.",
+        Dynamic.PER_BROKER,
+    ),
+    _D(
         "http.listener",
         _STRING,
         "",

@@ -12,6 +12,7 @@ PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
 _FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
 _EVERYWHERE: Final = ("0.0.0.0", "::")
+_ONE_ADDRESS: Final = "must be an address that clients can reach, not every interface"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ListenerSettings:
 
     listeners: tuple[str, ...]
     advertised: tuple[str, ...] | None
+    hosts: str
     protocol_map: str
     controller_names: tuple[str, ...]
     inter_broker: str | None
@@ -58,17 +60,20 @@ def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[Confi
         advertised = bound
     else:
         advertised = _parse("advertised.listeners", settings.advertised, settings.controller_names, problems)
-    protocols = _protocols(settings.protocol_map)
+    protocols = {name: protocol.upper() for name, protocol in _by_name(settings.protocol_map).items()}
     if not problems:
         problems += _duplicates("listeners", bound)
         problems += _unprotected_only("listeners", bound, protocols)
         problems += _advertisable(bound, advertised)
+    hosts = _by_name(settings.hosts)
+    problems += _clients_cannot_reach(hosts.values())
     inter_broker = settings.inter_broker or _plaintext_name(bound, protocols)
     if not problems and all(endpoint.name != inter_broker for endpoint in bound):
         allowed = f"must be one of {', '.join(endpoint.name for endpoint in bound)}"
         problems.append(ConfigProblem("inter.broker.listener.name", inter_broker, allowed))
-    told = {endpoint.name: endpoint for endpoint in advertised}
-    return Listeners(bound, tuple(told.get(each.name, each) for each in bound), inter_broker), problems
+    told = {each.name: each for each in (*bound, *advertised)}
+    pairs = tuple(replace(told[each.name], host=hosts.get(each.name, told[each.name].host)) for each in bound)
+    return Listeners(bound, pairs, inter_broker), problems
 
 
 def _parse(
@@ -88,9 +93,10 @@ def _parse(
     return tuple(endpoints)
 
 
-def _protocols(text: str) -> Mapping[str, str]:
+def _by_name(text: str) -> Mapping[str, str]:
+    """What `NAME:TEXT` separated by commas says of each listener."""
     pairs = (entry.partition(":") for entry in text.split(","))
-    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+    return {name.strip().upper(): said.strip() for name, _, said in pairs}
 
 
 def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[ConfigProblem]:
@@ -126,18 +132,20 @@ def _advertisable(bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...])
             allowed = f"must have the name of a listener: {', '.join(sorted(names))}"
             yield ConfigProblem("advertised.listeners", str(endpoint), allowed)
         if endpoint.host in _EVERYWHERE:
-            allowed = "must be an address that clients can reach, not every interface"
-            yield ConfigProblem("advertised.listeners", str(endpoint), allowed)
+            yield ConfigProblem("advertised.listeners", str(endpoint), _ONE_ADDRESS)
+
+
+def _clients_cannot_reach(hosts: Iterable[str]) -> Iterable[ConfigProblem]:
+    return (ConfigProblem("advertised.hosts", host, _ONE_ADDRESS) for host in hosts if host in _EVERYWHERE)
 
 
 def _plaintext_name(bound: tuple[Endpoint, ...], protocols: Mapping[str, str]) -> str:
     return next((endpoint.name for endpoint in bound if protocols.get(endpoint.name) == "PLAINTEXT"), "PLAINTEXT")
 
 
-def reachable(endpoint: Endpoint, host: str, port: int) -> Endpoint:
-    """What clients are told for `endpoint`: this machine's `host` where it names none, `port` where it names 0."""
-    return replace(
-        endpoint,
-        host=host if endpoint.host in ("", *_EVERYWHERE) else endpoint.host,
-        port=endpoint.port or port,
+def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
+    """What clients are told: this machine's `host` where one names none, the port that was bound where it names 0."""
+    return tuple(
+        replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
+        for each, port in zip(advertised, ports, strict=True)
     )

@@ -18,6 +18,7 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "broker.id": "spec.brokers",
     "listeners": "spec.listeners",
     "advertised.listeners": "spec.listeners",
+    "advertised.hosts": "spec.listeners",
     "listener.security.protocol.map": "spec.listeners",
     "inter.broker.listener.name": "spec.listeners",
     "log.dir": "spec.storage",
