@@ -20,12 +20,17 @@ def written(castle: Castle, topic: str) -> Callable[[], bool]:
     return lambda: StockClient(castle.bootstrap).read(topic, 0) == RECORDS
 
 
-def log_dirs(castle: Castle, pod: str) -> int:
-    """How many disks a broker writes to."""
-    return int(castle.kubectl("exec", pod, "--", "python", "-c", COUNT))
+def held(castle: Castle, pod: str, topic: str) -> dict[str, int]:
+    """By disk of a broker how many replicas of a topic are there."""
+    found: dict[str, int] = json.loads(castle.kubectl("exec", pod, "--", "python", "-c", HELD, topic))
+    return found
 
 
-COUNT = "import pathlib; print(len(list(pathlib.Path('/var/lib/barnabas').glob('*/log/meta.properties'))))"
+HELD = """
+import json, pathlib, sys
+disks = [path.parent.parent for path in pathlib.Path('/var/lib/barnabas').glob('*/log/meta.properties')]
+print(json.dumps({disk.name: len(list(disk.glob(f'log/{sys.argv[1]}-[0-9]*'))) for disk in disks}))
+"""
 
 
 def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures) -> None:
@@ -42,7 +47,11 @@ def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures
     )
     castle.await_ready()
     figures.tell("one more disk for each of three brokers", f"{time.monotonic() - began_s:.0f} s")
-    assert {log_dirs(castle, pod) for pod in castle.pods()} == {len(volumes) + 1}
+    disks = {f"volume-{volume['id']}" for volume in (*volumes, more)}
+    castle.create_topic("after-the-disk", 3)
+    for pod in castle.pods():
+        found = held(castle, pod, "after-the-disk")
+        assert found == {disk: 3 if disk == f"volume-{more['id']}" else 0 for disk in disks}
     assert is_whole()
 
 

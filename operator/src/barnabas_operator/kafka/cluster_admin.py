@@ -22,7 +22,7 @@ from barnabas_operator.kafka.step_requests import StepRefused, operations, reque
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
-from barnabas_operator.planning.log_dir_places import LogDirs, NewReplica
+from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -137,14 +137,12 @@ class ClusterAdmin:
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
 
-    def log_dirs(self, broker_ids: Iterable[int]) -> LogDirs:
-        """The log dirs of these brokers that are online."""
+    def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
+        """The log dirs of a broker that are online, in its order."""
         with reachable():
-            found = self.client.describe_log_dirs(brokers=list(broker_ids))
-        return {
-            answer["broker"]: [_load(each) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
-            for answer in found
-        }
+            (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
+        moving = {replica for each in answer["log_dirs"] for replica, _ in _replicas(each, is_future=True)}
+        return [_load(each, moving) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
         """Tells brokers where to make replicas that they do not have yet (KIP-113); they answer that they have none."""
@@ -241,9 +239,19 @@ def _topic_state(
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides, moving)
 
 
-def _load(log_dir: Mapping[str, Any]) -> LogDirLoad:
-    sizes = [each["partition_size"] for topic in log_dir["topics"] for each in topic["partitions"]]
+def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
+    """One that moves between log dirs counts where it goes."""
+    staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
+    sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])
+
+
+def _replicas(log_dir: Mapping[str, Any], *, is_future: bool) -> Iterator[tuple[tuple[str, int], int]]:
+    """Topic and partition, and the size in bytes."""
+    for topic in log_dir["topics"]:
+        for part in topic["partitions"]:
+            if part["is_future_key"] is is_future:
+                yield (topic["name"], part["partition_index"]), part["partition_size"]
 
 
 def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:

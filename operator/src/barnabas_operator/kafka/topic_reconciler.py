@@ -76,14 +76,15 @@ def _gather(
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step], state: ClusterState) -> None:
-    """Where brokers are to put what they get. One that is not told chooses itself."""
-    replicas = list(new_replicas(steps, state.topics)) if len(cluster.spec.storage.volumes) > 1 else []
-    brokers = sorted({replica.broker_id for replica in replicas}.intersection(state.racks))
-    if brokers:
-        try:
-            admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(brokers), cluster))
-        except ClusterUnreachable as error:
-            log.warning("brokers choose the log dirs of %d new replicas: %s", len(replicas), error)
+    """Where brokers are to put what they get. One that cannot be told chooses itself."""
+    if len(cluster.spec.storage.volumes) == 1:
+        return
+    for broker_id, replicas in new_replicas(steps, state.topics).items():
+        if broker_id in state.racks:
+            try:
+                admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(broker_id), cluster))
+            except ClusterUnreachable as error:
+                log.warning("broker %d chooses the log dirs of %d replicas: %s", broker_id, len(replicas), error)
 
 
 def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:

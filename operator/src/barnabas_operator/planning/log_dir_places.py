@@ -1,6 +1,6 @@
 """Which log dir of its broker each new replica goes to: the brokers' own rule, over all that is planned together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
@@ -13,8 +13,6 @@ from barnabas_operator.resources.cluster import Cluster
 
 RULE: Final = "log.dirs.placement"
 HEADROOM: Final = "log.dirs.headroom.bytes"
-LogDirs = Mapping[int, Sequence[LogDirLoad]]
-"""By broker its log dirs that are online, and how full they are."""
 
 
 class NewReplica(NamedTuple):
@@ -25,13 +23,17 @@ class NewReplica(NamedTuple):
     broker_id: int
 
 
-def new_replicas(steps: Iterable[Step], topics: Mapping[str, TopicState]) -> Iterator[NewReplica]:
-    """All that brokers get by these steps and do not have yet."""
+def new_replicas(steps: Iterable[Step], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
+    """By broker all that it gets by these steps and does not have yet."""
+    found: dict[int, list[NewReplica]] = {}
     for step in steps:
         had = topics[step.topic].partitions if step.topic in topics else ()
         for number, row in _rows(step):
             there = had[number] if number < len(had) else ()
-            yield from (NewReplica(step.topic, number, broker) for broker in row if broker not in there)
+            for broker_id in row:
+                if broker_id not in there:
+                    found.setdefault(broker_id, []).append(NewReplica(step.topic, number, broker_id))
+    return found
 
 
 def _rows(step: Step) -> Iterable[tuple[int, Sequence[int]]]:
@@ -46,17 +48,19 @@ def _rows(step: Step) -> Iterable[tuple[int, Sequence[int]]]:
             return ()
 
 
-def place_in_log_dirs(replicas: Iterable[NewReplica], log_dirs: LogDirs, cluster: Cluster) -> dict[NewReplica, str]:
-    """The path for each new replica; none for brokers with one log dir, or of which nothing is known."""
+def place_in_log_dirs(
+    replicas: Iterable[NewReplica], log_dirs: Sequence[LogDirLoad], cluster: Cluster
+) -> dict[NewReplica, str]:
+    """The path for each new replica of a broker with these log dirs; none where there is nothing to choose."""
+    if len(log_dirs) < 2:
+        return {}
     rule, headroom_bytes = str(_setting(cluster, RULE)), int(str(_setting(cluster, HEADROOM)))
-    loads = {broker: {load.path: load for load in found} for broker, found in log_dirs.items() if len(found) > 1}
+    loads = {load.path: load for load in log_dirs}
     placed = {}
     for replica in replicas:
-        if replica.broker_id in loads:
-            there = loads[replica.broker_id]
-            path = placed[replica] = choose_log_dir(rule, list(there.values()), headroom_bytes)
-            load = there[path]
-            there[path] = load._replace(partitions=load.partitions + 1, empty_partitions=load.empty_partitions + 1)
+        path = placed[replica] = choose_log_dir(rule, list(loads.values()), headroom_bytes)
+        load = loads[path]
+        loads[path] = load._replace(partitions=load.partitions + 1, empty_partitions=load.empty_partitions + 1)
     return placed
 
 
