@@ -32,6 +32,7 @@ from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.isr_changes import IsrChanges
+from barnabas_broker.replication.leader_news import LeaderNews
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
@@ -111,6 +112,7 @@ class Node:
         self.duties: ControllerDuties
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
+        self._leader_news: LeaderNews
 
     async def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """The metadata and the logs of now. StoreUnavailable, LogDirRefused."""
@@ -139,6 +141,7 @@ class Node:
         controller = Controller(config.broker_id, self._store, self.image, self.current_config, self._machine.random)
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
+        self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
         replicas = self._wire_replicas(logs, controller, purgatory, links)
         offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock)
         environment = Environment(
@@ -325,18 +328,27 @@ class Node:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
-        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death.
+
+        Return once the others know: clients that ask them find no leader that is gone.
+        """
         others = [broker for broker in self.image.live_brokers() if broker != self.config.broker_id]
         if not others or not self.config.controlled_shutdown_enable:
             return
+        led = self._led_topics()
         try:
             async with asyncio.timeout(HAND_OVER_S):
                 left = await self.services.controller.hand_over(self.config.broker_id)
         except (ApiError, TimeoutError) as error:
             log.warning("others will lead this broker's partitions once it is gone: %s", error)
-            return
-        if left:
-            log.warning("nobody else can lead %d partitions while this broker is away", len(left))
+        else:
+            if left:
+                log.warning("nobody else can lead %d partitions while this broker is away", len(left))
+        await self._leader_news.until_heard(led)
+
+    def _led_topics(self) -> list[str]:
+        broker_id, topics = self.config.broker_id, self.image.topics.values()
+        return [topic.name for topic in topics if any(state.leader == broker_id for state in topic.partitions)]
 
     async def stop(self) -> None:
         """Take down what was started, last things first."""

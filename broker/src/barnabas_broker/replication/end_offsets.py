@@ -11,6 +11,7 @@ from typing import Final
 
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.replication.conversation import Conversation
 from barnabas_broker.replication.links import Links
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
@@ -57,11 +58,13 @@ class EndOffsets:
 
     async def _ask_leader(self, leader_id: int, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
-        conversation = _Conversation(self._links, leader_id, f"broker-{self._broker_id}-lag")
+        client_id = f"broker-{self._broker_id}-lag"
+        conversation = Conversation(self._links, leader_id)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
-                    found |= await conversation.ask(partitions[begin : begin + PARTITIONS_A_REQUEST])
+                    request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST])
+                    found |= _told(await conversation.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
             log.info("broker %d does not tell how far its partitions are: %r", leader_id, error)
         finally:
@@ -69,34 +72,13 @@ class EndOffsets:
         return found
 
 
-class _Conversation:
-    """A link to one broker, and one question at a time."""
-
-    def __init__(self, links: Links, leader_id: int, client_id: str) -> None:
-        self._client_id = client_id
-        self._answer: asyncio.Future[memoryview] | None = None
-        self._link = links.open(leader_id, self._closed)
-
-    async def ask(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """ConnectionError, MalformedRequest."""
-        self._answer = asyncio.get_running_loop().create_future()
-        self._link.send(encode_request(_request(partitions), VERSION, 0, self._client_id), self._answer.set_result)
-        frame = await self._answer
-        self._answer = None
-        return {
-            TopicPartition(topic.name, each.partition_index): each.offset
-            for topic in decode_response("ListOffsetsResponse", VERSION, frame).topics
-            for each in topic.partitions
-            if each.error_code == ErrorCode.NONE
-        }
-
-    def close(self) -> None:
-        """Nothing is asked any more."""
-        self._link.close()
-
-    def _closed(self, reason: str) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionError(reason))
+def _told(answer: memoryview) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.offset
+        for topic in decode_response("ListOffsetsResponse", VERSION, answer).topics
+        for each in topic.partitions
+        if each.error_code == ErrorCode.NONE
+    }
 
 
 def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:

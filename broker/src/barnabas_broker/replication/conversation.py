@@ -1,0 +1,33 @@
+"""Questions to another broker, one after the other, for those who wait for each answer."""
+
+import asyncio
+
+from barnabas_broker.replication.links import Links
+
+
+class Conversation:
+    """A link to one broker, to be closed by who opened it."""
+
+    def __init__(self, links: Links, broker_id: int) -> None:
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._reason: str | None = None
+        self._link = links.open(broker_id, self._closed)
+
+    async def ask(self, request: bytes | bytearray) -> memoryview:
+        """The answer to a framed request, without its size. ConnectionError, also when the link broke before."""
+        if self._reason is not None:
+            raise ConnectionError(self._reason)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._link.send(request, self._answer.set_result)
+        answer = await self._answer
+        self._answer = None
+        return answer
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        self._link.close()
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(reason))
