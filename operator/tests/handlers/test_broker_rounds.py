@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from kubernetes_asyncio.client import ApiClient
+from msgspec.structs import replace
 
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
@@ -42,16 +43,25 @@ class FewPods(KubeApi):
         self.pods = {each["metadata"]["name"]: each for each in pods}
         self.seen: list[dict[str, Any]] | None = None
         self.events: list[Json] = []
+        self.services: dict[str, dict[str, Any]] = {}
+        self.is_template_seen = True
         self._set: dict[str, Any] | None = None
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         match method, path.split("/")[-2:]:
             case "PATCH", ("statefulsets", _):
-                status = {"observedGeneration": 1, "updateRevision": "new"}
+                status = {"observedGeneration": int(self.is_template_seen), "updateRevision": "new"}
                 self._set = given["body"] | {"status": status}
                 self._set["metadata"] = self._set["metadata"] | {"generation": 1}
             case "GET", ("statefulsets", _) if self._set is not None:
                 return self._set
+            case "PATCH", ("services", name):
+                self.services[name] = given["body"]
+                self.services[name]["metadata"] |= {"uid": name}
+            case "GET", ("air", "services"):
+                return {"items": list(self.services.values())}
+            case "DELETE", ("services", name):
+                del self.services[name]
             case "GET", ("air", "pods"):
                 return {"items": list(self.pods.values()) if self.seen is None else self.seen}
             case "GET", ("air", _):
@@ -68,6 +78,10 @@ class FewPods(KubeApi):
         if options.get("preconditions", {}).get("uid") != self.pods[name]["metadata"]["uid"]:
             raise KubeRefused(CONFLICT, "Conflict", "the UID in the precondition does not match")
         del self.pods[name]
+
+
+def without_outside(wanted: Cluster) -> Cluster:
+    return replace(wanted, spec=replace(wanted.spec, listeners=()))
 
 
 async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
@@ -99,6 +113,39 @@ def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
             assert outcome.waiting is not None, "the next round comes soon"
             api.seen = None
             assert (await first_round(api, cluster())).waiting is None
+
+    asyncio.run(run())
+
+
+def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
+            before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
+            rounds = BrokerRounds(api, OperatorSettings("image"))
+            await rounds.advance(before, STATE)
+            everything = set(api.services)
+            assert "flights-bootstrap-outside" in everything
+            await rounds.advance(without_outside(before), STATE)
+            assert set(api.services) == everything, "broker 1 has not restarted yet"
+            api.pods["flights-broker-1"] = pod(1, "c")
+            await rounds.advance(without_outside(before), STATE)
+            assert set(api.services) == {"flights-broker", "flights-bootstrap"}
+
+    asyncio.run(run())
+
+
+def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            rounds = BrokerRounds(api, OperatorSettings("image"))
+            assert (await rounds.advance(cluster(), STATE)).waiting is None
+            api.is_template_seen = False
+            waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
+            assert waiting is not None
+            assert waiting.message == "waiting for Kubernetes to take over what the brokers run with"
 
     asyncio.run(run())
 

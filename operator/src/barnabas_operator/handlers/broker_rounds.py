@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.event_writer import EventWriter
+from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
@@ -53,6 +54,7 @@ class BrokerRounds:
         self._api = api
         self._settings = settings
         self._disks = ClaimGrowth(api)
+        self._leftovers = Leftovers(api)
         self._events = EventWriter(api)
         self._applied: dict[tuple[str, str], Json] = {}
         self._monitors: bool | None = None
@@ -62,6 +64,7 @@ class BrokerRounds:
         """Apply everything again: what others have changed goes back to what is declared."""
         self._applied.clear()
         self._disks.forget()
+        self._leftovers.forget()
         self._monitors = None
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
@@ -73,9 +76,9 @@ class BrokerRounds:
         lacking = pods.facts.lacking(cluster)
         if lacking:
             return BrokersOutcome(pods, Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
-        await self._apply_brokers(cluster, pods)
-        if pods.broker_set is None:
+        if await self._apply_brokers(cluster, pods):
             pods = await gather_pods(self._api, cluster)
+        await self._leftovers.remove(cluster, pods)
         ungrown = await self._disks.grow(cluster)
         outcome = await self._step(cluster, pods, state)
         return outcome if outcome.waiting is not None else outcome._replace(waiting=ungrown)
@@ -99,16 +102,16 @@ class BrokerRounds:
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
-    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> None:
-        """Brokers that are to go keep their pods until they hold nothing."""
+    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
+        """Brokers that are to go keep their pods until they hold nothing. Whether something was applied."""
         there = pods.broker_set.replicas if pods.broker_set is not None else 0
         replicas = max(there, cluster.spec.brokers.replicas)
         if pods.broker_set is None:
             self._applied.pop(("StatefulSet", brokers_name(cluster.metadata.name)), None)
         if pods.broker_set is not None and pods.broker_set.volumes != claim_sizes(cluster):
             await self._recreate(cluster)
-        for each in broker_objects(cluster, pods.facts, self._settings.broker_image, replicas):
-            await self._apply(each)
+        objects = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
+        return any([await self._apply(each) for each in objects])
 
     async def _recreate(self, cluster: Cluster) -> None:
         """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one."""
@@ -144,6 +147,8 @@ class BrokerRounds:
         unready = pods.unready()
         if unready:
             return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
+        if not pods.is_settled:
+            return Refusal(NOT_READY, "waiting for Kubernetes to take over what the brokers run with")
         return None
 
     async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
@@ -176,11 +181,14 @@ class BrokerRounds:
             self._monitors = await self._api.serves(MONITORING)
         return self._monitors
 
-    async def _apply(self, item: Json) -> None:
+    async def _apply(self, item: Json) -> bool:
+        """Whether it was another one than before."""
         key = item["kind"], item["metadata"]["name"]
-        if self._applied.get(key) != item:
-            await self._api.apply(item)
-            self._applied[key] = item
+        if self._applied.get(key) == item:
+            return False
+        await self._api.apply(item)
+        self._applied[key] = item
+        return True
 
 
 def _prefixes_to_go(cluster: Cluster) -> tuple[str, ...]:

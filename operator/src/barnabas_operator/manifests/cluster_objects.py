@@ -19,7 +19,8 @@ def surrounding_objects(cluster: Cluster, apis: Collection[str] = ()) -> list[Ku
 
     `apis` are the group versions that the API server has: a PodMonitor is made where there can be one.
     """
-    objects = [*access_objects(cluster), *services(cluster), disruption_budget(cluster), network_policy(cluster)]
+    reached_by = services(cluster, cluster.spec.brokers.replicas)
+    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster)]
     return [*objects, pod_monitor(cluster)] if MONITORING in apis else objects
 
 

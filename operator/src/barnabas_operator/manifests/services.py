@@ -1,6 +1,7 @@
 """How brokers are reached: headless for each by its name, bootstrap for any, and one for each from outside."""
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.planning.object_names import (
@@ -14,20 +15,44 @@ from barnabas_operator.planning.object_names import (
     pod_name,
     selector,
 )
+from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Cluster, Listener
 
 SERVICE_TYPES: Final = {"internal": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
 
 
-def services(cluster: Cluster) -> list[KubeObject]:
-    """All Services of the Cluster."""
+def services(cluster: Cluster, replicas: int) -> list[KubeObject]:
+    """All Services of the Cluster with so many brokers."""
     outside = [each for each in cluster.spec.listeners if each.type != "internal"]
     return [
         _headless(cluster),
         _bootstrap(cluster),
         *(_bootstrap_outside(cluster, each) for each in outside),
-        *(_of_broker(cluster, each, number) for each in outside for number in range(cluster.spec.brokers.replicas)),
+        *(_of_broker(cluster, each, number) for each in outside for number in range(replicas)),
     ]
+
+
+def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of those found, the Cluster's own that lead nowhere any more.
+
+    A broker that is to go has its own as long as it is there, and a listener that is no longer declared while there
+    are brokers that have not restarted since: their clients may still come.
+    """
+    there = pods.broker_set.replicas if pods.broker_set is not None else 0
+    wanted = {each["metadata"]["name"] for each in services(cluster, max(there, cluster.spec.brokers.replicas))}
+    declared = {each.name for each in cluster.spec.listeners if each.type != "internal"}
+    return [
+        each
+        for each in found
+        if _is_owned(cluster, each)
+        and each["metadata"]["name"] not in wanted
+        and (pods.is_settled or each["metadata"]["labels"].get(LISTENER_LABEL) in declared)
+    ]
+
+
+def _is_owned(cluster: Cluster, found: Mapping[str, Any]) -> bool:
+    owners = found["metadata"].get("ownerReferences", ())
+    return any(each["uid"] == cluster.metadata.uid for each in owners)
 
 
 def _headless(cluster: Cluster) -> KubeObject:

@@ -74,6 +74,11 @@ class PodsState:
         """The brokers that are still to restart."""
         return tuple(view.broker_id for view in self.views() if view.is_changed)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every broker runs with the template that is there, and Kubernetes has seen it."""
+        return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
+
     def unready(self) -> tuple[int, ...]:
         """The brokers that are not there, or not in sync yet."""
         return tuple(view.broker_id for view in self.views() if not view.is_ready)

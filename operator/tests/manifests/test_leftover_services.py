@@ -1,0 +1,70 @@
+"""Which Services of a Cluster lead nowhere any more."""
+
+from dataclasses import replace as with_fields
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_operator.manifests.services import leftover_services, services
+from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.object_meta import ObjectMeta
+
+INSIDE = Listener(name="plain", port=9092)
+OUTSIDE = Listener(name="outside", port=9094, type="loadbalancer")
+META = ObjectMeta(name="flights", namespace="air", uid="u-1")
+BEFORE = Cluster(metadata=META, spec=ClusterSpec(brokers=Brokers(replicas=3), listeners=(INSIDE, OUTSIDE)))
+FOUND = services(BEFORE, 3)
+
+
+def pods_of(count: int, *, old: int = 0, seen: bool = True) -> PodsState:
+    """So many brokers, of which the first `old` run with the template of before; `seen` by Kubernetes or not yet."""
+    pods = {
+        number: BrokerPod(number, f"flights-broker-{number}", f"u-{number}", "old" if number < old else "new", True)
+        for number in range(count)
+    }
+    return PodsState(BrokerSet(count, "new" if seen else "", {}), pods)
+
+
+def declared(replicas: int, *listeners: Listener) -> Cluster:
+    return replace(BEFORE, spec=replace(BEFORE.spec, brokers=Brokers(replicas=replicas), listeners=listeners))
+
+
+ALL_OUTSIDE = {"flights-bootstrap-outside", *(f"flights-broker-{number}-outside" for number in range(3))}
+CASES: dict[str, tuple[Cluster, PodsState, set[str]]] = {
+    "nothing has changed": (BEFORE, pods_of(3), set()),
+    "a listener is removed": (declared(3, INSIDE), pods_of(3), ALL_OUTSIDE),
+    "a listener becomes internal": (declared(3, INSIDE, replace(OUTSIDE, type="internal")), pods_of(3), ALL_OUTSIDE),
+    "a listener has another type": (declared(3, INSIDE, replace(OUTSIDE, type="nodeport")), pods_of(3), set()),
+    "a broker still has the listener": (declared(3, INSIDE), pods_of(3, old=1), set()),
+    "the template has not been seen": (declared(3, INSIDE), pods_of(3, seen=False), set()),
+    "there is no StatefulSet yet": (declared(3, INSIDE), PodsState(None), set()),
+    "brokers shall go": (declared(1, INSIDE, OUTSIDE), pods_of(3), set()),
+    "one of them has gone": (declared(1, INSIDE, OUTSIDE), pods_of(2), {"flights-broker-2-outside"}),
+    "and the others restart": (declared(1, INSIDE, OUTSIDE), pods_of(2, old=2), {"flights-broker-2-outside"}),
+    "all have gone": (
+        declared(1, INSIDE, OUTSIDE),
+        pods_of(1),
+        {"flights-broker-1-outside", "flights-broker-2-outside"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_services_go_when(name: str) -> None:
+    cluster, pods, expected = CASES[name]
+    assert {each["metadata"]["name"] for each in leftover_services(cluster, pods, FOUND)} == expected
+
+
+def test_what_belongs_to_another_stays() -> None:
+    """Also that of an earlier Cluster of this name, which Kubernetes takes away itself."""
+    of_another = services(replace(BEFORE, metadata=replace(META, uid="u-0")), 3)
+    by_hand = [{"metadata": {"name": "mine", "uid": "x", "labels": {"barnabas.dev/cluster": "flights"}}}]
+    assert leftover_services(declared(3, INSIDE), pods_of(3), [*of_another, *by_hand]) == []
+
+
+def test_brokers_are_settled_when_all_run_with_the_template_that_is_there() -> None:
+    asked = pods_of(3)
+    asked = with_fields(asked, pods={**asked.pods, 1: asked.pods[1]._replace(restart_asked=True)})
+    states = (pods_of(3), pods_of(3, old=1), pods_of(3, seen=False), PodsState(None), asked)
+    assert [pods.is_settled for pods in states] == [True, False, False, False, False]
