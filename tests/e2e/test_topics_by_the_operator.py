@@ -245,6 +245,24 @@ def test_a_topic_without_a_cluster_says_so_until_there_is_one(world: World, oper
     world.await_ready("flights")
 
 
+def test_a_second_cluster_leaves_topics_where_they_are_and_only_that_may_be_said(
+    world: World, operator: ServerProcess
+) -> None:
+    world.apply("flights", partitions=1, deletionPolicy="Delete")
+    world.await_ready("flights")
+    cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "two"}, "spec": {}}
+    world.kubectl("apply", "-f-", stdin=json.dumps(cluster))
+    world.kubectl("scale", "topic/flights", "--replicas=3")
+    wait_for(world.partitions, lambda found: found == {"flights": 3}, SECONDS_MAX)
+    in_two, in_one = (f'-p={{"spec":{{"cluster":"{name}"}}}}' for name in ("two", "one"))
+    refused = world.plane.kubectl.ask("-n", world.namespace, "patch", "topic", "flights", "--type=merge", in_two)
+    assert "spec.cluster is two; allowed: one, which has the topic, or leave it out" in refused.stderr
+    world.kubectl("patch", "topic", "flights", "--type=merge", in_one)
+    world.await_ready("flights")
+    world.kubectl("delete", "topic", "flights", "--timeout=60s")
+    assert world.partitions() == {}
+
+
 def test_of_two_topics_of_one_name_the_older_has_it(world: World, operator: ServerProcess) -> None:
     world.apply("flights", partitions=1)
     world.await_ready("flights")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.inventory import Inventory, Key
 
 
 def resource(kind: str, name: str, namespace: str = "here", **spec: object) -> Mapping[str, Any]:
@@ -44,3 +44,16 @@ def test_a_topic_that_is_gone_or_about_another_now_is_a_namesake_no_more() -> No
     assert inventory.namesake_of(FLIGHTS) == "planes"
     inventory.keep(PLANES, is_gone=True)
     assert inventory.namesake_of(FLIGHTS) is None
+
+
+def test_a_second_cluster_takes_no_topic_away_from_the_one_that_has_it() -> None:
+    inventory = inventory_of(CLUSTER, FLIGHTS)
+    had = {**FLIGHTS, "status": {"cluster": "one"}}
+    assert inventory.cluster_of(FLIGHTS) == ("here", "one")
+    inventory.keep(had, is_gone=False)
+    inventory.keep(resource("Cluster", "two"), is_gone=False)
+    assert list(inventory.topics_of(Key("here", "one"))) == [had]
+    assert not list(inventory.stray_topics())
+    inventory.keep(CLUSTER, is_gone=True)
+    assert inventory.cluster_of(had) == ("here", "one"), "nor where the first is not there (yet)"
+    assert inventory.cluster_of(FLIGHTS) == ("here", "two")

@@ -32,6 +32,7 @@ def cluster(**spec: object) -> Json:
 
 
 ALLOWED = Verdict()
+HELD = {**topic(), "status": {"cluster": "one"}}
 NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
 
 TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
@@ -98,6 +99,20 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         topic(config={"segment.bytes": 1}),
         Around(),
         "spec.config segment.bytes=1: must be an integer, at least 1048576",
+    ),
+    "the cluster that has it, said later": (HELD, topic(cluster="one"), Around(), None),
+    "another cluster, said later": (
+        HELD,
+        topic(cluster="two"),
+        Around(),
+        "spec.cluster is two; allowed: one, which has the topic, or leave it out",
+    ),
+    "a cluster where none has it yet": (topic(), topic(cluster="two"), Around(), None),
+    "a cluster that goes": (
+        topic(cluster="one"),
+        topic(),
+        Around(),
+        "spec.cluster is missing; allowed: one, it cannot change",
     ),
     "a field that is none": (
         None,

@@ -500,3 +500,11 @@ def test_partitions_added_later_go_where_they_would_have_gone_at_once(
     for step in steps_of(declared(first + added), cluster):
         cluster = apply(step, cluster)
     assert grown.topics["t"].partitions == cluster.topics["t"].partitions
+
+
+def test_a_status_keeps_the_cluster_that_first_had_the_topic() -> None:
+    found, refused = having().topics["flights"], Refusal("ResourceConflict", "older")
+    assert topic_status(topic(), found, refused, "T", cluster="one").cluster is None
+    first = topic_status(topic(), found, None, "T", cluster="one")
+    again = topic_status(struct_replace(topic(), status=first), None, refused, "T", cluster="two")
+    assert (first.cluster, again.cluster) == ("one", "one")

@@ -23,9 +23,12 @@ class Inventory:
         """By namespace and topic, the Topics about it by name: thousands are asked about one by one."""
 
     def cluster_of(self, topic: Json) -> Key | None:
-        """The Cluster that a Topic names, though it may not be there; where it names none, the only one there is."""
+        """The Cluster that a Topic names, though it may not be there; where it names none, the one that has its topic.
+
+        Only where none has it yet it is the only Cluster there is: a second one takes no topic away from the first.
+        """
         namespace = topic["metadata"]["namespace"]
-        named = topic.get("spec", {}).get("cluster")
+        named = topic.get("spec", {}).get("cluster") or topic.get("status", {}).get("cluster")
         if named is not None:
             return Key(namespace, named)
         there = [key for key in self.clusters if key.namespace == namespace]

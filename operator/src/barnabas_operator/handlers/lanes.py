@@ -110,6 +110,10 @@ class Lanes:
     def _why_stray(self, body: Json) -> str:
         namespace = body["metadata"]["namespace"]
         there = sorted(key.name for key in self._inventory.clusters if key.namespace == namespace)
-        named = body.get("spec", {}).get("cluster")
+        named, has = body.get("spec", {}).get("cluster"), body.get("status", {}).get("cluster")
+        if has is not None:
+            return (
+                f"the topic is in the Cluster {has}, which is not there; allowed: make {has} again, or this Topic anew"
+            )
         allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
-        return f"spec.cluster is {named}; {allowed}" if named else f"spec.cluster is missing; {allowed}"
+        return f"spec.cluster is {named or 'missing'}; {allowed}"

@@ -60,8 +60,9 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
     if done:
         state = _gather(admin, wanted, (), told)  # A status tells no configs.
-    topics = _with_status(plans, problems[: len(plans)], state, now)
-    kept = _with_status(deletions, problems[len(plans) :], state, now)
+    cluster = wanted.cluster.metadata.name
+    topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
+    kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     failed = [_failure(*refused[step.topic]) for step in evacuation if step.topic in refused]
     return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
@@ -111,15 +112,15 @@ def _failure(step: Step, error: StepRefused) -> str:
 
 
 def _with_status(
-    plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str
+    plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
 ) -> tuple[Topic, ...]:
-    return tuple(_new_status(plan, problem, state, now) for plan, problem in zip(plans, problems, strict=True))
+    return tuple(_new_status(plan, problem, state, now, cluster) for plan, problem in zip(plans, problems, strict=True))
 
 
-def _new_status(plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str) -> Topic:
+def _new_status(plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, cluster: str) -> Topic:
     """About the topic that the resource has, by the name that it had first."""
     topic = plan.resource
     name = (topic.status.topic_name if topic.status else None) or topic.topic_name
     troubles = [trouble for trouble in state.troubles if trouble.topic == name]
-    status = topic_status(topic, state.topics.get(name), problem, now, troubles, plan.drift)
+    status = topic_status(topic, state.topics.get(name), problem, now, troubles, plan.drift, cluster)
     return replace(topic, status=status)

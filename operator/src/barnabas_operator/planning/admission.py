@@ -115,9 +115,14 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
 def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
     """Another topic is another resource."""
     was, now = (before or wanted).spec, wanted.spec
-    for field, had, has in (("topicName", was.topic_name, now.topic_name), ("cluster", was.cluster, now.cluster)):
-        if had != has:
-            yield f"spec.{field} is {has or 'missing'}; allowed: {had or 'leave it out'}, it cannot change"
+    if was.topic_name != now.topic_name:
+        had = was.topic_name or "leave it out"
+        yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, it cannot change"
+    if was.cluster is not None and was.cluster != now.cluster:
+        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {was.cluster}, it cannot change"
+    has_it = before.status.cluster if before is not None and before.status is not None else None
+    if was.cluster is None and has_it is not None and now.cluster not in (None, has_it):
+        yield f"spec.cluster is {now.cluster}; allowed: {has_it}, which has the topic, or leave it out"
 
 
 def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:

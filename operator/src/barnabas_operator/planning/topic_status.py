@@ -19,13 +19,15 @@ def topic_status(
     now: str,
     troubles: Collection[Trouble] = (),
     drift: Sequence[Step] = (),
+    cluster: str | None = None,
 ) -> TopicStatus:
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
 
     `troubles` are its partitions that are not fully replicated now; those do not make the resource less ready. Nor does
     `drift`, what others have changed and nobody undoes.
 
-    Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about.
+    Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about, and
+    `cluster` where it is.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
@@ -37,6 +39,7 @@ def topic_status(
     return TopicStatus(
         conditions=current,
         observed_generation=topic.metadata.generation,
+        cluster=before.cluster or (cluster if claimed else None),
         topic_name=claimed,
         topic_id=found.topic_id if found else None,
         partitions=len(found.partitions) if found else None,

@@ -96,7 +96,13 @@ RULES: Final[dict[Any, list[Json]]] = {
             ),
         },
         _fixed("topicName"),
-        _fixed("cluster"),
+        {
+            "rule": "!has(oldSelf.cluster) || (has(self.cluster) && self.cluster == oldSelf.cluster)",
+            "messageExpression": (
+                "'spec.cluster is ' + (has(self.cluster) ? self.cluster : 'missing')"
+                " + '; allowed: ' + oldSelf.cluster + ', it cannot change'"
+            ),
+        },
     ],
     Volume: [
         {
@@ -158,6 +164,16 @@ ROOT_RULES: Final[dict[Any, list[Json]]] = {
         {
             "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
             "message": "metadata.name has more than 249 characters; allowed: 249, as many as a topic's name may have",
-        }
+        },
+        {  # Said later, it is the one that has the topic.
+            "rule": (
+                "has(oldSelf.spec.cluster) || !has(self.spec.cluster) || !has(self.status)"
+                " || !has(self.status.cluster) || self.spec.cluster == self.status.cluster"
+            ),
+            "messageExpression": (
+                "'spec.cluster is ' + self.spec.cluster + '; allowed: ' + self.status.cluster"
+                " + ', which has the topic, or leave it out'"
+            ),
+        },
     ],
 }

@@ -56,6 +56,7 @@ class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     conditions: tuple[Condition, ...] = ()
     observed_generation: int | None = None
+    cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
     topic_name: str | None = None
     topic_id: str | None = None
     partitions: int | None = None
