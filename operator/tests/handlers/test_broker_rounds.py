@@ -13,15 +13,16 @@ from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 Json = Mapping[str, Any]
 
 
-def cluster(config: Mapping[str, bool | str] | None = None) -> Cluster:
-    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config or {}))
+def cluster(config: Mapping[str, bool | str] | None = None, *, pause: bool = False) -> Cluster:
+    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config or {}), rolling=Rolling(pause=pause))
     return Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"), spec=spec)
 
 
@@ -163,5 +164,32 @@ def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
             outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
             assert outcome.balance is is_balanced
             assert outcome.waiting is None
+
+    asyncio.run(run())
+
+
+def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+    return pod(number, "a", asked=asked) | {"status": {"containerStatuses": [{"state": state}]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "message"),
+    [
+        (False, "BrokersNotReady", "flights-broker-1: CrashLoopBackOff: back-off 5m0s"),
+        (
+            True,
+            "RollingPaused",
+            "spec.rolling.pause is true: broker 1 is to restart; flights-broker-1: CrashLoopBackOff: back-off 5m0s",
+        ),
+    ],
+)
+def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, reason: str, message: str) -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
+            outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
+            assert len(api.pods) == 2
+            assert outcome.waiting == Refusal(reason, message)
 
     asyncio.run(run())

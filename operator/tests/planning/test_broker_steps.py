@@ -14,6 +14,7 @@ from barnabas_operator.planning.broker_steps import (
     RestartBroker,
     StartBrokers,
     next_step,
+    step_without_restarts,
 )
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
 from barnabas_operator.planning.topic_checks import Refusal
@@ -187,3 +188,39 @@ def test_a_rollout_restarts_every_broker_once_and_the_controller_last(count: int
         assert isinstance(step, RestartBroker)
         restarted.append(step.broker_id)
     assert restarted == sorted(changed - {controller}) + sorted(changed & {controller})
+
+
+CALM: Mapping[str, Case] = {
+    "all as wanted": (3, brokers(), None, None),
+    "those that wait for their restart are told": (
+        3,
+        brokers(1, 2),
+        state(),
+        Refusal("RollingPaused", "spec.rolling.pause is true: brokers 1, 2 are to restart"),
+    ),
+    "also one that is down": (
+        2,
+        [broker(0), broker(1, ready=False, changed=True)],
+        state(),
+        Refusal("RollingPaused", "spec.rolling.pause is true: broker 1 is to restart"),
+    ),
+    "also one that holds up the others": (
+        3,
+        [broker(0, lacking=True), broker(1), broker(2, running=False)],
+        state(),
+        Refusal("RollingPaused", "spec.rolling.pause is true: broker 0 is to restart"),
+    ),
+    "what is not there starts": (
+        3,
+        [broker(0, changed=True), broker(1), broker(2, running=False)],
+        None,
+        StartBrokers((2,)),
+    ),
+    "one that is to go goes": (2, brokers(0, of=3), state(), RemoveBroker(2)),
+}
+
+
+@pytest.mark.parametrize("name", CALM)
+def test_a_paused_roll_stops_restarts_and_nothing_else(name: str) -> None:
+    wanted, found, said, expected = CALM[name]
+    assert step_without_restarts(wanted, found, said) == expected

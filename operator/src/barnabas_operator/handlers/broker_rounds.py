@@ -16,6 +16,7 @@ from barnabas_operator.manifests.cluster_objects import broker_objects, surround
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.broker_steps import (
     NOT_READY,
+    ROLLING_PAUSED,
     BalanceLeaders,
     BrokerStep,
     RemoveBroker,
@@ -23,6 +24,7 @@ from barnabas_operator.planning.broker_steps import (
     StartBrokers,
     balances_leaders,
     next_step,
+    step_without_restarts,
 )
 from barnabas_operator.planning.claim_growth import claim_sizes
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -120,13 +122,13 @@ class BrokerRounds:
         await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
 
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
-        if cluster.spec.rolling.pause:
-            return BrokersOutcome(pods, None)
+        choose = step_without_restarts if cluster.spec.rolling.pause else next_step
         unbalanced = self.unbalanced and balances_leaders(cluster)
-        step = next_step(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
+        step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         if waiting is not None and (troubles := pods.troubles()):
-            waiting = waiting._replace(message=troubles)
+            is_told = waiting.reason == ROLLING_PAUSED  # Nothing that pods say tells that.
+            waiting = waiting._replace(message=f"{waiting.message}; {troubles}" if is_told else troubles)
         return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
 
     async def _carry_out(

@@ -20,7 +20,7 @@ from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.broker_settings import setting_changes
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.cluster_status import PAUSED, cluster_status
+from barnabas_operator.planning.cluster_status import cluster_status
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.steps import CreateTopic, describe
@@ -115,7 +115,7 @@ class Lane:
         if cluster.metadata.deletion_timestamp is not None:
             return await self._end(cluster, body, topics.values())
         if cluster.spec.pause:
-            await self._tell(cluster, body, Refusal(PAUSED, "spec.pause is true"), None, None)
+            await self._tell(cluster, body, None, None, None)
             return self._settings.drift_s
         problems = [message for _, message in pod_problems(cluster)]
         if problems:

@@ -15,6 +15,7 @@ from barnabas_operator.resources.cluster import Cluster
 NOT_READY: Final = "BrokersNotReady"
 UNDER_REPLICATED: Final = "UnderReplicated"
 HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
+ROLLING_PAUSED: Final = "RollingPaused"
 NAMED_MAX: Final = 3
 
 
@@ -90,6 +91,21 @@ def next_step(
         return _balance(state)
     leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
     return _removal(max(leaving), wanted, state) if leaving else None
+
+
+def step_without_restarts(
+    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+) -> BrokerStep | Refusal | None:
+    """The same while `rolling.pause` holds: all but restarts, which are told of when there is nothing else to do."""
+    to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
+    calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
+    step = next_step(wanted, calm, state, unbalanced=unbalanced)
+    is_held_up = isinstance(step, StartBrokers) and any(broker.lacks_volume for broker in to_restart)
+    if not to_restart or (step is not None and not is_held_up):
+        return step
+    listed = ", ".join(str(broker.broker_id) for broker in to_restart)
+    subject = f"brokers {listed} are" if len(to_restart) > 1 else f"broker {listed} is"
+    return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true: {subject} to restart")
 
 
 def _turn(broker_id: int) -> int:

@@ -1,17 +1,13 @@
 """A Cluster's status on Kubernetes: what its pods and its brokers say."""
 
-from typing import Final
-
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import bootstrap_name
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.planning.topic_status import RECONCILED
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
-from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
-
-PAUSED: Final = "Paused"
+from barnabas_operator.resources.object_meta import merge_conditions
 
 
 def cluster_status(
@@ -24,7 +20,7 @@ def cluster_status(
     before = cluster.status or ClusterStatus()
     ready = sum(view.is_ready for view in pods.views()) if pods is not None else None
     return ClusterStatus(
-        conditions=merge_conditions(before.conditions, (_condition(cluster, why, now),)),
+        conditions=merge_conditions(before.conditions, conditions_of(cluster, why, now)),
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
         brokers=len(pods.views()) if pods is not None else before.brokers,
@@ -34,18 +30,6 @@ def cluster_status(
         under_replicated_partitions=len(state.troubles) if state is not None else None,
         offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
         rolling=_rolling(pods, why) if pods is not None else None,
-    )
-
-
-def _condition(cluster: Cluster, why: Refusal | None, now: str) -> Condition:
-    paused = why is not None and why.reason == PAUSED
-    return Condition(
-        type=RECONCILIATION_PAUSED if paused else READY,
-        status="True" if paused or why is None else "False",
-        reason=RECONCILED if why is None else why.reason,
-        message="" if why is None else why.message,
-        last_transition_time=now,
-        observed_generation=cluster.metadata.generation,
     )
 
 

@@ -1,15 +1,16 @@
 """A topic's status: what a plan and its outcome say about the resource."""
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
+from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.steps import Step, describe
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.resources.object_meta import DRIFTED, READY, RECONCILIATION_PAUSED, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_conditions
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
-RECONCILED = "Reconciled"
-REPLICAS_MOVING = "ReplicasMoving"
+REPLICAS_MOVING: Final = "ReplicasMoving"
 
 
 def topic_status(
@@ -33,7 +34,7 @@ def topic_status(
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
         message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
         problem = Refusal(REPLICAS_MOVING, message)
-    told = (_condition(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
+    told = (*conditions_of(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
     current = merge_conditions(before.conditions, told)
     claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
     return TopicStatus(
@@ -56,32 +57,5 @@ def _moving(topic: Topic, found: TopicState) -> int:
 
 
 def _drifted(topic: Topic, drift: Sequence[Step], now: str) -> Condition:
-    return Condition(
-        type=DRIFTED,
-        status="True",
-        reason="ChangedByOthers",
-        message=f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, drift))}",
-        last_transition_time=now,
-        observed_generation=topic.metadata.generation,
-    )
-
-
-def _condition(topic: Topic, problem: Refusal | None, now: str) -> Condition:
-    generation = topic.metadata.generation
-    if topic.spec.pause and problem is None:
-        return Condition(
-            type=RECONCILIATION_PAUSED,
-            status="True",
-            reason="Paused",
-            message="spec.pause is true",
-            last_transition_time=now,
-            observed_generation=generation,
-        )
-    return Condition(
-        type=READY,
-        status="True" if problem is None else "False",
-        reason=RECONCILED if problem is None else problem.reason,
-        message="" if problem is None else problem.message,
-        last_transition_time=now,
-        observed_generation=generation,
-    )
+    message = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, drift))}"
+    return condition(topic, DRIFTED, "True", "ChangedByOthers", message, now)
