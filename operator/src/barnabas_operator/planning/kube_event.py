@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from barnabas_operator.planning.object_names import OPERATOR_NAME
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.object_meta import API_VERSION, shortened
 from barnabas_operator.resources.topic import Topic
 
 MESSAGE_LENGTH_MAX: Final = 1_024
@@ -16,7 +16,6 @@ EventType = Literal["Normal", "Warning"]
 def kube_event(about: Cluster | Topic, kind: EventType, reason: str, message: str, now: str) -> dict[str, Any]:
     """`reason` is the word that monitoring looks for; `now` in RFC 3339. Too long a message is cut."""
     namespace = about.metadata.namespace or "default"
-    is_short = len(message) <= MESSAGE_LENGTH_MAX
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -30,7 +29,7 @@ def kube_event(about: Cluster | Topic, kind: EventType, reason: str, message: st
         },
         "type": kind,
         "reason": reason,
-        "message": message if is_short else f"{message[: MESSAGE_LENGTH_MAX - 3]}...",
+        "message": shortened(message, MESSAGE_LENGTH_MAX),
         "source": {"component": OPERATOR_NAME},
         "firstTimestamp": now,
         "lastTimestamp": now,

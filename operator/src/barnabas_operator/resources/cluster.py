@@ -7,12 +7,14 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.object_meta import API_VERSION, Condition, ObjectMeta
+from barnabas_operator.resources.object_meta import API_VERSION, Condition, Message, ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue
 
 BROKERS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 64
 LISTENERS_MAX: Final = 8
+BOOTSTRAP_LENGTH_MAX: Final = 262_144
+"""Of as many brokers as there may be, each with a name of 253 characters and a port."""
 
 Quantity = Annotated[
     str,
@@ -125,16 +127,16 @@ class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """Where a listener can be reached."""
 
     name: str
-    bootstrap_servers: str
+    bootstrap_servers: Annotated[str, Meta(max_length=BOOTSTRAP_LENGTH_MAX)]
 
 
 class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A roll under way: which brokers are still to restart, which does, and what it waits for."""
 
-    remaining: tuple[int, ...] = ()
-    restarting: tuple[int, ...] = ()
+    remaining: Annotated[tuple[int, ...], Meta(max_length=BROKERS_MAX)] = ()
+    restarting: Annotated[tuple[int, ...], Meta(max_length=BROKERS_MAX)] = ()
     blocked_by: str = ""
-    message: str = ""
+    message: Message = ""
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -143,7 +145,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     conditions: tuple[Condition, ...] = ()
     observed_generation: int | None = None
     listeners: tuple[ListenerStatus, ...] = ()
-    metrics: Annotated[tuple[str, ...], Meta(description="each broker's metrics address")] = ()
+    metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
     cluster_id: str | None = None
     brokers: int | None = None
     ready_brokers: int | None = None

@@ -12,6 +12,11 @@ READY: Final = "Ready"
 DRIFTED: Final = "Drifted"
 RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
 
+MESSAGE_LENGTH_MAX: Final = 32_768
+"""As `metav1.Condition` allows."""
+
+Message = Annotated[str, Meta(max_length=MESSAGE_LENGTH_MAX)]
+
 ResourceNameText = Annotated[
     str,
     Meta(
@@ -44,9 +49,14 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str
-    message: str = ""
+    message: Message = ""
     last_transition_time: str
     observed_generation: int | None = None
+
+
+def shortened(text: str, length_max: int) -> str:
+    """As long as it may be; what is cut ends with an ellipsis."""
+    return text if len(text) <= length_max else f"{text[: length_max - 3]}..."
 
 
 def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:

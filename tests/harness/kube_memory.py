@@ -1,0 +1,129 @@
+"""An API server of one dict: objects by their path. What it refuses is told by whoever tests."""
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from kubernetes_asyncio.client import ApiClient
+
+from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
+from barnabas_operator.kube.kinds import path_of
+
+Json = dict[str, Any]
+Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
+"""By method, path and body; None lets the request pass."""
+
+
+def _nothing(_method: str, _path: str, _body: Mapping[str, Any]) -> None:
+    return None
+
+
+class KubeMemory(KubeApi):
+    """`writes` are the requests that were no reads: method and path, with `?` and the query where there is one."""
+
+    def __init__(self, connection: ApiClient) -> None:
+        super().__init__(connection)
+        self.objects: dict[str, Json] = {}
+        self.writes: list[str] = []
+        self.refuse: Refuse = _nothing
+        self._versions = count(1)
+
+    def put(self, item: Json) -> Json:
+        """As somebody else writes it."""
+        meta = {"uid": item["metadata"]["name"], "generation": 1, "namespace": "air", **item["metadata"]}
+        kept = {**item, "metadata": meta}
+        return self._keep(path_of(item["kind"], meta["namespace"], meta["name"]), kept)
+
+    def found(self, kind: str, name: str, namespace: str = "air") -> Json | None:
+        """The object as it is now."""
+        return self.objects.get(path_of(kind, namespace, name))
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and message of each."""
+        found = (each for path, each in self.objects.items() if "/events/" in path)
+        return [(each["reason"], each["message"]) for each in found]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        """Serves it from memory."""
+        given = body or {}
+        if method != "GET":
+            self.writes.append(f"{method} {path}" + ("?dryRun" if "dryRun" in (query or {}) else ""))
+        refusal = self.refuse(method, path, given)
+        if refusal is not None:
+            raise refusal
+        if "dryRun" in (query or {}):
+            return dict(given)
+        place = path.removesuffix("/status")
+        match method:
+            case "GET":
+                return self._read(path)
+            case "POST":
+                return self._keep(f"{path}/{next(self._versions)}", dict(given))
+            case "PATCH" if content_type == APPLY:
+                return self._keep(place, {**self.objects.get(place, {}), **given})
+            case "PATCH":
+                return self._patch(place, given)
+        self._delete(path, given)
+        return {}
+
+    def _read(self, path: str) -> Json:
+        if path in self.objects:
+            return self.objects[path]
+        *_, last = path.split("/")
+        if not last.endswith("s") or "-" in last:
+            raise KubeRefused(NOT_FOUND, "NotFound", path)
+        return {"items": [each for where, each in self.objects.items() if where.rpartition("/")[0] == path]}
+
+    def _patch(self, path: str, change: Mapping[str, Any]) -> Json:
+        there = self.objects.get(path)
+        if there is None:
+            raise KubeRefused(NOT_FOUND, "NotFound", path)
+        asked = change.get("metadata", {}).get("resourceVersion")
+        if asked not in (None, there["metadata"]["resourceVersion"]):
+            raise KubeRefused(CONFLICT, "Conflict", path)
+        return self._keep(path, _merged(there, change))
+
+    def _keep(self, path: str, item: Json) -> Json:
+        before = self.objects.get(path, {}).get("metadata", {})
+        meta = {
+            "uid": path,
+            "generation": 1,
+            **before,
+            **item["metadata"],
+            "resourceVersion": str(next(self._versions)),
+        }
+        if "deletionTimestamp" in meta and not meta.get("finalizers"):
+            self.objects.pop(path, None)
+        else:
+            self.objects[path] = {**item, "metadata": meta}
+        return {**item, "metadata": meta}
+
+    def _delete(self, path: str, options: Mapping[str, Any]) -> None:
+        there = self.objects.get(path)
+        wanted = options.get("preconditions", {}).get("uid")
+        if there is not None and wanted not in (None, there["metadata"]["uid"]):
+            raise KubeRefused(CONFLICT, "Conflict", path)
+        for each in [each for each in self.objects if each == path or each.startswith(f"{path}/")]:
+            del self.objects[each]
+
+
+def _merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
+    """A JSON merge patch (RFC 7386)."""
+    merged = dict(there)
+    for name, value in change.items():
+        before = merged.get(name)
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict):
+            merged[name] = _merged(before if isinstance(before, dict) else {}, value)
+        else:
+            merged[name] = value
+    return merged
