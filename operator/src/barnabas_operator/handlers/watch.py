@@ -1,6 +1,7 @@
 """What kopf does for the operator: it watches, asks whether it is well, and starts and stops it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any, Final
 
 import kopf
@@ -14,7 +15,26 @@ SERVER_S: Final = 300
 ANSWER_S: Final = 310
 CONNECT_S: Final = 10
 IDLE_S: Final = 0.5
+CHUNK: Final = 500
 GONE: Final = "DELETED"
+
+
+class Backoffs(Iterable[float]):
+    """Seconds between the tries of a request: the first ones, then the last for ever. Each request begins anew.
+
+    kopf ends a watch for good when a request has no tries left, and goes on without it.
+    """
+
+    def __init__(self, first: Iterable[float], last: float) -> None:
+        self._first = tuple(first)
+        self._last = last
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(self._first, repeat(self._last))
+
+
+BACKOFFS: Final = Backoffs((1, 1, 2, 3, 5), 10)
+ERROR_DELAYS_S: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
 
 Starter = Callable[[], Awaitable[Lanes]]
 
@@ -53,7 +73,7 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:
-    """A watch that hangs is begun anew after minutes; kopf writes nothing.
+    """A watch that hangs is begun anew after minutes, one that is refused is tried for ever; kopf writes nothing.
 
     An object's worker only takes a note, so there may be thousands at once: with a limit, objects would wait for those
     before them to have had nothing to do for `idle_timeout`.
@@ -61,6 +81,9 @@ def _configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = SERVER_S
     settings.watching.client_timeout = ANSWER_S
     settings.watching.connect_timeout = CONNECT_S
+    settings.watching.chunk_size = CHUNK
+    settings.networking.error_backoffs = BACKOFFS
+    settings.queueing.error_delays = ERROR_DELAYS_S
     settings.queueing.worker_limit = None
     settings.queueing.idle_timeout = IDLE_S
     settings.posting.enabled = False

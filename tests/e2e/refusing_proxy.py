@@ -1,0 +1,82 @@
+"""A way to a real API server that can be closed for a while: every request is refused, and what runs breaks off."""
+
+import asyncio
+import json
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiohttp import ClientSession, TCPConnector, web
+
+from e2e.control_plane import ControlPlane
+
+HOST: Final = "127.0.0.1"
+HOP_BY_HOP: Final = {"host", "transfer-encoding", "content-length", "content-encoding", "connection"}
+
+
+class RefusingProxy:
+    """`refusing` is the status that it refuses with, 0 for a way that is open; `refused` counts by the path."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._refusing = 0
+        self._running: set[asyncio.Transport] = set()
+        self._session: ClientSession | None = None
+        self.refused: Counter[str] = Counter()
+
+    def refuse(self, status: int) -> None:
+        """From now on."""
+        self._refusing = status
+        self.refused.clear()
+        for each in tuple(self._running):
+            each.abort()
+
+    def open(self) -> None:
+        """From now on all is as without it."""
+        self._refusing = 0
+
+    @asynccontextmanager
+    async def running(self, kubeconfig: Path) -> AsyncIterator[None]:
+        """Writes the file with which the administrator comes through here."""
+        trust = ssl.create_default_context(cafile=str(self._plane.authority.certificate))
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+        await runner.setup()
+        site = web.TCPSite(runner, HOST, 0)
+        try:
+            async with ClientSession(connector=TCPConnector(ssl=trust), auto_decompress=False) as self._session:
+                await site.start()
+                port = runner.addresses[0][1]
+                config = json.loads(self._plane.kubeconfig.read_text())
+                config["clusters"][0]["cluster"] = {"server": f"http://{HOST}:{port}"}
+                kubeconfig.write_text(json.dumps(config))
+                yield
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if self._refusing:
+            self.refused[request.path] += 1
+            return web.json_response({"kind": "Status", "message": "not now"}, status=self._refusing)
+        assert self._session is not None
+        assert request.transport is not None
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        url = f"{self._plane.url}{request.raw_path}"
+        transport = request.transport
+        self._running.add(transport)
+        try:
+            async with self._session.request(
+                request.method, url, headers=headers, data=await request.read() or None
+            ) as found:
+                answer = web.StreamResponse(status=found.status)
+                answer.content_type = found.content_type
+                await answer.prepare(request)
+                async for part in found.content.iter_any():
+                    await answer.write(part)
+                return answer
+        finally:
+            self._running.discard(transport)

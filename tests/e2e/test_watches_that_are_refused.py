@@ -1,0 +1,83 @@
+"""The watch on a real API server that refuses for longer than kopf tries by itself: it goes on afterwards."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import kopf
+import pytest
+
+from barnabas_operator.handlers import watch
+from barnabas_operator.handlers.lanes import Lanes
+from e2e.control_plane import ControlPlane
+from e2e.refusing_proxy import RefusingProxy
+from harness.deadline import wait_for
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+WAIT_S = 60.0
+TRIES_OF_KOPF = 9
+SOON_S = 0.02
+
+
+class Heard:
+    """In the place of lanes: what the watch tells."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def resource_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
+        if not is_gone:
+            self.names.add(body["metadata"]["name"])
+
+    def broker_event(self, body: Mapping[str, Any]) -> None:
+        """Nothing of them here."""
+
+
+def manifest(name: str) -> str:
+    topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
+    return json.dumps(topic)
+
+
+@pytest.mark.parametrize("status", [503, 403])
+def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
+    status: int, api_server: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl, namespace, heard = api_server.kubectl, f"refused-{status}", Heard()
+    kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
+    wait_for(lambda: kubectl.ask("get", "topics,clusters").returncode == 0)
+    kubectl("create", "namespace", namespace)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr(watch, "BACKOFFS", watch.Backoffs((SOON_S,), SOON_S))
+    watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{namespace}/topics"
+
+    async def start() -> Lanes:
+        return cast(Lanes, heard)
+
+    async def stop() -> None:
+        """There is nothing to end."""
+
+    async def until_heard(name: str) -> None:
+        await asyncio.to_thread(kubectl, "-n", namespace, "apply", "-f-", stdin=manifest(name))
+        async with asyncio.timeout(WAIT_S):
+            while name not in heard.names:
+                await asyncio.sleep(SOON_S)
+
+    async def scenario() -> None:
+        proxy, ending = RefusingProxy(api_server), asyncio.Event()
+        async with proxy.running(tmp_path / "kubeconfig"):
+            registry = watch.make_registry(start, stop)
+            operator = kopf.operator(registry=registry, standalone=True, namespaces=[namespace], stop_flag=ending)
+            running = asyncio.create_task(operator)
+            await until_heard("before")
+            proxy.refuse(status)
+            async with asyncio.timeout(WAIT_S):
+                while proxy.refused[watched] <= 2 * TRIES_OF_KOPF:
+                    await asyncio.sleep(SOON_S)
+            proxy.open()
+            await until_heard("after")
+            ending.set()
+            await running
+
+    asyncio.run(scenario())
