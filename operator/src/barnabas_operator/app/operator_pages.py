@@ -1,6 +1,7 @@
 """What the operator serves: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,12 @@ from barnabas_operator.handlers import webhook
 
 WEBHOOK_PORT: Final = 9443
 RELOAD_S: Final = 60.0
+RELOAD_FAILED: Final = (
+    "the webhook goes on with its old certificate, for tls.crt and tls.key in %s cannot be read: %s;"
+    " if it is told again, make the Secret that they come from anew (helm upgrade, or cert-manager)"
+)
+
+log = logging.getLogger(__name__)
 
 
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
@@ -48,7 +55,7 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
     _load(tls, certificates)
     app = web.Application()
     app.add_routes([web.post("/validate", validate)])
-    app.cleanup_ctx.append(lambda _: _reloading(tls, certificates))
+    app.cleanup_ctx.append(lambda _: reloading(tls, certificates))
     return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)
 
 
@@ -60,14 +67,21 @@ async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContex
 
 
 def _load(tls: ssl.SSLContext, certificates: Path) -> None:
-    tls.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+    """Only a pair that fits: one that does not leaves a context that has had it without any key."""
+    for each in (ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls):
+        each.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 
 
-async def _reloading(tls: ssl.SSLContext, certificates: Path) -> AsyncIterator[None]:
+async def reloading(tls: ssl.SSLContext, certificates: Path, every_s: float = RELOAD_S) -> AsyncIterator[None]:
+    """While it is entered. A pair that cannot be read, as in the middle of a renewal, is tried again the next time."""
+
     async def reload() -> None:
         while True:
-            await asyncio.sleep(RELOAD_S)
-            _load(tls, certificates)
+            await asyncio.sleep(every_s)
+            try:
+                _load(tls, certificates)
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
+                log.error(RELOAD_FAILED, certificates, error)
 
     task = asyncio.create_task(reload())
     yield

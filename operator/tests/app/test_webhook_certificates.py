@@ -1,0 +1,84 @@
+"""The webhook's certificate is renewed under it; what cannot be read in the meantime ends nothing."""
+
+import asyncio
+import logging
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from barnabas_operator.app.operator_pages import reloading
+from e2e.certificates import Authority, Identity
+
+EVERY_S = 0.005
+WAIT_S = 30
+HOST = "127.0.0.1"
+
+
+def put(identity: Identity, folder: Path, *, key: Path | None = None) -> None:
+    shutil.copy(identity.certificate, folder / "tls.crt")
+    shutil.copy(key or identity.key, folder / "tls.key")
+
+
+@asynccontextmanager
+async def serving(tls: ssl.SSLContext) -> AsyncIterator[int]:
+    """The port of a server that says nothing."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), HOST, 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def shown(port: int) -> str:
+    """The certificate that a client is shown, PEM."""
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(HOST, port, ssl=trust)
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return ssl.DER_cert_to_PEM_cert(found)
+
+
+@pytest.mark.parametrize("trouble", ["the key of another", "no key", "no certificate at all"])
+def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
+    trouble: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, folder = Authority(tmp_path / "pki"), tmp_path / "mounted"
+    old, new = (authority.issue(name, f"/CN={name}") for name in ("old", "new"))
+    folder.mkdir()
+
+    def spoil() -> None:
+        put(new, folder, key=old.key if trouble == "the key of another" else None)
+        if trouble == "no key":
+            (folder / "tls.key").unlink()
+        if trouble == "no certificate at all":
+            (folder / "tls.crt").write_text("not yet")
+
+    async def until_told(what: str) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while what not in caplog.text:
+                await asyncio.sleep(EVERY_S)
+
+    async def until_shown(port: int, wanted: Identity) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while await shown(port) != wanted.certificate.read_text():
+                await asyncio.sleep(EVERY_S)
+
+    async def scenario() -> None:
+        put(old, folder)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        running = reloading(tls, folder, EVERY_S)
+        await anext(running)
+        async with serving(tls) as port:
+            spoil()
+            await until_told("goes on with its old certificate")
+            assert await shown(port) == old.certificate.read_text()
+            put(new, folder)
+            await until_shown(port, new)
+        await anext(running, None)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scenario())
