@@ -46,6 +46,8 @@ class FewPods(KubeApi):
         self.events: list[Json] = []
         self.services: dict[str, dict[str, Any]] = {}
         self.is_template_seen = True
+        self.monitoring: tuple[str, ...] = ()
+        self.monitors: list[Json] = []
         self._set: dict[str, Any] | None = None
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
@@ -65,6 +67,12 @@ class FewPods(KubeApi):
                 del self.services[name]
             case "GET", ("air", "pods"):
                 return {"items": list(self.pods.values()) if self.seen is None else self.seen}
+            case "GET", ("monitoring.coreos.com", "v1") if self.monitoring:
+                return {"resources": [{"name": each} for each in self.monitoring]}
+            case "PATCH", ("podmonitors", _):
+                if "podmonitors" not in self.monitoring:
+                    raise KubeRefused(NOT_FOUND, "NotFound", path)
+                self.monitors.append(given["body"])
             case "GET", ("air", _):
                 return {"items": []}
             case "GET", _:
@@ -191,5 +199,17 @@ def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, reason: str
             outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
             assert len(api.pods) == 2
             assert outcome.waiting == Refusal(reason, message)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("there", "count"), [((), 0), (("prometheusrules", "probes"), 0), (("podmonitors",), 1)])
+def test_a_monitor_is_made_where_its_own_definition_is_there(there: tuple[str, ...], count: int) -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            api.monitoring = there
+            assert (await first_round(api, cluster())).waiting is None
+            assert len(api.monitors) == count
 
     asyncio.run(run())

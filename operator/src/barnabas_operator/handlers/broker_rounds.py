@@ -180,7 +180,7 @@ class BrokerRounds:
     async def _has_monitors(self) -> bool:
         """Asked once for each apply of everything: CRDs come and go."""
         if self._monitors is None:
-            self._monitors = await self._api.serves(MONITORING)
+            self._monitors = await self._api.serves("PodMonitor")
         return self._monitors
 
     async def _apply(self, item: Json) -> bool:

@@ -8,7 +8,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiClient
 from kubernetes_asyncio.client.exceptions import ApiException
 
-from barnabas_operator.kube.kinds import path_of
+from barnabas_operator.kube.kinds import KINDS, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 
 JsonObject = Mapping[str, Any]
@@ -96,15 +96,16 @@ class KubeApi:
         chosen = ",".join(f"{name}={value}" for name, value in labels.items())
         await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": chosen})
 
-    async def serves(self, group_version: str) -> bool:
-        """Whether the API server has this group and version."""
+    async def serves(self, kind: str) -> bool:
+        """Whether the API server has this kind. Of a group that others define it may have some and not all."""
+        place = KINDS[kind]
         try:
-            await self.request("GET", f"/apis/{group_version}")
+            found = await self.request("GET", f"/{place.api}")
         except KubeRefused as error:
             if error.status == NOT_FOUND:
                 return False
             raise
-        return True
+        return any(each["name"] == place.plural for each in found.get("resources", ()))
 
     async def request(
         self,
