@@ -16,7 +16,7 @@ from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.errors import ApiError
+from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 SIZE = len(batch(1))
@@ -94,6 +94,19 @@ def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "a").glob("flights-0*")] == [Path(old.directory).name]
     logs.remove_files(logs.due_deletions(NOW_MS + CONFIG.file_delete_delay_ms))
     assert list((tmp_path / "a").glob("flights-0*")) == []
+
+
+def test_a_producer_may_repeat_any_of_the_last_five_batches_after_the_move(tmp_path: Path) -> None:
+    """They were under way when their leader died, and the follower that leads now has moved its log meanwhile."""
+    logs = started(tmp_path, PosixFileSystem())
+    filled(logs, tmp_path / "a")
+    new = logs.finish_move(begun(logs, tmp_path / "b"))
+    repeated = [append(new, batch(1, producer_id=8, epoch=0, sequence=number)) for number in range(18, 23)]
+    assert [(each.base_offset, each.duplicate) for each in repeated] == [(number, True) for number in range(18, 23)]
+    with pytest.raises(ApiError) as refused:
+        append(new, batch(1, producer_id=8, epoch=0, sequence=24))
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(new, batch(1, producer_id=8, epoch=0, sequence=23)).base_offset == 23
 
 
 def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_er
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.follower_append import append_fetched
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.log_offsets import LogOffsets
 from barnabas_broker.storage.log_reader import LogReader
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producers import ProducerStates
@@ -40,14 +41,6 @@ class LogAppend(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     duplicate: bool
-
-
-class LogOffsets(NamedTuple):
-    """Where a log begins, ends, and up to where it is known to be on the disk."""
-
-    start: int
-    end: int
-    recovery_point: int
 
 
 class Log:
@@ -132,6 +125,10 @@ class Log:
     def producers(self) -> ProducerStates:
         """The idempotent producers."""
         return self._producers or self._load_producers()
+
+    @producers.setter
+    def producers(self, producers: ProducerStates) -> None:
+        self._producers = producers
 
     @disk_access
     def _load_epochs(self) -> LeaderEpochs:
@@ -438,7 +435,6 @@ class Log:
         for segment in self.segments:
             segment.close_file()
 
-    @disk_access
     @disk_access
     def move_to(self, directory: str) -> None:
         """Rename the directory, to delete it or to put it in another's place."""

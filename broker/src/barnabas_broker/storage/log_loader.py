@@ -14,7 +14,8 @@ from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
 from barnabas_broker.storage.files import FileEntry
-from barnabas_broker.storage.log import Log, LogOffsets
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_offsets import LogOffsets
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segment import LogEnvironment, Segment, SegmentSizes
 from barnabas_broker.storage.segment_listing import listed_segments

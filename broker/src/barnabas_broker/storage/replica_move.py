@@ -98,6 +98,7 @@ class ReplicaMove:
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
+        producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
         log.settle()
         self._copy_indexes(log.segments.active)
         for name in (*log.small_files(), file_names.PARTITION_METADATA):
@@ -111,7 +112,9 @@ class ReplicaMove:
         files.rename(self.directory, new)
         for parent in (self.log_dir, old.rsplit("/", 1)[0]):
             files.sync_dir(parent)
-        return open_log(self._environment, self._place(new), now_ms)
+        moved = open_log(self._environment, self._place(new), now_ms)
+        moved.producers = producers
+        return moved
 
     def _place(self, directory: str) -> LogPlace:
         return LogPlace(
