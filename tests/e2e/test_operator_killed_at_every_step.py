@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +22,8 @@ from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.kinds import KINDS
 from e2e.control_plane import ControlPlane
-from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 WRITES_MAX = 60
 SECONDS_MAX = 60.0
 LOOK_S = 0.05
@@ -139,14 +136,12 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
 def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
-    api_server: ControlPlane, broker: ServerProcess, sent: bool
+    defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
 ) -> None:
     assert set(OWNED) <= KINDS.keys()
-    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
     deaths = 0
     for last in range(1, WRITES_MAX):
-        if not asyncio.run(die_and_begin_anew(api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
+        if not asyncio.run(die_and_begin_anew(defined_api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):
             break
         deaths += 1
     assert 10 < deaths < WRITES_MAX - 1
@@ -166,14 +161,12 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
 
 
 def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
-    api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
+    defined_api_server: ControlPlane, broker: ServerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
-    declare(api_server, "late", "late")
+    declare(defined_api_server, "late", "late")
 
     async def scenario() -> None:
-        async with connection(api_server) as opened:
+        async with connection(defined_api_server) as opened:
             api = KubeApi(opened)
             bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
             bodies[-1]["metadata"]["finalizers"] = [FINALIZER]

@@ -27,7 +27,6 @@ from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 SECONDS_MAX = 60.0
 WAIT_S = 10.0
 RESTARTS = 3
@@ -119,19 +118,17 @@ class World:
 
 @pytest.fixture
 def world(
-    api_server: ControlPlane, broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest
+    defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[World]:
-    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
     namespace = f"topics-{os.getpid()}-{abs(hash(request.node.name)) % 10**8}"
-    api_server.kubectl("create", "namespace", namespace)
-    found = World(api_server, namespace, broker, tmp_path)
+    defined_api_server.kubectl("create", "namespace", namespace)
+    found = World(defined_api_server, namespace, broker, tmp_path)
     cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}}
     found.kubectl("apply", "-f-", stdin=json.dumps(cluster))
     yield found
     for name in found.kubectl("get", "topics", "-oname").split():  # Finalizers must not outlive the operator.
         found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
-    api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+    defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
     for name in set(found.partitions()) - {"__consumer_offsets"}:
         found.admin.delete_topics([name])[name].result(WAIT_S)
 
