@@ -24,6 +24,8 @@ UNKNOWN = ("False", "ClusterNotReady", "Cluster one does not answer yet")
 BEHIND = ("False", "UnderReplicated", "waiting for a-0 (without broker 1) and 12 more, before broker 2 restarts")
 CAUGHT_UP = ("False", "UnderReplicated", "waiting for a-0 (without broker 1), before broker 2 restarts")
 DOWN = ("False", "BrokersNotReady", "waiting for broker 1 to be ready")
+ROLLS = ("False", "Rolling", "broker 1 restarts")
+ROLLS_ON = ("False", "Rolling", "waiting for broker 1 to be ready, before broker 2 restarts")
 IN_TROUBLE = ("False", "BrokersNotReady", "flights-broker-1: CrashLoopBackOff")
 Said = tuple[str, str, str]
 
@@ -80,6 +82,10 @@ def test_a_topic_tells_once_why_it_is_not_ready(before: Said | None, after: Said
         (BEHIND, CAUGHT_UP, None),
         (CAUGHT_UP, DOWN, "Warning"),
         (DOWN, READY, None),
+        (READY, ROLLS, "Normal"),
+        (ROLLS, ROLLS_ON, None),
+        (ROLLS_ON, IN_TROUBLE, "Warning"),
+        (ROLLS_ON, READY, None),
         (READY, None, None),
     ],
 )

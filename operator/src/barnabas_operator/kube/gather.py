@@ -12,6 +12,7 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.quantity import quantity_value
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
+STARTS: Final = "ContainerCreating"
 REVISION: Final = "controller-revision-hash"
 ADDRESSES: Final = ("ExternalIP", "InternalIP")
 Json = Mapping[str, Any]
@@ -86,7 +87,7 @@ def _trouble(status: Json) -> str:
         ended = container["state"].get("terminated") or container.get("lastState", {}).get("terminated")
         if "running" not in container["state"] and ended is not None and ended.get("message"):
             return str(ended["message"]).strip().splitlines()[-1]
-        if "waiting" in container["state"]:
+        if container["state"].get("waiting", {}).get("reason", STARTS) != STARTS:
             return _words(container["state"]["waiting"])
     unplaced = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
     return next(map(_words, unplaced), "")

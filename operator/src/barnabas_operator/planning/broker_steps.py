@@ -15,6 +15,7 @@ from barnabas_operator.resources.cluster import Cluster
 NOT_READY: Final = "BrokersNotReady"
 UNDER_REPLICATED: Final = "UnderReplicated"
 HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
+ROLLING: Final = "Rolling"
 ROLLING_PAUSED: Final = "RollingPaused"
 NAMED_MAX: Final = 3
 

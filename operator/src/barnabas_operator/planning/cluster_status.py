@@ -1,5 +1,6 @@
 """A Cluster's status on Kubernetes: what its pods and its brokers say."""
 
+from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
@@ -19,8 +20,11 @@ def cluster_status(
     """
     before = cluster.status or ClusterStatus()
     ready = sum(view.is_ready for view in pods.views()) if pods is not None else None
+    rolling = _rolling(before, pods, why) if pods is not None else None
+    rolls = rolling is not None and not cluster.spec.rolling.pause
+    shown = _of_roll(why, pods) if pods is not None and rolls else why
     return ClusterStatus(
-        conditions=merge_conditions(before.conditions, conditions_of(cluster, why, now)),
+        conditions=merge_conditions(before.conditions, conditions_of(cluster, shown, now)),
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
         brokers=len(pods.views()) if pods is not None else before.brokers,
@@ -29,15 +33,21 @@ def cluster_status(
         controller=state.controller_id if state is not None else None,
         under_replicated_partitions=len(state.troubles) if state is not None else None,
         offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
-        rolling=_rolling(pods, why) if pods is not None else None,
+        rolling=rolling,
     )
 
 
-def _rolling(pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """None when no broker is to restart."""
+def _of_roll(why: Refusal | None, pods: PodsState) -> Refusal | None:
+    """Brokers that are not ready are what a roll is about, unless a pod does not start."""
+    is_ordinary = why is not None and why.reason == NOT_READY and not pods.troubles()
+    return why._replace(reason=ROLLING) if why is not None and is_ordinary else why
+
+
+def _rolling(before: ClusterStatus, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
+    """None when no broker is to restart. A roll that has begun is over when the last broker is ready again."""
     remaining = pods.remaining()
-    restarting = tuple(number for number, pod in pods.pods.items() if pod.is_ending)
-    if not remaining and not restarting:
+    restarting = tuple(number for number in pods.unready() if number not in remaining)
+    if not remaining and (before.rolling is None or not restarting):
         return None
     reason, message = why or ("", "")
     return RollingStatus(remaining=remaining, restarting=restarting, blocked_by=reason, message=message)

@@ -6,7 +6,7 @@ Each is one more write, and Topics come by the thousand: that one is made, or re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from barnabas_operator.planning.broker_steps import HOLDS_REPLICAS, ROLLING_PAUSED, UNDER_REPLICATED
+from barnabas_operator.planning.broker_steps import HOLDS_REPLICAS, ROLLING, ROLLING_PAUSED, UNDER_REPLICATED
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.kube_event import EventType, kube_event
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY
@@ -16,7 +16,9 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
 PARTITIONS_RAISED: Final = "PartitionsRaised"
-UNDER_WAY: Final = frozenset({UNDER_REPLICATED, HOLDS_REPLICAS, REPLICAS_MOVING, ROLLING_PAUSED, WAITING_FOR_ADDRESSES})
+UNDER_WAY: Final = frozenset(
+    {ROLLING, ROLLING_PAUSED, UNDER_REPLICATED, HOLDS_REPLICAS, REPLICAS_MOVING, WAITING_FOR_ADDRESSES}
+)
 """The operator is at work, or was told to wait. Such messages count what is left: only the first is told."""
 
 Json = Mapping[str, Any]
