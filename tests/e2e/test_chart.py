@@ -1,8 +1,13 @@
 """The Helm chart by helm and a real API server, without pods: what it renders, allows the operator, and leaves."""
 
+import base64
 import json
+import ssl
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 from ruamel.yaml import YAML
@@ -21,6 +26,8 @@ OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
 FOREIGN: Final = {"Certificate", "PodMonitor"}
 """Kinds of others, which this API server does not have."""
 POLICIES: Final = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+MONITORS: Final = "monitoring.coreos.com/v1/PodMonitor"
+SERVED: Final = (f"--api-versions={POLICIES}", f"--api-versions={MONITORS}")
 """What helm would find at the API server, and cannot when it only renders."""
 
 VALUES: Final[Mapping[str, Sequence[str]]] = {
@@ -33,6 +40,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "no policy": ("brokersOwnMetadata.enabled=false",),
     "a monitor": ("podMonitor.enabled=true", "podMonitor.labels.team=air"),
     "where it runs": ("nodeSelector.disk=fast", "priorityClassName=system-cluster-critical", "podLabels.team=air"),
+    "no definitions": ("crds.enabled=false",),
     "a registry that asks who one is": ("imagePullSecrets[0].name=registry", "image.pullPolicy=Always"),
 }
 BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
@@ -43,6 +51,23 @@ BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "a level that is none": ("logLevel=LOUD", "logLevel"),
     "a policy that is not on or off": ("brokersOwnMetadata.enabled=maybe", "brokersOwnMetadata"),
     "an issuer that nobody names": ("webhook.certManager.enabled=true", "issuerRef"),
+    "definitions that are not on or off": ("crds.enabled=maybe", "crds"),
+    "every namespace and a few": (
+        "watchAnyNamespace=true,watchNamespaces={a,b}",
+        'watchNamespaces is ["a","b"] and watchAnyNamespace is true; allowed: one of them',
+    ),
+    "a label of the chart": (
+        "podLabels.app\\.kubernetes\\.io/name=foo",
+        "podLabels has app.kubernetes.io/name: foo; allowed: any label but the chart's own, app.kubernetes.io/instance",
+    ),
+    "a label of the chart for a monitor": (
+        "podMonitor.labels.helm\\.sh/chart=foo",
+        "podMonitor.labels has helm.sh/chart",
+    ),
+    "a monitor that nobody knows": (
+        "podMonitor.enabled=true",
+        f"podMonitor.enabled is true, but the API server has no {MONITORS}; allowed: false, or install the CRDs",
+    ),
 }
 
 
@@ -51,7 +76,7 @@ def setting(values: Sequence[str]) -> list[str]:
 
 
 def rendered(*values: str) -> list[dict[str, object]]:
-    text = template(f"--namespace={NAMESPACE}", f"--api-versions={POLICIES}", *setting(values))
+    text = template(f"--namespace={NAMESPACE}", *SERVED, *setting(values))
     return [each for each in YAML(typ="safe").load_all(text) if each]
 
 
@@ -114,10 +139,16 @@ def test_an_installation_has_the_policy_for_brokers_where_it_watches(installed: 
 
 
 def release(plane: ControlPlane, verb: str, *values: str) -> None:
-    place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={NAMESPACE}")
-    chart = [str(CHART), *setting(values)] if verb != "uninstall" else []
-    done = ask_helm(verb, "barnabas", *chart, *place)
+    done = ask_release(plane, verb, "barnabas", NAMESPACE, *values)
     assert done.returncode == 0, done.stderr
+
+
+def ask_release(
+    plane: ControlPlane, verb: str, name: str, namespace: str, *values: str
+) -> subprocess.CompletedProcess[str]:
+    place = (f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}")
+    chart = [str(CHART), *setting(values)] if verb != "uninstall" else []
+    return ask_helm(verb, name, *chart, *place)
 
 
 def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(installed: ControlPlane) -> None:
@@ -140,6 +171,7 @@ MAY: Final = (
     ("patch", "topics.barnabas.dev/status", True),
     ("patch", "persistentvolumeclaims", True),
     ("create", "events", True),
+    ("list", "events", True),
     ("patch", "events", False),
     ("deletecollection", "statedocuments.internal.barnabas.dev", True),
     ("get", "secrets", False),
@@ -155,6 +187,77 @@ def test_the_operator_may_do_no_more_than_it_does(
 ) -> None:
     done = installed.kubectl.ask("-n", NAMESPACE, "auth", "can-i", verb, resource, f"--as={OPERATOR}")
     assert done.stdout.split()[-1:] == (["yes"] if allowed else ["no"]), done.stderr
+
+
+class Webhook(NamedTuple):
+    """What the chart made: PEM, and what it says of the end."""
+
+    certificate: str
+    authorities: list[str]
+    told_authorities: str
+    not_after: str
+
+
+def webhook_of(plane: ControlPlane) -> Webhook:
+    secret = json.loads(plane.kubectl("-n", NAMESPACE, "get", "secret", "barnabas-operator-webhook", "-ojson"))
+    bundle = ("get", "validatingwebhookconfiguration", f"barnabas-operator-{NAMESPACE}", "-o")
+    (told,) = set(plane.kubectl(*bundle, "jsonpath={.webhooks[*].clientConfig.caBundle}").split())
+    found = {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
+    authorities = [f"{each}{END}" for each in found["ca.crt"].split(END) if each.strip()]
+    end = secret["metadata"]["annotations"][NOT_AFTER]
+    return Webhook(found["tls.crt"], authorities, base64.b64decode(told).decode(), end)
+
+
+END: Final = "-----END CERTIFICATE-----\n"
+NOT_AFTER: Final = "barnabas.dev/not-after"
+
+
+def test_a_certificate_is_made_anew_near_its_end_and_the_one_before_is_trusted_meanwhile(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    def upgraded(days: int) -> Webhook:
+        release(installed, "upgrade", f"webhook.certificateDays={days}")
+        return webhook_of(installed)
+
+    installed.kubectl("-n", NAMESPACE, "delete", "secret", "barnabas-operator-webhook")
+    first = upgraded(days=9)
+    assert upgraded(days=25) == first, "it has more than a third of them left"
+    second = upgraded(days=30)
+    assert second.authorities[1:] == first.authorities[:1]
+    assert second.told_authorities == "".join(second.authorities)
+    (tmp_path / "ca.crt").write_text(second.told_authorities)
+    for name, each in (("old", first), ("new", second)):
+        (tmp_path / name).write_text(each.certificate)
+        subprocess.run(["openssl", "verify", "-CAfile", tmp_path / "ca.crt", tmp_path / name], check=True)
+    printed = subprocess.run(
+        ["openssl", "x509", "-enddate", "-noout", "-in", tmp_path / "new"], check=True, capture_output=True, text=True
+    )
+    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(printed.stdout.strip().partition("=")[2]), UTC)
+    assert abs(ends - datetime.fromisoformat(second.not_after)) < timedelta(minutes=1)
+    assert abs(ends - datetime.now(UTC) - timedelta(days=30)) < timedelta(hours=1)
+    assert upgraded(days=30) == second
+    assert upgraded(days=100).authorities[1:] == second.authorities[:1], "two at most"
+
+
+def test_a_secret_that_is_gone_is_made_anew(installed: ControlPlane) -> None:
+    secret = ("-n", NAMESPACE, "delete", "secret", "barnabas-operator-webhook")
+    first = webhook_of(installed)
+    installed.kubectl(*secret)
+    release(installed, "upgrade", "logLevel=INFO")
+    second = webhook_of(installed)
+    assert second.certificate != first.certificate
+    assert len(second.authorities) == 1
+
+
+def test_a_second_release_stands_beside_the_first_without_the_definitions(installed: ControlPlane) -> None:
+    refused = ask_release(installed, "install", "second", "a")
+    assert refused.returncode != 0
+    assert "release-name" in refused.stderr, "helm says whose they are"
+    taken = ask_release(installed, "install", "second", "a", "crds.enabled=false")
+    assert taken.returncode == 0, taken.stderr
+    gone = ask_release(installed, "uninstall", "second", "a")
+    assert gone.returncode == 0, gone.stderr
+    installed.kubectl("get", "crd", "clusters.barnabas.dev", "topics.barnabas.dev")
 
 
 def test_an_upgrade_keeps_the_certificate_and_the_end_keeps_resources(installed: ControlPlane) -> None:

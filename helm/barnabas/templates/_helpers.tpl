@@ -1,4 +1,4 @@
-{{/* The name of everything: a release of another name stands beside this one. */}}
+{{/* The name of everything: a release of another name stands beside this one (with crds.enabled=false). */}}
 {{- define "barnabas.name" -}}
 {{- if contains "barnabas" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-barnabas" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
@@ -15,6 +15,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end }}
+
+{{/* What the schema of the values cannot say. */}}
+{{- define "barnabas.checks" -}}
+{{- if and .Values.watchAnyNamespace .Values.watchNamespaces }}
+{{- fail (printf "watchNamespaces is %s and watchAnyNamespace is true; allowed: one of them" (toJson .Values.watchNamespaces)) }}
+{{- end }}
+{{- $own := include "barnabas.labels" . | fromYaml }}
+{{- range $field, $given := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels }}
+{{- range $label, $value := $given }}
+{{- if hasKey $own $label }}
+{{- fail (printf "%s has %s: %v; allowed: any label but the chart's own, %s" $field $label $value (keys $own | sortAlpha | join ", ")) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The namespaces that are watched, as a JSON list; empty means all. */}}
@@ -50,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
   verbs: [get, list, patch, delete, deletecollection]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
