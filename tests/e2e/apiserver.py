@@ -16,8 +16,10 @@ import pytest
 from e2e.binaries import CannotStart, programs, require
 from e2e.control_plane import ControlPlane, Place
 from e2e.daemons import Daemons
+from harness.deadline import wait_for
 
 LOOPBACK: Final = Place()
+CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 
 
 def unavailable(reason: CannotStart) -> NoReturn:
@@ -31,6 +33,12 @@ def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
     """An API server with etcd, not started; it ends with the thread that starts it. Raises CannotStart."""
     require("openssl")
     return ControlPlane(folder, Daemons(folder / "run", outlive=False), programs(), place)
+
+
+def define(plane: ControlPlane) -> None:
+    """Returns when it knows all that `crds/` defines."""
+    plane.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
+    wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0)
 
 
 @pytest.fixture(scope="session")

@@ -1,27 +1,21 @@
 """What the tests in this folder share: an API server, and a broker beside it."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 import pytest
 
-from e2e.apiserver import api_server
+from e2e.apiserver import api_server, define
 from e2e.control_plane import ControlPlane
 from harness.barnabas_server import prepare_barnabas
-from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
 __all__ = ["api_server", "broker", "defined_api_server"]
-
-CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 
 
 @pytest.fixture
 def defined_api_server(api_server: ControlPlane) -> ControlPlane:
     """It knows all that `crds/` defines."""
-    api_server.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: api_server.kubectl.ask("get", "topics,clusters").returncode == 0)
+    define(api_server)
     return api_server
 
 

@@ -42,7 +42,8 @@ class Operator:
         api = KubeApi(self._client)
         self.lanes = Lanes(self.inventory, api, self._settings, self.metrics)
         tell_gone = partial(self.lanes.resource_event, is_gone=True)
-        self._audit = Audit(self.inventory, api, self._settings.namespaces, tell_gone)
+        settings = self._settings
+        self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
         self._auditing = asyncio.create_task(self._audit.run())
         return self.lanes
 

@@ -10,7 +10,6 @@ from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 
 log = logging.getLogger(__name__)
 
-AUDIT_S: Final = 60.0
 STALE_MAX: Final = 2
 KINDS: Final = ("Cluster", "Topic")
 Listed = dict[str, int]
@@ -30,7 +29,7 @@ class Audit:
         api: KubeApi,
         namespaces: tuple[str, ...],
         tell_gone: Callable[[Mapping[str, Any]], None],
-        every_s: float = AUDIT_S,
+        every_s: float,
     ) -> None:
         self._inventory = inventory
         self._tell_gone = tell_gone

@@ -9,6 +9,7 @@ from barnabas_operator.resources.cluster import Cluster
 BATCH_S: Final = 0.1
 DRIFT_S: Final = 60.0
 BUSY_S: Final = 0.5
+AUDIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class OperatorSettings:
     """`namespaces`: where resources are looked for, all where empty. `bootstrap` replaces the address of every Cluster.
 
     A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
-    after `drift_s` at the latest.
+    after `drift_s` at the latest. Every `audit_s` it is looked whether the watch still tells all.
     """
 
     broker_image: str
@@ -25,6 +26,7 @@ class OperatorSettings:
     batch_s: float = BATCH_S
     busy_s: float = BUSY_S
     drift_s: float = DRIFT_S
+    audit_s: float = AUDIT_S
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

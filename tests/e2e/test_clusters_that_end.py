@@ -1,0 +1,118 @@
+"""What becomes of a Cluster and all that it had when it is deleted, or its namespace is.
+
+The controllers of Kubernetes run: they make pods and claims, without a node to run them on, and take namespaces away.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from e2e.apiserver import define, prepare_api_server, unavailable
+from e2e.binaries import CannotStart
+from e2e.control_plane import ControlPlane
+from e2e.world import SECONDS_MAX, World
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+BROKERS = 1
+LABEL = "barnabas.dev/cluster"
+CLAIMS = {f"volume-{volume}-{{}}-broker-{number}" for volume in (0, 1) for number in range(BROKERS)}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server of its own with controllers: beside others they would make pods."""
+    try:
+        own = prepare_api_server(tmp_path_factory.mktemp("controllers"))
+    except CannotStart as reason:
+        unavailable(reason)
+    try:
+        own.start_api()
+        own.start_controllers()
+        define(own)
+        yield own
+    finally:
+        own.daemons.stop_all()
+
+
+@pytest.fixture
+def world(plane: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
+    """A namespace with an operator, and no Cluster yet."""
+    name = f"ends-{uuid4().hex[:8]}"
+    plane.kubectl("create", "namespace", name)
+    found = World(plane, name, broker, tmp_path)
+    operator = found.operator()
+    try:
+        yield found
+    finally:
+        operator.close()
+
+
+def make(world: World, name: str, **spec: object) -> None:
+    """A Cluster of one broker with two disks; returns when Kubernetes has made its pod and claims."""
+    volumes = [{"id": 0, "size": "1Gi", "deleteClaim": True}, {"id": 1, "size": "1Gi"}]
+    world.apply_cluster(name, brokers={"replicas": BROKERS}, storage={"volumes": volumes}, **spec)
+    wait_for(lambda: len(names(world, "pods", name)), lambda count: count == BROKERS, SECONDS_MAX)
+    wait_for(lambda: names(world, "pvc", name), lambda found: found == claims(name), SECONDS_MAX)
+
+
+def claims(cluster: str) -> set[str]:
+    return {each.format(cluster) for each in CLAIMS}
+
+
+def names(world: World, kind: str, cluster: str) -> set[str]:
+    """Of what a Cluster has of a kind."""
+    found = json.loads(world.kubectl("get", kind, f"-l={LABEL}={cluster}", "-ojson"))
+    return {each["metadata"]["name"] for each in found["items"]}
+
+
+def message(world: World, cluster: str) -> str:
+    return world.kubectl("get", "cluster", cluster, "-o=jsonpath={.status.conditions[?(@.type=='Ready')].message}")
+
+
+def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> None:
+    make(world, "gone", deletionPolicy="Delete")
+    make(world, "kept")
+    for name in ("gone", "kept"):
+        world.kubectl("create", "-f-", stdin=lease_of(name))
+    world.kubectl("delete", "cluster", "gone", "kept", "--timeout=60s")
+    assert names(world, "pods,pvc,leases", "gone") == set()
+    # That of a disk whose claim goes with the Cluster, whatever the policy.
+    wait_for(lambda: names(world, "pvc", "kept"), lambda found: found == disks(claims("kept"), 1), SECONDS_MAX)
+    assert names(world, "leases", "kept") == {"kept.broker-0"}
+    wait_for(lambda: names(world, "services,statefulsets,configmaps,roles", "kept"), lambda left: not left, SECONDS_MAX)
+
+
+def disks(found: set[str], volume: int) -> set[str]:
+    return {name for name in found if name.startswith(f"volume-{volume}-")}
+
+
+def lease_of(cluster: str) -> str:
+    """As brokers write it."""
+    meta = {"name": f"{cluster}.broker-0", "labels": {LABEL: cluster}}
+    return json.dumps({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}})
+
+
+def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(world: World) -> None:
+    make(world, "one", deletionPolicy="Protect")
+    world.kubectl("delete", "cluster", "one", "--wait=false")
+    wait_for(lambda: message(world, "one"), lambda said: "spec.deletionPolicy is Protect" in said, SECONDS_MAX)
+    assert len(names(world, "pods", "one")) == BROKERS
+    assert names(world, "pvc", "one") == claims("one")
+    world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"deletionPolicy":"Delete"}}')
+    world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=60s")
+    assert names(world, "pods,pvc", "one") == set()
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete", "Protect"])
+def test_nothing_keeps_a_namespace_that_ends(world: World, policy: str) -> None:
+    make(world, "one", deletionPolicy=policy)
+    for name, kind in (("kept", "Retain"), ("gone", "Delete"), ("guarded", "Protect")):
+        world.apply(f"{name}-of-{policy.lower()}", partitions=1, deletionPolicy=kind)
+    world.apply("of-nobody", cluster="two", partitions=1, deletionPolicy="Protect")
+    world.await_ready(*(f"{name}-of-{policy.lower()}" for name in ("kept", "gone", "guarded")))
+    world.plane.kubectl("delete", "namespace", world.namespace, "--timeout=120s")

@@ -1,0 +1,108 @@
+"""A namespace with a Cluster whose only broker is a process, and operators that are processes, too: no pods."""
+
+import json
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from e2e.control_plane import ControlPlane
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess, free_port
+
+SECONDS_MAX = 60.0
+WAIT_S = 10.0
+
+
+def total(page: str, name: str, **labels: str) -> float:
+    """The sum of the samples of a page of metrics that have these labels."""
+    samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+def rounds_of(operator: ServerProcess) -> float:
+    """How many rounds an operator has ended."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics") as answer:
+        return total(answer.read().decode(), "barnabas_reconciliations_total")
+
+
+class World:
+    """A namespace with a Cluster whose only broker is a process."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, broker: ServerProcess, folder: Path) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.folder = folder
+        self.bootstrap = f"127.0.0.1:{broker.port}"
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return self.plane.kubectl("-n", self.namespace, *arguments, stdin=stdin)
+
+    def apply(self, name: str, **spec: object) -> None:
+        """A Topic."""
+        meta = {"name": name, "namespace": self.namespace}
+        topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec}
+        self.kubectl("apply", "-f-", stdin=json.dumps(topic))
+
+    def topic(self, name: str) -> Mapping[str, Any] | None:
+        """The resource; None where it is gone."""
+        found = self.kubectl("get", "topic", name, "-ojson", "--ignore-not-found")
+        return json.loads(found) if found else None
+
+    def ready(self, name: str) -> tuple[str, str]:
+        """The condition Ready of the generation that is there, and its message; empty texts until then."""
+        found = self.topic(name) or {}
+        for condition in found.get("status", {}).get("conditions", ()):
+            if condition["type"] == "Ready" and condition["observedGeneration"] == found["metadata"]["generation"]:
+                return condition["status"], condition.get("message", "")
+        return "", ""
+
+    def await_ready(self, *names: str) -> None:
+        wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, SECONDS_MAX)
+
+    def events(self, kind: str, name: str) -> set[tuple[str, str, str]]:
+        """Type, reason and message of each Event about a resource, found as `kubectl describe` finds them."""
+        uid = self.kubectl("get", kind, name, "-ojsonpath={.metadata.uid}")
+        found = json.loads(self.kubectl("get", "events", f"--field-selector=involvedObject.uid={uid}", "-ojson"))
+        return {(each["type"], each["reason"], each["message"]) for each in found["items"]}
+
+    def partitions(self) -> dict[str, int]:
+        """What the broker has."""
+        return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=WAIT_S).topics.items()}
+
+    def stateful_set(self, name: str) -> str:
+        """Its uid; nothing where there is none."""
+        return self.kubectl("get", "statefulset", name, "-ojsonpath={.metadata.uid}", "--ignore-not-found")
+
+    def patches(self) -> float:
+        """How many the API server has had of Topics, also those that changed nothing."""
+        page = self.plane.kubectl("get", "--raw", "/metrics")
+        return total(page, "apiserver_request_total", resource="topics", verb="PATCH")
+
+    def operator(self, **environment: str) -> ServerProcess:
+        """Started; whoever asks for it closes it."""
+        port = free_port()
+        settings = {
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            "BOOTSTRAP": self.bootstrap,
+            "WATCH_NAMESPACES": self.namespace,
+            "HTTP_LISTENER": f"127.0.0.1:{port}",
+            "DRIFT_SECONDS": "2",
+            **environment,
+        }
+        command = ["env", *(f"{name}={value}" for name, value in settings.items())]
+        command += [sys.executable, "-m", "barnabas", "operator"]
+        process = ServerProcess(command, port, self.folder / f"operator-{port}.log")
+        process.launch()
+        return process
+
+    def apply_cluster(self, name: str, **spec: object) -> None:
+        """A Cluster."""
+        meta = {"name": name, "namespace": self.namespace}
+        cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
+        self.kubectl("apply", "-f-", stdin=json.dumps(cluster))
