@@ -29,15 +29,19 @@ class Castle:
 
     def install(self) -> None:
         """The chart and the first Cluster, by the first commands of the README; returns when all is ready."""
-        images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
-        repository, _, tag = images["barnabas-operator"].rpartition(":")
         self._cluster.kubectl("create", "namespace", NAMESPACE)
-        values = {"image.repository": repository, "image.tag": tag, "brokerImage": images["barnabas-broker"]}
-        settings = [f"--set-string={name}={value}" for name, value in values.items()]
-        self._helm("install", "barnabas", str(CHART), "--wait", "--timeout=180s", *settings)
+        self.release("install")
         self.kubectl("apply", "-f", str(EXAMPLES / "cluster.yaml"))
         self.kubectl("apply", "-f", str(EXAMPLES / "topics.yaml"))
         self.await_ready()
+
+    def release(self, verb: str, *values: str) -> None:
+        """The chart is installed or upgraded with these values, or uninstalled; returns when that is over."""
+        images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
+        repository, _, tag = images["barnabas-operator"].rpartition(":")
+        ours = (f"image.repository={repository}", f"image.tag={tag}", f"brokerImage={images['barnabas-broker']}")
+        chart = [str(CHART), *(f"--set-string={value}" for value in (*ours, *values))] if verb != "uninstall" else []
+        self._helm(verb, "barnabas", *chart, "--wait", "--timeout=180s")
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """In its namespace. Raises AssertionError."""

@@ -4,15 +4,14 @@ and a rack that restarts as one, or whose node is drained, costs nothing that wa
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaException
 
 from e2e.castle import Castle
 from e2e.figures import Figures
+from e2e.in_sync import InSync
+from e2e.pod_watch import PodWatch
 from e2e.providers import Cluster
 from e2e.traffic import Traffic
 from harness.deadline import wait_for
@@ -38,41 +37,6 @@ CLUSTER = {
         "rolling": {"maxUnavailablePerRack": 2},
     },
 }
-
-
-class Watch:
-    """What is seen of brokers and replicas while something happens to them, one look after the other."""
-
-    def __init__(self, castle: Castle) -> None:
-        self._castle = castle
-        self._admin = StockClient(castle.bootstrap).admin
-        self._before = castle.pods()
-        self.down: set[frozenset[str]] = set()
-        """Pods that were seen down at the same time."""
-        self.in_sync_min = BROKERS
-        """Of all partitions, the fewest replicas in sync."""
-
-    def look(self) -> bool:
-        """Whether the pods of all brokers are other ones than at the beginning, and ready."""
-        found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
-        ready = {name for name, pod in found.items() if _is_ready(pod)}
-        down = frozenset(self._before.keys() - ready)
-        self.down |= {down} if down else set()
-        self._count_in_sync()
-        return not down and not {pod["metadata"]["uid"] for pod in found.values()} & set(self._before.values())
-
-    def _count_in_sync(self) -> None:
-        try:
-            topics = self._admin.list_topics(timeout=5).topics.values()
-        except KafkaException:
-            return  # The broker that was asked went away.
-        rows = [len(row.isrs) for topic in topics for row in topic.partitions.values()]
-        self.in_sync_min = min([self.in_sync_min, *rows])
-
-
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +82,15 @@ def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
     racks.create_topic("restarts", PARTITIONS)
     zones = _zones(racks, cluster)
     began_s = time.monotonic()
-    with Traffic(racks.bootstrap, "restarts", PARTITIONS) as traffic:
-        watch = Watch(racks)
+    with InSync(racks.bootstrap) as in_sync, Traffic(racks.bootstrap, "restarts", PARTITIONS) as traffic:
+        watch = PodWatch(racks)
         racks.patch({"config": {"group.initial.rebalance.delay.ms": 1}})
         wait_for(watch.look, seconds_max=SECONDS_MAX)
         racks.await_ready()
         traffic.await_progress()
     figures.tell("five brokers in three racks restart", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
     assert traffic.problems == []
-    assert watch.in_sync_min >= MIN_IN_SYNC
+    assert in_sync.fewest >= MIN_IN_SYNC
     assert max(map(len, watch.down)) == 2
     assert all(len({zones[pod] for pod in together}) == 1 for together in watch.down), watch.down
 
@@ -142,11 +106,8 @@ def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
     zone, node = max((zone, nodes[0]) for zone, nodes in cluster.zones().items() if _count(before, zone) == 2)
     spare = cluster.add_node(zone)
     began_s = time.monotonic()
-    with Traffic(racks.bootstrap, "drained", PARTITIONS) as traffic, ThreadPoolExecutor(1) as other:
-        watch = Watch(racks)
-        drain = other.submit(cluster.kubectl, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
-        wait_for(lambda: (watch.look(), drain.done())[1], seconds_max=SECONDS_MAX)
-        drain.result()
+    with InSync(racks.bootstrap) as in_sync, Traffic(racks.bootstrap, "drained", PARTITIONS) as traffic:
+        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
         racks.await_ready()
         traffic.await_progress()
         cluster.kubectl("uncordon", node)
@@ -154,7 +115,7 @@ def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
         "a node with two of five brokers is drained", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}"
     )
     assert traffic.problems == []
-    assert watch.in_sync_min >= MIN_IN_SYNC
+    assert in_sync.fewest >= MIN_IN_SYNC
     assert _zones(racks, cluster) == before == _racks(racks)
     nodes = Counter(pod["spec"]["nodeName"] for pod in racks.pod_items())
     assert (nodes[node], nodes[spare]) == (0, 2)

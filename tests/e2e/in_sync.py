@@ -1,0 +1,53 @@
+"""How few replicas of a partition were in sync while something happened to brokers.
+
+with InSync(castle.bootstrap) as in_sync:
+    castle.crash("castle-broker-0")
+assert in_sync.fewest >= 2
+"""
+
+from threading import Event, Thread
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+
+from harness.stock_client import StockClient
+
+REPLICAS: Final = 3
+LOOK_S: Final = 0.2
+ANSWER_SECONDS_MAX: Final = 5.0
+
+
+class InSync:
+    """Of the partitions with three replicas; the others are the business of whoever made them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = StockClient(bootstrap).admin
+        self._ending = Event()
+        self._looking = Thread(target=self._run)
+        self.fewest = REPLICAS
+
+    def __enter__(self) -> Self:
+        self.look()
+        self._looking.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._looking.join()
+        self.look()
+
+    def look(self) -> None:
+        """As a broker tells it now."""
+        try:
+            topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics.values()
+        except KafkaException:
+            return  # The broker that was asked went away.
+        rows = [row for topic in topics for row in topic.partitions.values() if len(row.replicas) == REPLICAS]
+        self.fewest = min([self.fewest, *(len(row.isrs) for row in rows)])
+
+    def _run(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            self.look()

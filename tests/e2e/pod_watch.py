@@ -1,0 +1,29 @@
+"""Which pods of a Cluster were down at the same time, one look after the other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from e2e.castle import Castle
+
+
+class PodWatch:
+    """From when it is made."""
+
+    def __init__(self, castle: Castle) -> None:
+        self._castle = castle
+        self._before = castle.pods()
+        self.down: set[frozenset[str]] = set()
+        """Pods that were seen down together."""
+
+    def look(self) -> bool:
+        """Whether the pods of all brokers are other ones than at the beginning, and ready."""
+        found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
+        ready = {name for name, pod in found.items() if _is_ready(pod)}
+        down = frozenset(self._before.keys() - ready)
+        self.down |= {down} if down else set()
+        return not down and not {pod["metadata"]["uid"] for pod in found.values()} & set(self._before.values())
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]

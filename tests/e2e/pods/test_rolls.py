@@ -1,0 +1,126 @@
+"""Whatever brokers restart for: one at a time, the controller last, and clients notice nothing. What they take over
+while they run restarts none, and what is asked of one pod restarts that one."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from e2e.castle import BROKERS, NAME, Castle
+from e2e.figures import Figures
+from e2e.in_sync import InSync
+from e2e.pod_watch import PodWatch
+from e2e.traffic import Traffic
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+PARTITIONS = 6
+MIN_IN_SYNC = 2
+SECONDS_MAX = 300.0
+NO_IMAGE = "registry.invalid/barnabas-broker:none"
+LIBRARY = "docker.io/library/"
+ANNOTATION = "barnabas.dev/manual-rolling-update=true"
+
+
+def _config(castle: Castle) -> None:
+    """A setting that brokers read only when they start."""
+    config = castle.read("cluster", NAME)["spec"]["config"]
+    delay_ms = int(config.get("group.initial.rebalance.delay.ms", 0))
+    castle.patch({"config": {"group.initial.rebalance.delay.ms": delay_ms + 1}})
+
+
+def _resources(castle: Castle) -> None:
+    cpu = castle.read("cluster", NAME)["spec"]["brokers"]["resources"]["requests"]["cpu"]
+    castle.patch({"brokers": {"resources": {"requests": {"cpu": "150m" if cpu == "200m" else "200m"}}}})
+
+
+def _image(castle: Castle) -> None:
+    """The same under another name, after one that nobody has, which goes no further than one broker.
+
+    With that one comes a listener, which goes with it.
+    """
+    first = castle.pod_items()[0]["spec"]["containers"][0]["image"]
+    if LIBRARY not in first and "/" in first:
+        pytest.skip(f"a second name of the image {first} is not known")
+    before, listeners = castle.pods(), castle.read("cluster", NAME)["spec"]["listeners"]
+    one_more = [*listeners, {"name": "brief", "port": 9099, "type": "nodeport"}]
+    castle.patch({"brokers": {"image": NO_IMAGE}, "listeners": one_more})
+    wait_for(lambda: _message(castle), lambda said: "ImagePull" in said, seconds_max=SECONDS_MAX)
+    assert len(castle.pods().items() & before.items()) == BROKERS - 1
+    assert any("brief" in name for name in _services(castle))
+    name = first.removeprefix(LIBRARY)
+    castle.patch({"brokers": {"image": name if name != first else LIBRARY + first}, "listeners": listeners})
+
+
+CAUSES: dict[str, Callable[[Castle], None]] = {
+    "another config": _config,
+    "other resources": _resources,
+    "another image": _image,
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figures: Figures, cause: str) -> None:
+    topic = re.sub(r"[^a-z]+", "-", cause)
+    castle.create_topic(topic, PARTITIONS)
+    client = StockClient(castle.bootstrap)
+    controller = client.admin.describe_cluster().result(30).controller.id
+    began_s = time.monotonic()
+    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:
+        watch = PodWatch(castle)
+        CAUSES[cause](castle)
+        wait_for(watch.look, seconds_max=SECONDS_MAX)
+        castle.await_ready()
+        traffic.await_progress()
+    figures.tell(f"a roll for {cause}", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
+    assert traffic.problems == []
+    assert in_sync.fewest >= MIN_IN_SYNC
+    assert set(map(len, watch.down)) == {1}
+    assert _by_age(castle)[-1] == f"{NAME}-broker-{controller}"
+    assert not any("brief" in name for name in _services(castle))
+
+
+def test_only_what_is_asked_for_restarts(castle: Castle) -> None:
+    castle.create_topic("only-one", PARTITIONS)
+    before, asked = castle.pods(), f"{NAME}-broker-1"
+    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, "only-one", PARTITIONS) as traffic:
+        castle.patch({"config": {"log.retention.ms": 123_456_789}})
+        wait_for(lambda: _told(castle, "log.retention.ms"), lambda found: found == {"123456789"}, seconds_max=60)
+        castle.await_ready()
+        assert castle.pods() == before
+        castle.kubectl("annotate", "pod", asked, ANNOTATION)
+        wait_for(lambda: castle.pods().get(asked, before[asked]) != before[asked], seconds_max=SECONDS_MAX)
+        castle.await_ready()
+        traffic.await_progress()
+        castle.patch({"config": {"log.retention.ms": None}})
+    assert traffic.problems == []
+    assert in_sync.fewest >= MIN_IN_SYNC
+    assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}
+    told = castle.kubectl("get", "events", "--field-selector=reason=MANUAL_ROLLING_UPDATE", "-o=jsonpath={..message}")
+    assert told.startswith("broker 1 restarts")
+
+
+def _message(castle: Castle) -> str:
+    conditions = castle.read("cluster", NAME)["status"]["conditions"]
+    return next(str(each.get("message", "")) for each in conditions if each["type"] == "Ready")
+
+
+def _by_age(castle: Castle) -> list[str]:
+    """Pods, the oldest first."""
+    ages = {pod["metadata"]["name"]: pod["metadata"]["creationTimestamp"] for pod in castle.pod_items()}
+    return sorted(ages, key=lambda name: str(ages[name]))
+
+
+def _services(castle: Castle) -> list[str]:
+    found = json.loads(castle.kubectl("get", "services", f"-l=barnabas.dev/cluster={NAME}", "-o=json"))
+    return [each["metadata"]["name"] for each in found["items"]]
+
+
+def _told(castle: Castle, key: str) -> set[str]:
+    """The values that brokers run with."""
+    client = StockClient(castle.bootstrap)
+    asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in range(BROKERS)]
+    return {client.admin.describe_configs([each])[each].result(30)[key].value for each in asked}

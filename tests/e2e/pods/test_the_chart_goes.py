@@ -1,0 +1,48 @@
+"""The chart is upgraded, goes and comes again: brokers serve on as if nothing were, and what was declared meanwhile is
+done by the operator that comes."""
+
+from e2e.castle import Castle, topic_manifest
+from e2e.traffic import Traffic
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+TOPIC = "over-the-chart"
+SECONDS_MAX = 180.0
+
+
+def test_brokers_serve_on_while_the_chart_is_upgraded_and_while_it_is_away(castle: Castle) -> None:
+    castle.create_topic(TOPIC, 3)
+    before, started = castle.pods(), _starts(castle)
+    with Traffic(castle.bootstrap, TOPIC, 3) as traffic:
+        castle.release("upgrade", "logLevel=DEBUG")
+        castle.await_ready()
+        traffic.await_progress()
+        castle.release("uninstall")
+        try:
+            wait_for(lambda: not _operators(castle), seconds_max=SECONDS_MAX)
+            traffic.await_progress()
+            castle.kubectl("apply", "-f-", stdin=topic_manifest(TOPIC, 5))
+        finally:
+            castle.release("install")
+        castle.await_ready()
+        client = StockClient(castle.bootstrap)
+        wait_for(
+            lambda: len(client.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions),
+            lambda count: count == 5,
+            seconds_max=SECONDS_MAX,
+        )
+        traffic.await_progress()
+    assert traffic.problems == []
+    assert castle.pods() == before
+    assert _starts(castle) == started
+
+
+def _operators(castle: Castle) -> list[str]:
+    return castle.kubectl("get", "pods", "-l=app.kubernetes.io/name=barnabas-operator", "-o=name").split()
+
+
+def _starts(castle: Castle) -> dict[str, int]:
+    """How often each broker was started in its pod."""
+    return {
+        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in castle.pod_items()
+    }
