@@ -1,32 +1,21 @@
-"""An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same.
-
-The operator's lanes run in this process on a real API server and a real broker; what watches for them is a listing, and
-a death is a request that never ends.
-"""
+"""An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from kubernetes_asyncio import client, config
 
-from barnabas_operator.handlers.inventory import Inventory
-from barnabas_operator.handlers.lanes import Lanes
-from barnabas_operator.handlers.operator_metrics import OperatorMetrics
-from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.kinds import KINDS
 from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, connection, die, live, new_lanes
 from harness.server_process import ServerProcess
 
 WRITES_MAX = 60
-SECONDS_MAX = 60.0
-LOOK_S = 0.05
 OWNED = (
     "ConfigMap",
     "NetworkPolicy",
@@ -37,60 +26,6 @@ OWNED = (
     "ServiceAccount",
     "StatefulSet",
 )
-
-
-class DyingApi(KubeApi):
-    """Its `last` write never ends: it is not sent, or (`sent`) it is and nobody hears of the answer."""
-
-    def __init__(self, connection: client.ApiClient, last: int, *, sent: bool) -> None:
-        super().__init__(connection)
-        self.dead = asyncio.Event()
-        self._left = last
-        self._sent = sent
-
-    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
-        if method != "GET":
-            self._left -= 1
-        if self._left > 0 or method == "GET":
-            return await super().request(method, path, **given)
-        if self._sent and not self.dead.is_set():
-            await super().request(method, path, **given)
-        self.dead.set()
-        await asyncio.Event().wait()
-        raise AssertionError("the dead do not go on")
-
-
-@asynccontextmanager
-async def connection(plane: ControlPlane) -> AsyncIterator[client.ApiClient]:
-    chosen = client.Configuration()
-    await config.load_kube_config(str(plane.kubeconfig), client_configuration=chosen)
-    async with client.ApiClient(chosen) as opened:
-        yield opened
-
-
-def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
-    inventory = Inventory()
-    settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    return Lanes(inventory, api, settings, OperatorMetrics(inventory))
-
-
-async def work(api: KubeApi, watcher: KubeApi, namespace: str, bootstrap: str, done: Callable[[Any], bool]) -> None:
-    """A life of the operator, until what it looks after is `done`, or it is dead."""
-    lanes = new_lanes(api, bootstrap)
-    told: dict[str, str] = {}
-    try:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not (isinstance(api, DyingApi) and api.dead.is_set()):
-                bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
-                if done(bodies):
-                    return
-                for body in bodies:
-                    if told.get(body["metadata"]["uid"]) != body["metadata"]["resourceVersion"]:
-                        told[body["metadata"]["uid"]] = body["metadata"]["resourceVersion"]
-                        lanes.resource_event(body, is_gone=False)
-                await asyncio.sleep(LOOK_S)
-    finally:
-        await lanes.close()
 
 
 def is_ready(bodies: list[dict[str, Any]]) -> bool:
@@ -121,16 +56,16 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
     topic = namespace
     declare(plane, namespace, topic)
     async with connection(plane) as opened:
-        watcher, dying = KubeApi(opened), DyingApi(opened, last, sent=sent)
-        await work(dying, watcher, namespace, bootstrap, is_ready)
-        await work(watcher, watcher, namespace, bootstrap, is_ready)
+        watcher, life = KubeApi(opened), Life(last, sent=sent)
+        await die(life, opened, namespace, bootstrap, is_ready)
+        await live(opened, namespace, bootstrap, is_ready)
         names = {kind: len([each for each, _ in await owned(watcher, namespace) if each == kind]) for kind in OWNED}
         assert names == dict.fromkeys(OWNED, 1) | {"Service": 2}
         found = await watcher.listing("Topic", namespace, {})
         assert [each["metadata"]["finalizers"] for each in found] == [[FINALIZER]]
     metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
     assert len(metadata.topics[topic].partitions) == 3
-    return dying.dead.is_set()
+    return life.is_over
 
 
 @pytest.mark.slow

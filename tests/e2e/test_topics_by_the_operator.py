@@ -154,8 +154,7 @@ def test_a_second_cluster_leaves_topics_where_they_are_and_only_that_may_be_said
 ) -> None:
     world.apply("flights", partitions=1, deletionPolicy="Delete")
     world.await_ready("flights")
-    cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "two"}, "spec": {}}
-    world.kubectl("apply", "-f-", stdin=json.dumps(cluster))
+    world.apply_cluster("two")
     world.kubectl("scale", "topic/flights", "--replicas=3")
     wait_for(world.partitions, lambda found: found == {"flights": 3}, SECONDS_MAX)
     in_two, in_one = (f'-p={{"spec":{{"cluster":"{name}"}}}}' for name in ("two", "one"))

@@ -1,0 +1,165 @@
+"""An operator in this process on a real API server and real brokers, which dies at one of its writes.
+
+What watches for it is a listing, and a death is a request that never ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import pytest
+from kubernetes_asyncio import client, config
+
+from barnabas_operator.handlers import lane
+from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.kube.api import APPLY, KubeApi
+from barnabas_operator.planning.steps import Step
+from e2e.control_plane import ControlPlane
+
+SECONDS_MAX: Final = 60.0
+LOOK_S: Final = 0.05
+Bodies = list[dict[str, Any]]
+
+
+class Life:
+    """An operator's, until its `last` write: that one is not sent, or (`sent`) it is and nobody hears of the answer.
+
+    Without `applies`, objects that are applied do not count: each new operator applies all of them once more.
+    """
+
+    def __init__(self, last: int, *, sent: bool, applies: bool = True) -> None:
+        self.sent = sent
+        self.applies = applies
+        self.is_over = False
+        self._left = last
+
+    def ends(self) -> bool:
+        """Whether this write, of which it is told, is the last or comes after it."""
+        self._left -= 1
+        return self._left <= 0
+
+
+class MortalApi(KubeApi):
+    """What a life writes to the API server."""
+
+    def __init__(self, connection: client.ApiClient, life: Life) -> None:
+        super().__init__(connection)
+        self._life = life
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        if not self._life.is_over:
+            counts = method != "GET" and (self._life.applies or given.get("content_type") != APPLY)
+            if not counts or not self._life.ends():
+                return await super().request(method, path, **given)
+            if self._life.sent:
+                await super().request(method, path, **given)
+            self._life.is_over = True
+        await asyncio.Event().wait()
+        raise AssertionError("the dead do not go on")
+
+
+class MortalAdmin(ClusterAdmin):
+    """What a life writes to the brokers; each is in a thread, which must end."""
+
+    life: Life
+
+    def cluster_state(self, *given: Any) -> Any:
+        self._must_live()
+        return super().cluster_state(*given)
+
+    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+        return self._write(lambda: super(MortalAdmin, self).apply(steps)) if steps else {}
+
+    def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
+        self._write(lambda: super(MortalAdmin, self).alter_brokers(changes))
+
+    def balance_leaders(self) -> None:
+        self._write(super().balance_leaders)
+
+    def _write(self, send: Callable[[], Any]) -> Any:
+        self._must_live()
+        if not self.life.ends():
+            return send()
+        if self.life.sent:
+            send()
+        self.life.is_over = True
+        return self._must_live()
+
+    def _must_live(self) -> None:
+        if self.life.is_over:
+            raise ClusterUnreachable("the dead do not go on")
+
+
+@contextmanager
+def mortal(life: Life) -> Iterator[None]:
+    """While inside, what operators write to brokers counts, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "ClusterAdmin", type("Mortal", (MortalAdmin,), {"life": life}))
+        yield
+
+
+@asynccontextmanager
+async def connection(plane: ControlPlane) -> AsyncIterator[client.ApiClient]:
+    """To the API server, as its administrator."""
+    chosen = client.Configuration()
+    await config.load_kube_config(str(plane.kubeconfig), client_configuration=chosen)
+    async with client.ApiClient(chosen) as opened:
+        yield opened
+
+
+def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
+    """An operator that has just started and was told nothing yet."""
+    inventory = Inventory()
+    settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
+    return Lanes(inventory, api, settings, OperatorMetrics(inventory))
+
+
+async def live(opened: client.ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
+    """A whole life of the operator: until what it looks after is `done`."""
+    await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, lambda: False)
+
+
+async def die(
+    life: Life, opened: client.ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]
+) -> None:
+    """The same, but it may end before."""
+    with mortal(life):
+        await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, lambda: life.is_over)
+
+
+async def _live(
+    api: KubeApi,
+    watcher: KubeApi,
+    namespace: str,
+    bootstrap: str,
+    done: Callable[[Bodies], bool],
+    is_over: Callable[[], bool],
+) -> None:
+    lanes = new_lanes(api, bootstrap)
+    told: dict[str, dict[str, Any]] = {}
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not is_over():
+                bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
+                if done(bodies):
+                    return
+                _tell(lanes, told, {body["metadata"]["uid"]: body for body in bodies})
+                await asyncio.sleep(LOOK_S)
+    finally:
+        await lanes.close()
+
+
+def _tell(lanes: Lanes, told: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> None:
+    """What has changed since."""
+    for uid in told.keys() - there.keys():
+        lanes.resource_event(told.pop(uid), is_gone=True)
+    for uid, body in there.items():
+        if uid not in told or told[uid]["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            told[uid] = body
+            lanes.resource_event(body, is_gone=False)

@@ -1,0 +1,206 @@
+"""An operator that dies at any of its writes to the API server or to brokers, while a Topic changes or goes, a Cluster
+goes, or a broker: the next one comes to the same."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import Bodies, Life, connection, die, live
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+
+pytestmark = pytest.mark.slow
+API = "barnabas.dev/v1alpha1"
+BROKERS = 3
+WRITES_MAX = 40
+DELETE = {"deletionPolicy": "Delete"}
+LABELS = {
+    "app.kubernetes.io/name": "barnabas-broker",
+    "app.kubernetes.io/instance": "one",
+    "barnabas.dev/cluster": "one",
+    "controller-revision-hash": "r",
+}
+
+
+class Scene:
+    """A Cluster `one` and a Topic, in a namespace of their own, on brokers that others have topics on, too."""
+
+    def __init__(self, plane: ControlPlane, brokers: BarnabasCluster, name: str) -> None:
+        self.plane = plane
+        self.brokers = brokers
+        self.admin = brokers.client().admin
+        self.name = name
+        """Of the namespace, the Topic, and the topic."""
+        plane.kubectl("create", "namespace", name)
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        return self.plane.kubectl("-n", self.name, *arguments, stdin=stdin)
+
+    def declare(self, kind: str, **spec: object) -> None:
+        meta = {"name": "one" if kind == "Cluster" else self.name}
+        body = {"apiVersion": API, "kind": kind, "metadata": meta, "spec": spec}
+        self.kubectl("apply", "-f-", stdin=json.dumps(body))
+
+    def replicas(self) -> list[tuple[int, ...]]:
+        """Of each partition of the topic."""
+        return [view.replicas for view in self.brokers.describe(self.name)]
+
+    def config(self) -> dict[str, str]:
+        """What is set on the topic."""
+        (found,) = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, self.name)]).values()
+        return {name: entry.value for name, entry in found.result(30).items() if not entry.is_default}
+
+    def exists(self) -> bool:
+        return self.name in self.admin.list_topics(timeout=30).topics
+
+
+class Change(NamedTuple):
+    """What is declared after all was as declared before, when that is so, and what is there then."""
+
+    begin: Callable[[Scene], None]
+    is_done: Callable[[Bodies], bool]
+    check: Callable[[Scene], None]
+
+
+def ready(bodies: Bodies) -> bool:
+    """Whether the Topic is, as it is declared now."""
+    return any(
+        each["type"] == "Ready" and each["status"] == "True" and each["observedGeneration"] == meta["generation"]
+        for body in bodies
+        for meta in [body["metadata"]]
+        if body["kind"] == "Topic"
+        for each in body.get("status", {}).get("conditions", ())
+    )
+
+
+def message(bodies: Bodies) -> str:
+    """What the Cluster says, as it is declared now."""
+    (cluster,) = (body for body in bodies if body["kind"] == "Cluster")
+    (said, *_) = cluster.get("status", {}).get("conditions", [{}])
+    is_new = said.get("observedGeneration") == cluster["metadata"]["generation"]
+    return str(said.get("message", "")) if is_new else ""
+
+
+def change_topic(scene: Scene) -> None:
+    config = {"retention.ms": 2000, "segment.ms": 70_000}
+    scene.declare("Topic", cluster="one", partitions=5, replicas=3, config=config, **DELETE)
+
+
+def check_topic(scene: Scene) -> None:
+    assert [len(row) for row in scene.replicas()] == [3] * 5
+    assert scene.config() == {"retention.ms": "2000", "segment.ms": "70000"}
+
+
+def delete_topic(scene: Scene) -> None:
+    scene.kubectl("delete", "topic", scene.name, "--wait=false")
+
+
+def check_topic_is_gone(scene: Scene) -> None:
+    wait_for(lambda: not scene.exists())
+
+
+def delete_cluster(scene: Scene) -> None:
+    """With a disk and a lease, as if its brokers had been there."""
+    meta = {"name": "volume-0-one-broker-0", "labels": {"barnabas.dev/cluster": "one"}}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    lease = {"name": "one.broker-0", "labels": meta["labels"]}
+    for body in (
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim},
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease, "spec": {}},
+    ):
+        scene.kubectl("create", "-f-", stdin=json.dumps(body))
+    scene.kubectl("delete", "cluster", "one", "--wait=false")
+
+
+def no_cluster(bodies: Bodies) -> bool:
+    return not any(body["kind"] == "Cluster" for body in bodies)
+
+
+def check_nothing_is_left(scene: Scene) -> None:
+    found = json.loads(scene.kubectl("get", "statefulsets,leases,pvc", "-ojson"))["items"]
+    # Nobody here takes away the finalizer that Kubernetes puts on claims.
+    assert [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]] == []
+    assert scene.exists(), "it goes with its brokers' disks"
+
+
+def scale_down(scene: Scene) -> None:
+    """Pods that were made by nobody, of which the last is to go."""
+    scene.kubectl("create", "serviceaccount", "default")
+    for number in range(BROKERS):
+        make_pod(scene, f"one-broker-{number}")
+    generation = int(scene.kubectl("get", "statefulset", "one-broker", "-o=jsonpath={.metadata.generation}"))
+    status = {"observedGeneration": generation, "updateRevision": "r", "replicas": BROKERS}
+    patch_status(scene, "statefulset", "one-broker", status)
+    scene.declare("Cluster", brokers={"replicas": BROKERS - 1}, **DELETE)
+
+
+def make_pod(scene: Scene, name: str) -> None:
+    volume = {"name": "volume-0", "persistentVolumeClaim": {"claimName": f"volume-0-{name}"}}
+    spec = {"containers": [{"name": "broker", "image": "broker"}], "volumes": [volume]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": LABELS}, "spec": spec}
+    scene.kubectl("create", "-f-", stdin=json.dumps(body))
+    patch_status(scene, "pod", name, {"conditions": [{"type": "Ready", "status": "True"}]})
+
+
+def patch_status(scene: Scene, kind: str, name: str, status: dict[str, Any]) -> None:
+    scene.kubectl("patch", kind, name, "--subresource=status", "--type=merge", f"-p={json.dumps({'status': status})}")
+
+
+def has_scaled(bodies: Bodies) -> bool:
+    """Nobody takes over the new number of pods here."""
+    return message(bodies) == "waiting for Kubernetes to take over what the brokers run with"
+
+
+def check_scale(scene: Scene) -> None:
+    assert scene.kubectl("get", "statefulset", "one-broker", "-o=jsonpath={.spec.replicas}") == str(BROKERS - 1)
+    assert [sorted(row) for row in scene.replicas()] == [[0, 1]] * 2
+
+
+CHANGES = {
+    "a topic grows, moves and gets another config": Change(change_topic, ready, check_topic),
+    "a topic goes": Change(delete_topic, lambda bodies: len(bodies) == 1, check_topic_is_gone),
+    "a cluster goes with its disks": Change(delete_cluster, no_cluster, check_nothing_is_left),
+    "a broker goes": Change(scale_down, has_scaled, check_scale),
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("brokers"), brokers=BROKERS) as running:
+        yield running
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_wherever_an_operator_dies_the_next_one_comes_to_the_same_when(
+    defined_api_server: ControlPlane, brokers: BarnabasCluster, name: str, *, sent: bool
+) -> None:
+    number, deaths = list(CHANGES).index(name), 0
+    while deaths < WRITES_MAX:
+        scene = Scene(defined_api_server, brokers, f"change-{number}-{deaths}-{'sent' if sent else 'unsent'}")
+        if not asyncio.run(die_and_begin_anew(scene, CHANGES[name], deaths + 1, sent=sent)):
+            break
+        deaths += 1
+        if scene.exists():
+            scene.admin.delete_topics([scene.name])[scene.name].result(30)
+    print(f"{deaths} deaths")
+    assert 2 <= deaths < WRITES_MAX
+
+
+async def die_and_begin_anew(scene: Scene, change: Change, last: int, *, sent: bool) -> bool:
+    """Whether there was a `last` write to die at. What is there in the end is checked."""
+    bootstrap, life = scene.brokers.bootstrap, Life(last, sent=sent, applies=False)
+    scene.declare("Cluster", brokers={"replicas": BROKERS}, **DELETE)
+    scene.declare("Topic", cluster="one", partitions=2, replicas=2, config={"retention.ms": 1000}, **DELETE)
+    async with connection(scene.plane) as opened:
+        await live(opened, scene.name, bootstrap, ready)
+        change.begin(scene)
+        await die(life, opened, scene.name, bootstrap, change.is_done)
+        await live(opened, scene.name, bootstrap, change.is_done)
+    change.check(scene)
+    return life.is_over
