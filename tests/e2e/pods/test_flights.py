@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from e2e.castle import NAME, Castle
+from e2e.images import BASE_IMAGE
+from e2e.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
@@ -99,3 +102,41 @@ def test_pods_reach_the_cluster_by_its_service(castle: Castle) -> None:
     castle.create_topic("letters", 3)
     pod = f"{NAME}-broker-0"
     assert castle.kubectl("exec", pod, "--", "python", "-c", ask).strip() == "from inside"
+
+
+LIBRDKAFKA = """
+from confluent_kafka import Consumer, Producer
+servers = {'bootstrap.servers': 'flights-bootstrap:9092'}
+producer = Producer({**servers, 'enable.idempotence': True})
+for number in range(1000):
+    producer.produce('parcels', str(number))
+assert producer.flush(60) == 0
+settings = {'group.id': 'inside', 'auto.offset.reset': 'earliest', 'enable.auto.commit': False}
+consumer = Consumer({**servers, **settings})
+consumer.subscribe(['parcels'])
+seen = set()
+while len(seen) < 1000:
+    seen |= {int(message.value()) for message in consumer.consume(100, 1.0) if message.error() is None}
+consumer.close()
+print(sum(seen))
+"""
+
+
+@pytest.fixture
+def client_pod(castle: Castle, cluster: Cluster) -> Iterator[str]:
+    """With the librdkafka of this machine, copied: Python is the same."""
+    spec = {"containers": [{"name": "client", "image": cluster.image(BASE_IMAGE), "command": ["sleep", "3600"]}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec}
+    castle.kubectl("create", "-f-", stdin=json.dumps(pod))
+    castle.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
+    package = Path(confluent_kafka.__file__).parent
+    for folder in (package, package.with_name("confluent_kafka.libs")):
+        castle.kubectl("cp", str(folder), f"client:/tmp/{folder.name}")
+    yield "client"
+    castle.kubectl("delete", "pod", "client", "--grace-period=0", "--force")
+
+
+def test_librdkafka_in_a_pod_writes_and_reads_in_a_group_through_the_service(castle: Castle, client_pod: str) -> None:
+    castle.create_topic("parcels", 3)
+    said = castle.kubectl("exec", client_pod, "--", "env", "PYTHONPATH=/tmp", "python3", "-c", LIBRDKAFKA)
+    assert said.strip() == str(sum(range(1000)))
