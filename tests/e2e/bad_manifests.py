@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 Json = dict[str, Any]
-By = Literal["schema", "rule", "webhook"]
-"""The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know."""
+By = Literal["schema", "rule", "webhook", "rehearsal"]
+"""The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know; the
+webhook after it has asked the API server what it would say of the brokers' pods."""
 
 BROKERS: Final = 3
 LIVE_PARTITIONS: Final = 12
@@ -43,6 +44,11 @@ def topic(by: By, *says: str, before: Json | None = None, name: str = "", **spec
 def cluster(by: By, *says: str, before: Json | None = None, name: str = "other", **spec: Any) -> Bad:
     """A Cluster with this spec."""
     return Bad("Cluster", by, spec, says, before, name)
+
+
+def pods(*says: str, **brokers: Any) -> Bad:
+    """A Cluster whose pods Kubernetes would refuse."""
+    return cluster("rehearsal", *says, brokers=brokers)
 
 
 def config(by: By, *says: str, **settings: Any) -> Bad:
@@ -128,6 +134,44 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "schema", "type", "ingress", "nodeport", listeners=[{"name": "plain", "type": "ingress"}]
     ),
     "memory in words": cluster("schema", "memory", "much", brokers={"resources": {"limits": {"memory": "much"}}}),
+    "memory below nothing": cluster("schema", "memory", "-1", brokers={"resources": {"limits": {"memory": -1}}}),
+    "a request above its limit": cluster(
+        "webhook",
+        "spec.brokers.resources.requests.memory",
+        "2Gi",
+        "at most 1Gi",
+        brokers={"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+    ),
+    "a limit below the request that is the default": cluster(
+        "webhook",
+        "spec.brokers.resources.requests.memory",
+        "256Mi",
+        "at most 128000000",
+        brokers={"resources": {"requests": {"memory": "256Mi"}, "limits": {"memory": 128_000_000}}},
+    ),
+    "a disk of nothing": cluster("webhook", "spec.storage.volumes[0].size", "0", "10Gi", storage=volumes("0")),
+    "a resource that is none": pods("spec.brokers.resources", "disk", resources={"limits": {"disk": "1Gi"}}),
+    "a toleration's operator that is none": pods(
+        "spec.brokers.pod.tolerations[0].operator",
+        "Maybe",
+        "Exists",
+        pod={"tolerations": [{"key": "a", "operator": "Maybe"}]},
+    ),
+    "a toleration's field that is none": pods(
+        "spec.brokers.pod.tolerations[0].operater", pod={"tolerations": [{"key": "a", "operater": "Exists"}]}
+    ),
+    "affinity in words": pods("Affinity", "string", pod={"affinity": {"nodeAffinity": "near"}}),
+    "a label that nobody may have": pods(
+        "spec.brokers.pod.labels", "a b", "alphanumeric", pod={"labels": {"x": "a b"}}
+    ),
+    "a node's label that nobody has": pods("spec.brokers.pod.nodeSelector", "a b", pod={"nodeSelector": {"x": "a b"}}),
+    "racks by a label that is none": cluster(
+        "schema", "spec.brokers.rack.topologyKey", "a b", brokers={"rack": {"topologyKey": "a b"}}
+    ),
+    "a priority that cannot be": pods(
+        "spec.brokers.pod.priorityClassName", "Very High", pod={"priorityClassName": "Very High"}
+    ),
+    "an image with a space": cluster("schema", "spec.brokers.image", " broker", brokers={"image": " broker"}),
     "no time to end": cluster(
         "schema", "terminationGracePeriodSeconds", "0", brokers={"pod": {"terminationGracePeriodSeconds": 0}}
     ),

@@ -3,16 +3,20 @@
 By the API server alone where it can know; else, or where its rules are switched off, by the operator's webhook.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes_asyncio import client, config
 from ruamel.yaml import YAML
 
 from barnabas_operator.handlers import webhook as operator_webhook
 from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.rehearsal import Rehearsal
+from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.admission import Around, review
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
@@ -38,7 +42,7 @@ def stored(bad: Bad, spec: Any) -> Json:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}}
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", refused_by("schema", "rule", "webhook"))
 def test_the_webhook_refuses_it_though_the_api_server_would_not(name: str) -> None:
     bad = BAD[name]
     taken_by = "owner" if (bad.spec or {}).get("topicName") == "taken" else None
@@ -94,6 +98,19 @@ def test_the_api_server_refuses_it_by_itself(name: str, defined: ControlPlane) -
     assert [part for part in BAD[name].says if part not in said] == [], said
 
 
+def test_amounts_are_taken_as_people_write_them_for_kubernetes(defined: ControlPlane) -> None:
+    def amounts(size: str | int) -> str:
+        resources = {"requests": {"cpu": 1, "memory": "1e9"}, "limits": {"cpu": 2, "memory": ".5Ei"}}
+        spec = {"brokers": {"resources": resources}, "storage": {"volumes": [{"id": 0, "size": size}]}}
+        return json.dumps(Bad("Cluster", "schema", spec, (), name="amounts").manifest(spec))
+
+    for size in ("1e6", 1_000_000, "2M"):
+        defined.kubectl(*IN, "apply", "-f-", stdin=amounts(size))
+    done = defined.kubectl.ask(*IN, "apply", "-f-", stdin=amounts(1_999_999))
+    assert "spec.storage.volumes size is 1999999; allowed: 2M or more" in done.stderr
+    defined.kubectl(*IN, "delete", "cluster", "amounts")
+
+
 def topic(name: str, **spec: Any) -> str:
     metadata = {"name": name}
     return json.dumps({"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": metadata, "spec": spec})
@@ -117,18 +134,22 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
         body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
         inventory.keep(body, is_gone=False)
 
-    def answer(asked: Json) -> Json:
-        return operator_webhook.answer(asked, inventory, lambda _: STATE)
+    async def answer(asked: Json) -> Json:
+        chosen = client.Configuration()
+        await config.load_kube_config(str(defined.kubeconfig), client_configuration=chosen)
+        async with client.ApiClient(chosen) as connection:
+            rehearse = Rehearsal(KubeApi(connection), "image")
+            return await operator_webhook.answer(asked, inventory, lambda _: STATE, rehearse)
 
     define(defined, with_rules=False)
     try:
-        with webhook(defined, answer):
+        with webhook(defined, lambda asked: asyncio.run(answer(asked))):
             yield defined
     finally:
         define(defined)
 
 
-@pytest.mark.parametrize("name", refused_by("rule", "webhook"))
+@pytest.mark.parametrize("name", refused_by("rule", "webhook", "rehearsal"))
 def test_the_webhook_refuses_it_when_it_is_applied(name: str, asking: ControlPlane) -> None:
     said = apply_after(asking, BAD[name])
     assert "admission webhook" in said

@@ -33,6 +33,7 @@ def cluster(**spec: object) -> Json:
 
 ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
+A_QUANTITY = "a Kubernetes quantity such as 500m, 2, 512Mi, 10Gi or 1e9"
 NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
 
 TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
@@ -190,6 +191,24 @@ def test_what_may_surprise_is_told_and_allowed(name: str) -> None:
 
 CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
+    "amounts as people write them": (
+        None,
+        cluster(
+            brokers={"resources": {"requests": {"cpu": 1, "memory": "1e9"}, "limits": {"cpu": 2, "memory": ".5Ei"}}},
+            storage={"volumes": [{"id": 0, "size": 10_000_000_000}]},
+        ),
+        None,
+    ),
+    "a disk that grows in other words": (
+        cluster(storage={"volumes": [{"id": 0, "size": 1_000_000}]}),
+        cluster(storage={"volumes": [{"id": 0, "size": "1e6"}]}),
+        None,
+    ),
+    "half a processor as a number": (
+        None,
+        cluster(brokers={"resources": {"limits": {"cpu": 0.5}}}),
+        f"spec.brokers.resources.limits.cpu is 0.5 (number); allowed: {A_QUANTITY}",
+    ),
     "a setting that is none": (
         None,
         cluster(config={"num.partition": 1}),

@@ -49,7 +49,8 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
     async def validate(request: web.Request) -> web.Response:
         if operator.lanes is None:
             raise web.HTTPServiceUnavailable(text="starting")
-        return web.json_response(webhook.answer(await request.json(), operator.inventory, operator.lanes.state_of))
+        asked, lanes = await request.json(), operator.lanes
+        return web.json_response(await webhook.answer(asked, operator.inventory, lanes.state_of, lanes.rehearse))
 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(tls, certificates)

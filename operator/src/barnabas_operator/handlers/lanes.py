@@ -12,6 +12,7 @@ from barnabas_operator.handlers.lane import Lane
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -39,6 +40,7 @@ class Lanes:
         self._settings = settings
         self._metrics = metrics
         self._statuses = StatusWriter(api)
+        self.rehearse: Final = Rehearsal(api, settings.broker_image)
         self._lanes: dict[Key, tuple[Lane, asyncio.Task[None]]] = {}
         self._strays_changed = asyncio.Event()
         self._strays = asyncio.create_task(self._tell_strays())

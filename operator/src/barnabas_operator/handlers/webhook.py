@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.planning.admission import Around, Verdict, review
+from barnabas_operator.handlers.rehearsal import Rehearse
+from barnabas_operator.planning.admission import Around, Verdict, changes, review
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
 
 Json = Mapping[str, Any]
 StateOf = Callable[[Key], ClusterState | None]
@@ -20,13 +23,15 @@ NAMESPACE_CONTROLLERS: Final = (
 )
 
 
-def answer(request_body: Json, inventory: Inventory, state_of: StateOf) -> dict[str, Any]:
+async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, rehearse: Rehearse) -> dict[str, Any]:
     """An `AdmissionReview` with its response."""
     request = request_body["request"]
     old, new = request.get("oldObject"), request.get("object")
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
     verdict = review(old, new, _around(old or new or {}, inventory, state_of))
+    if verdict.refusal is None and new is not None and new.get("kind") == "Cluster" and changes(old, new):
+        verdict = verdict._replace(refusal=await rehearse(resource_of(Cluster, new)))
     if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
         verdict = Verdict()  # A namespace that ends takes everything along.
     return {

@@ -68,6 +68,15 @@ class KubeApi:
         """A new object; its name may be left to the API server (`generateName`)."""
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
+    async def rehearse(self, item: JsonObject) -> None:
+        """Whether such a new object would be taken: nothing is stored. One of that name may be there already."""
+        path = path_of(item["kind"], item["metadata"].get("namespace"))
+        try:
+            await self.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=item)
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise
+
     async def patch(
         self, kind: str, namespace: str | None, name: str, change: JsonObject, *, subresource: str = ""
     ) -> dict[str, Any] | None:

@@ -52,14 +52,19 @@ def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
     """`old` is None for a resource to be created, `new` for one to be deleted."""
     if new is None:
         return _review_deletion(old or {})
-    if old is not None and old.get("spec") == new.get("spec"):
-        return Verdict()  # A status, a label, a finalizer.
+    if not changes(old, new):
+        return Verdict()
     try:
         if new["kind"] == "Cluster":
             return _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
         return _review_topic(resource_of(Topic, new), _before(Topic, old), around)
     except InvalidResource as error:
         return Verdict(str(error))
+
+
+def changes(old: Json | None, new: Json) -> bool:
+    """Whether what is wanted changes; and not only a status, a label or a finalizer."""
+    return old is None or old.get("spec") != new.get("spec")
 
 
 def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:

@@ -15,7 +15,7 @@ def claim_sizes(cluster: Cluster) -> dict[str, Decimal]:
 
 def claims_to_grow(cluster: Cluster, claims: Mapping[str, str]) -> dict[str, str]:
     """What each claim that is too small shall ask for, by its name; `claims` has what each asks for now."""
-    sizes = {claim_name(volume.id): volume.size for volume in cluster.spec.storage.volumes}
+    sizes = {claim_name(volume.id): str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
         name: size
         for name, asked in claims.items()

@@ -9,6 +9,7 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
+from barnabas_operator.planning.resource_checks import resource_problems
 from barnabas_operator.planning.server_properties import (
     impossible_replicas,
     internal_replicas,
@@ -90,6 +91,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
     yield from _unfit_name(cluster)
     yield from volumes_twice(cluster)
+    yield from resource_problems(cluster)
     conflicts = tuple(_listeners_in_conflict(cluster))
     yield from conflicts
     if not conflicts:

@@ -16,14 +16,17 @@ LISTENERS_MAX: Final = 8
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
 """Of as many brokers as there may be, each with a name of 253 characters and a port."""
 
-Quantity = Annotated[
+QuantityText = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=32,
-        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$",
-        description="a Kubernetes quantity such as 500m, 2, 512Mi or 10Gi",
+        pattern=r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$",
     ),
+]
+Quantity = Annotated[
+    Annotated[int, Meta(ge=0)] | QuantityText,
+    Meta(description="a Kubernetes quantity such as 500m, 2, 512Mi, 10Gi or 1e9"),
 ]
 JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
@@ -40,7 +43,15 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Brokers are spread over the values of a node label, and each knows its own as its `broker.rack`."""
 
-    topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = "topology.kubernetes.io/zone"
+    topology_key: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=317,
+            pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+            description="a label's name such as topology.kubernetes.io/zone",
+        ),
+    ] = "topology.kubernetes.io/zone"
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -60,7 +71,9 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     """The brokers, numbered from 0."""
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
-    image: Annotated[str, Meta(description="the operator's own choice where it is empty")] = ""
+    image: Annotated[
+        str, Meta(pattern=r"^\S*$", description="without spaces; the operator's own choice where it is empty")
+    ] = ""
     resources: Resources = Resources()
     rack: Rack | None = None
     pod: PodTemplate = PodTemplate()

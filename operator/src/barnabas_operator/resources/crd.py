@@ -115,9 +115,12 @@ def _list(kind: inspect.Type) -> Json:
 
 
 def _union(kind: inspect.Type) -> Json:
-    """Either a value or none at all, or any plain value."""
+    """Either a value or none at all, a quantity, or any plain value."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+    if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:
+        either = {name: bound for each in choices for name, bound in schema_of(each).items() if name != "type"}
+        return {"x-kubernetes-int-or-string": True, **either}
     return schema_of(choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 
 

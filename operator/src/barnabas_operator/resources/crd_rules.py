@@ -106,9 +106,10 @@ RULES: Final[dict[Any, list[Json]]] = {
     ],
     Volume: [
         {
-            "rule": "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+            "rule": "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",
             "messageExpression": (
-                "'spec.storage.volumes size is ' + self.size + '; allowed: ' + oldSelf.size + ' or more'"
+                "'spec.storage.volumes size is ' + string(self.size)"
+                " + '; allowed: ' + string(oldSelf.size) + ' or more'"
             ),
         },
         _fixed("storageClass", "spec.storage.volumes"),

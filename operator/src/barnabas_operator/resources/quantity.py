@@ -1,17 +1,19 @@
-"""Kubernetes quantities: `500m`, `2`, `512Mi`, `10Gi`."""
+"""Kubernetes quantities: `500m`, `2`, `512Mi`, `10Gi`, `1e9`, and plain integers."""
 
 import re
 from decimal import Decimal
 from typing import Final
 
-_PARTS: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
-_BINARY: Final = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", 1)}
-_DECIMAL: Final = {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTP", 1)}
-FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001"), **_BINARY, **_DECIMAL}
+_PARTS: Final = re.compile(r"([0-9.]+)(?:[eE]([+-]?[0-9]+)|([a-zA-Z]*))")
+_BINARY: Final = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
+_DECIMAL: Final = {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)}
+_SMALL: Final = {letter: Decimal(1000) ** -power for power, letter in enumerate("mun", 1)}
+FACTORS: Final = {"": Decimal(1), **_SMALL, **_BINARY, **_DECIMAL}
 
 
-def quantity_value(text: str) -> Decimal:
+def quantity_value(written: str | int) -> Decimal:
     """What a quantity that its type allows stands for."""
-    parts = _PARTS.fullmatch(text)
-    assert parts is not None, text
-    return Decimal(parts[1]) * FACTORS[parts[2]]
+    parts = _PARTS.fullmatch(str(written))
+    assert parts is not None, written
+    factor = FACTORS[parts[3]] if parts[2] is None else Decimal(10) ** int(parts[2])
+    return Decimal(parts[1]) * factor

@@ -65,9 +65,16 @@ def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Findin
 def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
     assert isinstance(expected, inspect.Metadata)
     inner = tuple(findings(expected.type, value, path))
-    if inner and isinstance(expected.type, inspect.StrType):
+    if inner and _is_described(expected.type):
         return _wrong(expected, value, path)  # A pattern's description says more than the pattern.
     return iter(inner)
+
+
+def _is_described(kind: inspect.Type) -> bool:
+    """Whether words say better what is allowed than its type and its pattern do."""
+    if isinstance(kind, inspect.UnionType):
+        return any(isinstance(each, inspect.IntType) for each in kind.types) and any(map(_is_described, kind.types))
+    return isinstance(kind, inspect.StrType) and kind.pattern is not None
 
 
 def _check_struct(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
@@ -173,7 +180,7 @@ def _check_kind(kind: type) -> Check:
 def _allowed_metadata(expected: inspect.Type) -> str:
     assert isinstance(expected, inspect.Metadata)
     inner = expected.type
-    if isinstance(inner, inspect.StrType) and inner.pattern is not None:
+    if _is_described(inner) and "description" in (expected.extra_json_schema or {}):
         return str((expected.extra_json_schema or {})["description"])
     return allowed(inner)
 

@@ -1,0 +1,28 @@
+"""Quantities as Kubernetes reads them."""
+
+from decimal import Decimal
+
+import pytest
+
+from barnabas_operator.resources.quantity import quantity_value
+
+VALUES = {
+    2: Decimal(2),
+    "2.": Decimal(2),
+    ".5": Decimal("0.5"),
+    "500m": Decimal("0.5"),
+    "3u": Decimal("0.000003"),
+    "5n": Decimal("0.000000005"),
+    "1e9": Decimal(10**9),
+    "1E3": Decimal(1000),
+    "25e-1": Decimal("2.5"),
+    "1E": Decimal(10**18),
+    "1Ei": Decimal(2**60),
+    "1.5Gi": Decimal(3 * 2**29),
+    "7k": Decimal(7000),
+}
+
+
+@pytest.mark.parametrize("written", VALUES)
+def test_a_quantity_stands_for_its_value(written: str | int) -> None:
+    assert quantity_value(written) == VALUES[written]
