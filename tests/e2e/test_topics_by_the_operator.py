@@ -3,6 +3,7 @@
 No pods run here, so the broker is a process too, and the operator is told its address.
 """
 
+import json
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -179,6 +180,25 @@ def test_a_cluster_tells_what_it_waits_for(world: World, operator: ServerProcess
     said = ("Warning", "BrokersNotReady", "waiting for Kubernetes to start broker 0")
     wait_for(lambda: world.events("cluster", "one"), lambda told: told == {said}, SECONDS_MAX)
     assert "waiting for Kubernetes to start broker 0" in world.kubectl("describe", "cluster", "one")
+
+
+def test_a_cluster_tells_why_kubernetes_makes_no_pod(world: World, operator: ServerProcess) -> None:
+    uid = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
+    about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "one-broker", "namespace": world.namespace}
+    said = "create Pod one-broker-0 in StatefulSet one-broker failed error: exceeded quota: few"
+    told = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "one-broker.1"},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": said,
+        "involvedObject": {**about, "uid": uid},
+        "lastTimestamp": "2026-11-01T10:00:00Z",
+    }
+    world.kubectl("create", "-f-", stdin=json.dumps(told))
+    message = "waiting for Kubernetes to start broker 0: exceeded quota: few"
+    wait_for(lambda: message in world.kubectl("get", "cluster", "one", "--no-headers"), seconds_max=SECONDS_MAX)
 
 
 @pytest.mark.slow

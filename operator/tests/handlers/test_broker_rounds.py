@@ -48,6 +48,7 @@ class FewPods(KubeApi):
         self.is_template_seen = True
         self.monitoring: tuple[str, ...] = ()
         self.monitors: list[Json] = []
+        self.told: dict[str, list[dict[str, Any]]] = {}
         self._set: dict[str, Any] | None = None
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
@@ -73,6 +74,9 @@ class FewPods(KubeApi):
                 if "podmonitors" not in self.monitoring:
                     raise KubeRefused(NOT_FOUND, "NotFound", path)
                 self.monitors.append(given["body"])
+            case "GET", ("air", "events"):
+                fields = dict(each.split("=") for each in given["query"]["fieldSelector"].split(","))
+                return {"items": self.told.get(fields["involvedObject.kind"], [])}
             case "GET", ("air", _):
                 return {"items": []}
             case "GET", _:
@@ -211,5 +215,40 @@ def test_a_monitor_is_made_where_its_own_definition_is_there(there: tuple[str, .
             api.monitoring = there
             assert (await first_round(api, cluster())).waiting is None
             assert len(api.monitors) == count
+
+    asyncio.run(run())
+
+
+def told_of(name: str, message: str) -> dict[str, Any]:
+    return {"reason": "FailedCreate", "message": message, "involvedObject": {"name": name}, "metadata": {}}
+
+
+def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"))
+            said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
+            api.told["StatefulSet"] = [told_of("flights-broker", said)]
+            outcome = await first_round(api, cluster())
+            message = "waiting for Kubernetes to start broker 1: exceeded quota: few"
+            assert outcome.waiting == Refusal("BrokersNotReady", message)
+
+    asyncio.run(run())
+
+
+def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
+            unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
+            api = FewPods(connection, pod(0, "a"), unplaced)
+            missing = 'storageclass.storage.k8s.io "fsat" not found'
+            api.told["PersistentVolumeClaim"] = [told_of("volume-0-flights-broker-1", missing)]
+            outcome = await first_round(api, cluster())
+            assert outcome.waiting is not None
+            assert outcome.waiting.message == (
+                "flights-broker-1: Unschedulable: pod has unbound immediate PersistentVolumeClaims;"
+                f" volume-0-flights-broker-1: {missing}"
+            )
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.start_obstacles import StartObstacles
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
@@ -57,6 +58,7 @@ class BrokerRounds:
         self._settings = settings
         self._disks = ClaimGrowth(api)
         self._leftovers = Leftovers(api)
+        self._obstacles = StartObstacles(api)
         self._events = EventWriter(api)
         self._applied: dict[tuple[str, str], Json] = {}
         self._monitors: bool | None = None
@@ -127,6 +129,7 @@ class BrokerRounds:
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
         if waiting is not None and (troubles := pods.troubles()):
+            troubles = "; ".join(filter(None, (troubles, await self._obstacles.of_claims(cluster, troubles))))
             is_told = waiting.reason == ROLLING_PAUSED  # Nothing that pods say tells that.
             waiting = waiting._replace(message=f"{waiting.message}; {troubles}" if is_told else troubles)
         return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
@@ -136,8 +139,9 @@ class BrokerRounds:
     ) -> Refusal | None:
         match step:
             case StartBrokers(numbers):
-                listed = ", ".join(map(str, numbers))
-                return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {listed}")
+                waited_for = f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}"
+                why = await self._obstacles.of_pods(cluster, numbers)
+                return Refusal(NOT_READY, f"{waited_for}: {why}" if why else waited_for)
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
                 self.unbalanced = True

@@ -49,10 +49,12 @@ class KubeApi:
                 return None
             raise
 
-    async def listing(self, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """All objects with these labels."""
-        chosen = ",".join(f"{name}={value}" for name, value in labels.items())
-        answer = await self.request("GET", path_of(kind, namespace), query={"labelSelector": chosen})
+    async def listing(
+        self, kind: str, namespace: str | None, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """All objects with these labels, and these fields by their paths."""
+        chosen = {"labelSelector": _chosen(labels)} | ({"fieldSelector": _chosen(fields)} if fields else {})
+        answer = await self.request("GET", path_of(kind, namespace), query=chosen)
         items: list[dict[str, Any]] = answer["items"]
         return items
 
@@ -102,8 +104,7 @@ class KubeApi:
 
     async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
         """Ends all objects with these labels."""
-        chosen = ",".join(f"{name}={value}" for name, value in labels.items())
-        await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": chosen})
+        await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": _chosen(labels)})
 
     async def serves(self, kind: str) -> bool:
         """Whether the API server has this kind. Of a group that others define it may have some and not all."""
@@ -147,6 +148,10 @@ class KubeApi:
             raise _refusal(response.status, text)
         answer: dict[str, Any] = json.loads(text)
         return answer
+
+
+def _chosen(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 def _refusal(status: int, body: bytes | str | None) -> Exception:

@@ -1,0 +1,41 @@
+"""Why Kubernetes makes no pod, or no disk for it: what its controllers told last in Events. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+Json = Mapping[str, Any]
+FAILED: Final = "FailedCreate"
+_BEFORE_THE_REASON: Final = "failed error: "
+_SECOND: Final = len("2026-01-31T23:59:59")
+
+
+def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
+    """What a StatefulSet's Events say of the first of these pods that could not be made; empty where none does.
+
+    An older failure that a success followed is none any more: the pod has gone since, and will be made again.
+    """
+    for pod in pods:
+        about = [event for event in events if f"Pod {pod} " in f"{event.get('message', '')} "]
+        if about and (last := max(about, key=_when))["reason"] == FAILED:
+            return _reason(last)
+    return ""
+
+
+def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
+    """What warnings say of the first of the claims that begin so; empty where there are none."""
+    about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
+    if not about:
+        return ""
+    first = min(event["involvedObject"]["name"] for event in about)
+    last = max((event for event in about if event["involvedObject"]["name"] == first), key=_when)
+    return f"{first}: {_reason(last)}"
+
+
+def _reason(event: Json) -> str:
+    return str(event.get("message", "")).rpartition(_BEFORE_THE_REASON)[2].strip()
+
+
+def _when(event: Json) -> str:
+    """To the second; Events of both APIs, the older and the newer."""
+    told = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
+    return str(told)[:_SECOND]
