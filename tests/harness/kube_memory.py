@@ -68,7 +68,7 @@ class KubeMemory(KubeApi):
             case "POST":
                 return self._keep(f"{path}/{next(self._versions)}", dict(given))
             case "PATCH" if content_type == APPLY:
-                return self._keep(place, {**self.objects.get(place, {}), **given})
+                return self._keep(place, _merged(self.objects.get(place, {}), given))
             case "PATCH":
                 return self._patch(place, given)
         self._delete(path, given)

@@ -6,7 +6,9 @@ from typing import cast
 import pytest
 
 from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.handlers.lane import Lane
+from barnabas_operator.handlers.lane import RETRY_S_MAX, Lane, retry_pause_s
+from barnabas_operator.handlers.lanes import ROUND_S_MAX, Lanes
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi
 
@@ -31,5 +33,47 @@ def test_a_lane_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
         running.cancel()
         await asyncio.wait([running], timeout=WAIT_S)
         assert running.cancelled()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("failures", "pause_s"), [(1, 1.0), (2, 2.0), (7, RETRY_S_MAX), (100_000, RETRY_S_MAX)])
+def test_a_round_that_fails_is_tried_again_at_ever_longer_intervals(failures: int, pause_s: float) -> None:
+    assert retry_pause_s(0.5, failures) == pause_s
+
+
+class Clock:
+    """An event loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._time, self.ahead_s = loop.time, 0.0
+
+    def __call__(self) -> float:
+        return self._time() + self.ahead_s
+
+
+def test_a_round_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"kind": "Cluster", "metadata": {"namespace": "here", "name": "one"}}
+
+    async def scenario() -> None:
+        loop, hangs = asyncio.get_running_loop(), asyncio.Event()
+
+        async def hang(_lane: Lane) -> float:
+            hangs.set()
+            await asyncio.Event().wait()
+            return 0.0
+
+        clock = Clock(loop)
+        monkeypatch.setattr(Lane, "_round", hang)
+        monkeypatch.setattr(loop, "time", clock)
+        inventory = Inventory()
+        lanes = Lanes(inventory, cast(KubeApi, None), SETTINGS, OperatorMetrics(inventory))
+        lanes.resource_event(body, is_gone=False)
+        await hangs.wait()
+        assert lanes.why_dead is None
+        clock.ahead_s = ROUND_S_MAX + 1
+        assert lanes.why_dead == "the lane of the Cluster here/one is in one round for 601 s; allowed: 600 s"
+        await lanes.close()
+        assert lanes.why_dead == "the lane of the Cluster here/one has ended"
 
     asyncio.run(scenario())

@@ -217,7 +217,7 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
     "a disk less": (
         cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
         cluster(storage={"volumes": [{"id": 1}]}),
-        "Removing volumes is not supported: spec.storage.volumes lacks the id 0",
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0; allowed: all ids there were",
     ),
     "more copies than brokers": (
         None,

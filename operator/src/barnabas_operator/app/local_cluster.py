@@ -101,6 +101,7 @@ class LocalCluster:
             observed_generation=cluster.metadata.generation,
             listeners=(ListenerStatus(name=listener.name, bootstrap_servers=self.bootstrap),),
             metrics=tuple(place.metrics_url for place in self._places.values()),
+            cluster_id=state.cluster_id if state else None,
             ready_brokers=ready,
             controller=state.controller_id if state else None,
             under_replicated_partitions=len(state.troubles) if state else None,

@@ -29,7 +29,8 @@ class Operator:
     @property
     def why_dead(self) -> str | None:
         """Why it must be started anew."""
-        return self._audit.why_dead if self._audit is not None else None
+        of_watch = self._audit.why_dead if self._audit is not None else None
+        return of_watch or (self.lanes.why_dead if self.lanes is not None else None)
 
     async def start(self) -> Lanes:
         """Connects to the API server that the pod, or KUBECONFIG, names."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.leftovers import Leftovers
@@ -27,7 +28,7 @@ from barnabas_operator.planning.broker_steps import (
     next_step,
     step_without_restarts,
 )
-from barnabas_operator.planning.claim_growth import claim_sizes
+from barnabas_operator.planning.claim_growth import same_disks
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, selector
@@ -60,32 +61,37 @@ class BrokerRounds:
         self._leftovers = Leftovers(api)
         self._obstacles = StartObstacles(api)
         self._events = EventWriter(api)
-        self._applied: dict[tuple[str, str], Json] = {}
+        self._objects = AppliedObjects(api)
         self._monitors: bool | None = None
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
         """Apply everything again: what others have changed goes back to what is declared."""
-        self._applied.clear()
+        self._objects.forget()
         self._disks.forget()
         self._leftovers.forget()
         self._monitors = None
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
-        apis = [MONITORING] if await self._has_monitors() else []
-        for each in surrounding_objects(cluster, apis):
-            await self._apply(each)
+        refused = await self._apply_surroundings(cluster)
         pods = await gather_pods(self._api, cluster)
         lacking = pods.facts.lacking(cluster)
         if lacking:
-            return BrokersOutcome(pods, Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
-        if await self._apply_brokers(cluster, pods):
+            return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
+        left_behind = await self._disks.refuse(cluster, pods.volumes)
+        if left_behind is not None:
+            return BrokersOutcome(pods, left_behind)
+        try:
+            is_new = await self._apply_brokers(cluster, pods)
+        except ObjectRefused as error:
+            return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
+        if is_new:
             pods = await gather_pods(self._api, cluster)
         await self._leftovers.remove(cluster, pods)
         ungrown = await self._disks.grow(cluster)
         outcome = await self._step(cluster, pods, state)
-        return outcome if outcome.waiting is not None else outcome._replace(waiting=ungrown)
+        return outcome._replace(waiting=refused or outcome.waiting or ungrown)
 
     async def erase(self, cluster: Cluster) -> bool:
         """Ends the brokers, then takes away what shall not outlive the Cluster; whether that is done."""
@@ -111,17 +117,29 @@ class BrokerRounds:
         there = pods.broker_set.replicas if pods.broker_set is not None else 0
         replicas = max(there, cluster.spec.brokers.replicas)
         if pods.broker_set is None:
-            self._applied.pop(("StatefulSet", brokers_name(cluster.metadata.name)), None)
-        if pods.broker_set is not None and pods.broker_set.volumes != claim_sizes(cluster):
-            await self._recreate(cluster)
-        objects = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
-        return any([await self._apply(each) for each in objects])
+            self._objects.forget_one("StatefulSet", brokers_name(cluster.metadata.name))
+        settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
+        is_other = pods.broker_set is not None and not same_disks(cluster, pods.volumes)
+        await self._objects.ask(broker_set)
+        if is_other:
+            await self._make_way(cluster)
+        return any([await self._objects.apply(each) for each in (settings, broker_set)])
 
-    async def _recreate(self, cluster: Cluster) -> None:
+    async def _make_way(self, cluster: Cluster) -> None:
         """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one."""
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
-        self._applied.pop(("StatefulSet", name), None)
+        self._objects.forget_one("StatefulSet", name)
         await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
+
+    async def _apply_surroundings(self, cluster: Cluster) -> Refusal | None:
+        """Each by itself; the first that the API server refuses."""
+        refused = None
+        for each in surrounding_objects(cluster, [MONITORING] if await self._has_monitors() else []):
+            try:
+                await self._objects.apply(each)
+            except ObjectRefused as error:
+                refused = refused or error.refusal
+        return refused
 
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
         choose = step_without_restarts if cluster.spec.rolling.pause else next_step
@@ -179,22 +197,13 @@ class BrokerRounds:
     async def _scale(self, cluster: Cluster, replicas: int) -> None:
         name = brokers_name(cluster.metadata.name)
         await self._api.patch("StatefulSet", cluster.metadata.namespace, name, {"spec": {"replicas": replicas}})
-        self._applied.pop(("StatefulSet", name), None)
+        self._objects.forget_one("StatefulSet", name)
 
     async def _has_monitors(self) -> bool:
         """Asked once for each apply of everything: CRDs come and go."""
         if self._monitors is None:
             self._monitors = await self._api.serves("PodMonitor")
         return self._monitors
-
-    async def _apply(self, item: Json) -> bool:
-        """Whether it was another one than before."""
-        key = item["kind"], item["metadata"]["name"]
-        if self._applied.get(key) == item:
-            return False
-        await self._api.apply(item)
-        self._applied[key] = item
-        return True
 
 
 def _prefixes_to_go(cluster: Cluster) -> tuple[str, ...]:

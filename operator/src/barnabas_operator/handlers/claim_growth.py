@@ -1,19 +1,23 @@
-"""Has the claims of a Cluster's disks grow to what is declared."""
+"""The claims of a Cluster's disks: refuses what would leave some behind, and has them grow to what is declared."""
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
-from barnabas_operator.planning.claim_growth import claims_to_grow
+from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster import Cluster, Volume
 
 log = logging.getLogger(__name__)
 
 CLAIM: Final = "PersistentVolumeClaim"
 CANNOT_GROW: Final = "VolumeCannotGrow"
+
+Claims = Mapping[str, str]
+"""What each asks for, by its name."""
 
 
 class ClaimGrowth:
@@ -21,26 +25,42 @@ class ClaimGrowth:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
-        self._seen: tuple[int | None, Refusal | None] | None = None
+        self._found: tuple[int | None, Claims] | None = None
+        self._grown: tuple[int | None, Refusal | None] | None = None
 
     def forget(self) -> None:
         """Look again: a storage class that could not, may be able to now."""
-        self._seen = None
+        self._found = self._grown = None
+
+    async def refuse(self, cluster: Cluster, volumes: Iterable[Volume]) -> Refusal | None:
+        """Why pods with these `volumes` stay as they are, if they do. Raises KubeUnreachable and KubeRefused."""
+        return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
         """Why a claim stays as it is, if one does. Raises KubeUnreachable."""
         generation = cluster.metadata.generation
-        if self._seen is None or self._seen[0] != generation:
-            self._seen = generation, await self._grow(cluster)
-        return self._seen[1]
+        if self._grown is None or self._grown[0] != generation:
+            self._grown = generation, await self._grow(cluster)
+        return self._grown[1]
 
     async def _grow(self, cluster: Cluster) -> Refusal | None:
-        namespace = cluster.metadata.namespace or "default"
-        found = await self._api.listing(CLAIM, namespace, {CLUSTER_LABEL: cluster.metadata.name})
-        claims = {each["metadata"]["name"]: each["spec"]["resources"]["requests"]["storage"] for each in found}
-        wanted = claims_to_grow(cluster, claims)
+        namespace, wanted = (
+            cluster.metadata.namespace or "default",
+            claims_to_grow(cluster, await self._claims(cluster)),
+        )
         said = await asyncio.gather(*(self._resize(namespace, name, size) for name, size in wanted.items()))
         return next((refusal for refusal in said if refusal is not None), None)
+
+    async def _claims(self, cluster: Cluster) -> Claims:
+        """Without those that go."""
+        generation = cluster.metadata.generation
+        if self._found is None or self._found[0] != generation:
+            namespace = cluster.metadata.namespace or "default"
+            listed = await self._api.listing(CLAIM, namespace, {CLUSTER_LABEL: cluster.metadata.name})
+            found = [each for each in listed if "deletionTimestamp" not in each["metadata"]]
+            sizes = {each["metadata"]["name"]: each["spec"]["resources"]["requests"]["storage"] for each in found}
+            self._found = generation, sizes
+        return self._found[1]
 
     async def _resize(self, namespace: str, name: str, size: str) -> Refusal | None:
         change = {"spec": {"resources": {"requests": {"storage": size}}}}

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,32 +13,39 @@ from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.read_topics import ReadTopics
+from barnabas_operator.handlers.round_parts import RoundParts, is_expected
 from barnabas_operator.handlers.status_writer import StatusWriter
+from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
-from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
-from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kafka.topic_reconciler import Outcome
+from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.broker_settings import setting_changes
+from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING_PAUSED
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import cluster_status
-from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.pod_properties import pod_problems
-from barnabas_operator.planning.steps import CreateTopic, describe
-from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, DELETION_PROTECTED, INVALID_CONFIG, Refusal
-from barnabas_operator.planning.topic_status import topic_status
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.topic_checks import (
+    DELETION_PROTECTED,
+    INVALID_CONFIG,
+    INVALID_SPEC,
+    KUBERNETES_ERROR,
+    NOT_SUPPORTED,
+    Refusal,
+)
+from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-Racks = Mapping[int, str | None]
 CONNECT_S: Final = 3.0
 RETRY_S_MAX: Final = 30.0
+DOUBLINGS_MAX: Final = 16
 BATCH_S_MAX: Final = 2.0
-INVALID_SPEC: Final = "InvalidSpec"
-PROTECTED: Final = "spec.deletionPolicy is Protect; set Delete or Retain first"
+PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
+STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, KUBERNETES_ERROR, NOT_SUPPORTED, ROLLING_PAUSED})
+"""What does not end by itself soon."""
 
 
 class Lane:
@@ -58,10 +65,13 @@ class Lane:
         self._statuses = StatusWriter(api)
         self._rounds = BrokerRounds(api, settings)
         self._on_round = on_round
-        self._read = ReadTopics()
+        self._topics = TopicRounds(self._statuses, self._connected)
+        self._loop = asyncio.get_running_loop()
+        self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
         self._applied_at = 0.0
+        self._began_at: float | None = None
         self._settings_told: object = None
         self.state: ClusterState | None = None
         """What the brokers said last."""
@@ -70,23 +80,27 @@ class Lane:
         """Have a round soon."""
         self._woken.set()
 
+    @property
+    def round_s(self) -> float:
+        """How long the round that is under way takes already; 0 between rounds."""
+        return self._loop.time() - self._began_at if self._began_at is not None else 0.0
+
     async def run(self) -> None:
         """Round after round, until it is cancelled."""
-        loop, pause, took = asyncio.get_running_loop(), 0.0, 0.0
-        failures = 0
+        pause, took, failures = 0.0, 0.0, 0
         try:
             while True:
                 await self._pause(pause, took)
-                began = loop.time()
+                self._began_at = self._loop.time()
                 try:
                     pause, failures = await self._round(), 0
                 except Exception as error:
                     failures += 1
-                    pause = min(RETRY_S_MAX, self._settings.busy_s * 2**failures)
-                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable)
+                    pause = retry_pause_s(self._settings.busy_s, failures)
+                    is_bug = not is_expected(error)
                     log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
-                took = loop.time() - began
+                took, self._began_at = self.round_s, None
                 self._on_round(took, failures == 0)
         finally:
             self._drop_admin()
@@ -108,52 +122,76 @@ class Lane:
         if body is None:
             return self._settings.drift_s
         topics = {topic["metadata"]["name"]: topic for topic in self._inventory.topics_of(self.key)}
-        try:
-            cluster = resource_of(Cluster, body)
-        except InvalidResource as error:
-            return await self._refuse(body, Refusal(INVALID_SPEC, str(error)))
-        if cluster.metadata.deletion_timestamp is not None:
-            return await self._end(cluster, body, topics.values())
-        if cluster.spec.pause:
-            await self._tell(cluster, body, None, None, None)
-            return self._settings.drift_s
-        problems = [message for _, message in pod_problems(cluster)]
-        if problems:
-            await self._tell(cluster, body, Refusal(INVALID_CONFIG, "; ".join(problems)), None, None)
-            return self._settings.drift_s
+        if self._loop.time() - self._applied_at > self._settings.drift_s:
+            self._rounds.forget()
+            self._statuses.forget()
+            self._applied_at = self._loop.time()
+        if "deletionTimestamp" in body["metadata"]:
+            return await self._end(body, topics)
+        cluster, problem = _read(body)
+        if problem is not None or cluster.spec.pause:
+            return await self._leave(cluster, body, topics, problem, _why_left(cluster, problem))
         return await self._bring(cluster, body, topics)
 
-    async def _end(self, cluster: Cluster, body: Json, topics: Iterable[Json]) -> float:
+    async def _leave(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None, why: str) -> float:
+        """All stays as it is, for the resource says so, or cannot be carried out; the Topics hear `why`."""
+        await self._topics.wait(topics, why)
+        await self._tell(cluster, body, told)
+        return self._settings.drift_s
+
+    async def _end(self, body: Json, topics: Bodies) -> float:
         """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
-        await asyncio.gather(*(self._statuses.release(topic) for topic in topics))
+        cluster, problem = _read(body)
         if cluster.spec.deletion_policy == "Protect" and not await self._rounds.namespace_ends(cluster):
-            await self._tell(cluster, body, Refusal(DELETION_PROTECTED, PROTECTED), None, None)
-            return self._settings.drift_s
-        if cluster.erases and not await self._rounds.erase(cluster):
+            if problem is not None or cluster.spec.pause:
+                return await self._leave(cluster, body, topics, PROTECTED, _why_left(cluster, problem))
+            return await self._bring(cluster, body, topics, PROTECTED)
+        await self._topics.release(topics)
+        parts = RoundParts("/".join(self.key))
+        is_done = await parts.run(self._rounds.erase(cluster)) if cluster.erases else True
+        problem = parts.problem()
+        if problem is not None:
+            await self._tell(cluster, body, problem)
+        parts.check()
+        if not is_done:
             return self._settings.busy_s
         await self._statuses.release(body)
         return self._settings.drift_s
 
-    async def _bring(self, cluster: Cluster, body: Json, topics: Mapping[str, Json]) -> float:
-        loop = asyncio.get_running_loop()
-        await self._hold(cluster, body)
-        if loop.time() - self._applied_at > self._settings.drift_s:
-            self._rounds.forget()
-            self._applied_at = loop.time()
-        state = await self._look(cluster)
-        brokers = await self._rounds.advance(cluster, state)
-        if brokers.balance:
-            await self._balance()
-        if state is not None:
-            await self._tell_settings(cluster, brokers, state)
-        if brokers.waiting is None:
-            await self._forget(cluster.spec.brokers.replicas)
-        outcome = await self._topics(cluster, topics, _racks(state, brokers) if state is not None else None)
+    async def _bring(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None = None) -> float:
+        """`told` is what the Cluster says whatever else is the matter."""
+        parts = RoundParts("/".join(self.key))
+        await parts.run(self._statuses.keep_held(body, wanted=_is_held(cluster)))
+        state = await parts.run(self._look(cluster))
+        brokers = await parts.run(self._rounds.advance(cluster, state))
+        self._pods = brokers.pods if brokers is not None else self._pods
+        if brokers is not None and state is not None:
+            await parts.run(self._settle(cluster, brokers, state))
+        outcome = await parts.run(self._bring_topics(cluster, topics, state))
         state = self.state = outcome.state if outcome is not None else state
-        await self._tell(cluster, body, brokers.waiting, brokers, state)
-        is_waiting = brokers.waiting is not None and brokers.waiting.reason != CANNOT_GROW
+        waiting = brokers.waiting if brokers is not None else None
+        await self._tell(cluster, body, told or first_told(waiting, parts.problem()), self._pods, state)
+        parts.check()
+        is_waiting = waiting is not None and waiting.reason not in STAYS
         is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles or state.awaited)
         return self._settings.busy_s if is_busy else self._settings.drift_s
+
+    async def _bring_topics(self, cluster: Cluster, topics: Bodies, state: ClusterState | None) -> Outcome | None:
+        """Without brokers, or what is known of their places, only what can be done without."""
+        if state is None or self._pods is None:
+            await self._topics.wait(topics, f"Cluster {cluster.metadata.name} does not answer yet")
+            return None
+        pods = self._pods.pods
+        told = {number: pods[number].rack if number in pods else None for number in state.racks}
+        return await self._topics.bring(cluster, topics, told)
+
+    async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
+        """What brokers are told while they run."""
+        if brokers.balance:
+            await self._balance()
+        await self._tell_settings(cluster, brokers, state)
+        if brokers.waiting is None:
+            await self._forget(cluster.spec.brokers.replicas)
 
     async def _look(self, cluster: Cluster) -> ClusterState | None:
         """What the brokers say; None where none of them answers."""
@@ -191,76 +229,16 @@ class Lane:
             for number in await asyncio.to_thread(admin.forget_brokers, count):
                 log.info("%s/%s: broker %d is no longer registered", *self.key, number)
 
-    async def _topics(self, cluster: Cluster, bodies: Mapping[str, Json], racks: Racks | None) -> Outcome | None:
-        """Topics after a round with the brokers; without them (None) only what can be told without."""
-        typed, invalid = self._read.all(bodies.values())
-        told_at = now()
-        await self._statuses.write(
-            (_with_status(topic, Refusal(INVALID_SPEC, why), told_at), bodies[topic.metadata.name])
-            for topic, why in invalid
-        )
-        if racks is None:
-            waiting = Refusal(CLUSTER_NOT_READY, f"Cluster {cluster.metadata.name} does not answer yet")
-            new = (topic for topic in typed if topic.status is None)
-            await self._statuses.write(
-                (_with_status(topic, waiting, told_at), bodies[topic.metadata.name]) for topic in new
-            )
-            return None
-        return await self._reconcile(cluster, typed, bodies, racks)
-
-    async def _reconcile(
-        self, cluster: Cluster, topics: Iterable[Topic], bodies: Mapping[str, Json], racks: Racks
-    ) -> Outcome:
-        declared = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is None)
-        ending = tuple(topic for topic in topics if topic.metadata.deletion_timestamp is not None)
-        # Nothing is made for a resource whose deletion would not be noticed.
-        held = await asyncio.gather(*(self._hold(topic, bodies[topic.metadata.name]) for topic in declared))
-        declared = tuple(topic for topic, is_held in zip(declared, held, strict=True) if is_held)
-        outcome = await self._steps(Wanted(cluster, declared, ending), racks)
-        after = outcome.wanted
-        told = [(topic, bodies[topic.metadata.name]) for topic in (*after.topics, *after.removed)]
-        await self._take_back(outcome, await self._statuses.write(told))
-        stays = {topic.metadata.name for topic in after.removed}
-        leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
-        await asyncio.gather(*(self._statuses.release(bodies[name]) for name in leaving))
-        return outcome
-
-    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""
-        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
-        late = tuple(topic for topic in gone if topic.topic_name in made)
-        if late:
-            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
-            await self._steps(Wanted(outcome.wanted.cluster, stay, late))
-
-    async def _steps(self, wanted: Wanted, racks: Racks | None = None) -> Outcome:
-        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
-        for line in (*map(describe, outcome.done), *outcome.failed):
-            log.info("%s/%s: %s", *self.key, line)
-        return outcome
-
-    async def _hold(self, resource: Cluster | Topic, body: Json) -> bool:
-        """Where something is to be done, or to be said, before it is gone."""
-        erases = isinstance(resource, Cluster) and resource.erases
-        return await self._statuses.keep_held(body, wanted=erases or resource.spec.deletion_policy != "Retain")
-
     async def _tell(
         self,
         cluster: Cluster,
         body: Json,
         why: Refusal | None,
-        brokers: BrokersOutcome | None,
-        state: ClusterState | None,
+        pods: PodsState | None = None,
+        state: ClusterState | None = None,
     ) -> None:
-        pods = brokers.pods if brokers is not None else None
         status = cluster_status(cluster, now(), why, pods, state)
         await self._statuses.write([(replace(cluster, status=status), body)])
-
-    async def _refuse(self, body: Json, why: Refusal) -> float:
-        """A Cluster that cannot even be read: its status says so, and all stays as it is."""
-        plain = resource_of(Cluster, {**body, "spec": {}})
-        await self._tell(plain, body, why, None, None)
-        return self._settings.drift_s
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
         if self._admin is None:
@@ -273,11 +251,36 @@ class Lane:
         self._admin = None
 
 
-def _racks(state: ClusterState, brokers: BrokersOutcome) -> Racks:
-    """Of the brokers that answered: they have been told."""
-    pods = brokers.pods.pods
-    return {number: pods[number].rack if number in pods else None for number in state.racks}
+def _read(body: Json) -> tuple[Cluster, Refusal | None]:
+    """The Cluster as far as it can be read, and what is wrong with it."""
+    try:
+        cluster = resource_of(Cluster, body)
+    except InvalidResource as error:
+        return readable_part(Cluster, body), Refusal(INVALID_SPEC, str(error))
+    problems = [message for _, message in pod_problems(cluster)]
+    return cluster, Refusal(INVALID_CONFIG, "; ".join(problems)) if problems else None
 
 
-def _with_status(topic: Topic, why: Refusal, told_at: str) -> Topic:
-    return replace(topic, status=topic_status(topic, None, why, told_at))
+def _is_held(cluster: Cluster) -> bool:
+    """Where something is to be done, or to be said, before it is gone."""
+    return cluster.erases or cluster.spec.deletion_policy != "Retain"
+
+
+def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
+    """And what to do, for its Topics."""
+    name = cluster.metadata.name
+    if problem is None:
+        return f"Cluster {name} is paused: set its spec.pause to false"
+    return f"Cluster {name} is to be mended first: {problem.message}"
+
+
+def retry_pause_s(busy_s: float, failures: int) -> float:
+    """After so many failures, one after the other."""
+    return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))
+
+
+def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
+    """What the Cluster says: brokers that do not answer do so because of what is waited for, if there is something."""
+    if waiting is not None and (problem is None or problem.reason == NOT_READY):
+        return waiting
+    return problem

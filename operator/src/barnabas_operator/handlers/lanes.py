@@ -17,7 +17,7 @@ from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.topic_checks import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.topic import Topic
@@ -25,8 +25,9 @@ from barnabas_operator.resources.topic import Topic
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
 STRAY_PAUSE_S: Final = 1.0
+ROUND_S_MAX: Final = 600.0
+"""Thousands of Topics that are made at once take minutes."""
 
 
 class Lanes:
@@ -56,6 +57,17 @@ class Lanes:
         """What the brokers of a Cluster said last; None where they have not yet, or there is no such Cluster."""
         lane, _ = self._lanes.get(key, (None, None))
         return lane.state if lane is not None else None
+
+    @property
+    def why_dead(self) -> str | None:
+        """Which lane does nothing any more, if one does: each request has a time limit, a round has none."""
+        for key, (lane, task) in self._lanes.items():
+            if task.done():
+                return f"the lane of the Cluster {key.namespace}/{key.name} has ended"
+            if lane.round_s > ROUND_S_MAX:
+                took = f"{lane.round_s:.0f} s; allowed: {ROUND_S_MAX:.0f} s"
+                return f"the lane of the Cluster {key.namespace}/{key.name} is in one round for {took}"
+        return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
         """A Cluster or a Topic is there, has changed or is gone."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.topic import Topic
 
 Json = Mapping[str, Any]
@@ -14,10 +14,10 @@ class ReadTopics:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[str, Topic, str | None]] = {}
-        """By name: version, the Topic (where it is wrong, without its spec), what is wrong."""
+        """By name: version, the Topic (where it is wrong, what can be read of it), what is wrong."""
 
     def all(self, bodies: Iterable[Json]) -> tuple[list[Topic], list[tuple[Topic, str]]]:
-        """The Topics that can be read, and the others with what is wrong."""
+        """The Topics that can be read, those that go as far as need be; the others with what is wrong."""
         before, self._read = self._read, {}
         for body in bodies:
             name, version = body["metadata"]["name"], body["metadata"]["resourceVersion"]
@@ -31,4 +31,5 @@ def _read(body: Json) -> tuple[Topic, str | None]:
     try:
         return resource_of(Topic, body), None
     except InvalidResource as error:
-        return resource_of(Topic, {**body, "spec": {}}), str(error)
+        part = readable_part(Topic, body)
+        return part, str(error) if part.metadata.deletion_timestamp is None else None

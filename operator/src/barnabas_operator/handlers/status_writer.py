@@ -99,7 +99,7 @@ class StatusWriter:
     async def keep_held(self, body: Json, *, wanted: bool) -> bool:
         """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.
 
-        Where it is not, somebody else changed it just now; the watch tells soon.
+        Where it is not, somebody else changed it just now; the watch tells soon. Raises KubeRefused, KubeUnreachable.
         """
         meta = body["metadata"]
         held: list[str] = meta.get("finalizers", [])
@@ -111,8 +111,14 @@ class StatusWriter:
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
-        """Lets it go; whether that was done."""
-        return await self.keep_held(body, wanted=False)
+        """Lets it go; whether that was done. Raises KubeUnreachable only."""
+        try:
+            return await self.keep_held(body, wanted=False)
+        except KubeRefused as error:
+            log.warning(
+                "%s/%s: the finalizer stays: %s", body["metadata"]["namespace"], body["metadata"]["name"], error
+            )
+            return False
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
         """On the version that was read, so that nobody else's are lost."""

@@ -101,6 +101,7 @@ class ClusterAdmin:
             controller_id=cluster["controller_id"],
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
             troubles=tuple(_troubles(described)),
+            cluster_id=cluster["cluster_id"],
         )
 
     def _meet(self, broker_ids: Iterable[int]) -> None:

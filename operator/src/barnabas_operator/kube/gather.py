@@ -8,8 +8,7 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.facts import Facts, is_outside, takes_node_address
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
-from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.quantity import quantity_value
+from barnabas_operator.resources.cluster import Cluster, Volume
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
 STARTS: Final = "ContainerCreating"
@@ -45,11 +44,14 @@ def _broker_set(found: Json) -> BrokerSet:
     """The revision counts once Kubernetes has seen the template that is there."""
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
-    volumes = {
-        claim["metadata"]["name"]: quantity_value(claim["spec"]["resources"]["requests"]["storage"])
-        for claim in found["spec"].get("volumeClaimTemplates", ())
-    }
+    volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     return BrokerSet(found["spec"]["replicas"], status.get("updateRevision", "") if is_seen else "", volumes)
+
+
+def _volume(claim: Json) -> Volume:
+    asked, name = claim["spec"], claim["metadata"]["name"]
+    size, storage_class = asked["resources"]["requests"]["storage"], asked.get("storageClassName")
+    return Volume(id=int(name.rpartition("-")[2]), size=size, storage_class=storage_class)
 
 
 def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:

@@ -31,7 +31,8 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
     if not gone:
         return None
     listed = ", ".join(map(str, gone))
-    return Refusal(NOT_SUPPORTED, f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}")
+    message = f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: all ids there were")
 
 
 def no_volume_smaller(before: Cluster, after: Cluster) -> Refusal | None:

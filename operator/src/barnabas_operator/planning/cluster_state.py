@@ -71,6 +71,7 @@ class ClusterState:
     leaving: frozenset[int] = frozenset()
     registered: frozenset[int] = frozenset()
     awaited: frozenset[int] = frozenset()
+    cluster_id: str | None = None
 
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""

@@ -4,7 +4,7 @@ from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.object_names import bootstrap_name
+from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
@@ -27,6 +27,8 @@ def cluster_status(
         conditions=merge_conditions(before.conditions, conditions_of(cluster, shown, now)),
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
+        metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
+        cluster_id=state.cluster_id if state is not None else before.cluster_id,
         brokers=len(pods.views()) if pods is not None else before.brokers,
         ready_brokers=ready if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,
@@ -35,6 +37,13 @@ def cluster_status(
         offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
         rolling=rolling,
     )
+
+
+def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
+    """Where each broker that has a place tells Prometheus of itself."""
+    name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+    hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
+    return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
 
 
 def _of_roll(why: Refusal | None, pods: PodsState) -> Refusal | None:

@@ -38,6 +38,13 @@ def claim_name(volume_id: int) -> str:
     return f"volume-{volume_id}"
 
 
+def volume_of(claim: str, cluster: str) -> int | None:
+    """The disk that a claim is for; None where it is none of this cluster's."""
+    template, _, number = claim.partition(f"-{brokers_name(cluster)}-")
+    volume = template.removeprefix("volume-")
+    return int(volume) if number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume)) else None
+
+
 def pod_host(cluster: str, namespace: str, broker_id: int) -> str:
     """The broker's name inside the Kubernetes cluster; the suffix of the cluster's domain is left to resolv.conf."""
     return f"{pod_name(cluster, broker_id)}.{brokers_name(cluster)}.{namespace}.svc"

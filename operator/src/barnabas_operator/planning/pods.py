@@ -1,12 +1,12 @@
 """The brokers of a Cluster as Kubernetes has them: pods, what they run with, and where."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import NamedTuple
 
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.facts import Facts
+from barnabas_operator.resources.cluster import Volume
 
 
 class BrokerPod(NamedTuple):
@@ -33,12 +33,12 @@ class BrokerPod(NamedTuple):
 class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
-    `volumes` are the sizes of its claim templates.
+    `volumes` are what its claim templates are for, by their names.
     """
 
     replicas: int
     revision: str
-    volumes: Mapping[str, Decimal]
+    volumes: Mapping[str, Volume]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class PodsState:
     broker_set: BrokerSet | None
     pods: Mapping[int, BrokerPod] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
+
+    @property
+    def volumes(self) -> Collection[Volume]:
+        """The disks that the StatefulSet gives its pods."""
+        return self.broker_set.volumes.values() if self.broker_set is not None else ()
 
     def views(self) -> list[BrokerView]:
         """Every broker that has a place, for the next step."""

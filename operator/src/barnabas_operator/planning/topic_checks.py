@@ -17,7 +17,11 @@ INVALID_TOPIC_NAME: Final = "InvalidTopicName"
 NOT_ENOUGH_BROKERS: Final = "NotEnoughBrokers"
 DELETION_PROTECTED: Final = "DeletionProtected"
 CLUSTER_NOT_READY: Final = "ClusterNotReady"
+CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
 KAFKA_ERROR: Final = "KafkaError"
+KUBERNETES_ERROR: Final = "KubernetesError"
+INTERNAL_ERROR: Final = "InternalError"
+INVALID_SPEC: Final = "InvalidSpec"
 
 
 class Refusal(NamedTuple):
@@ -28,6 +32,12 @@ class Refusal(NamedTuple):
 
 
 Check = Callable[[Topic, ClusterState], Refusal | None]
+
+
+def deletion_protected(name: str) -> Refusal:
+    """Of a topic, by its name."""
+    message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
+    return Refusal(DELETION_PROTECTED, message)
 
 
 def refuse(topic: Topic, cluster: ClusterState) -> Refusal | None:

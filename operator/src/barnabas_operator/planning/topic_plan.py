@@ -17,9 +17,9 @@ from barnabas_operator.planning.steps import (
 )
 from barnabas_operator.planning.topic_checks import (
     CLUSTER_NOT_READY,
-    DELETION_PROTECTED,
     RESOURCE_CONFLICT,
     Refusal,
+    deletion_protected,
     refuse,
     replicas_of,
     was_made_by,
@@ -140,8 +140,7 @@ def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -
     if name is None or name in still_owned or name not in cluster.topics or topic.spec.pause:
         return TopicPlan(topic)
     if topic.spec.deletion_policy == "Protect":
-        message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
-        return TopicPlan(topic, refusal=Refusal(DELETION_PROTECTED, message))
+        return TopicPlan(topic, refusal=deletion_protected(name))
     return TopicPlan(topic, (DeleteTopic(name),) if topic.spec.deletion_policy == "Delete" else ())
 
 

@@ -46,6 +46,23 @@ def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
         return msgspec.convert(plain, kind)
 
 
+def readable_part(kind: type[ResourceT], body: JsonObject) -> ResourceT:
+    """The resource with those fields of its spec that can be read; all others have their defaults.
+
+    Another version of the operator, or nobody, may have checked it: what becomes of what it owns must still be known.
+    """
+    spec = {name: value for name, value in (body.get("spec") or {}).items() if _is_readable(kind, body, name, value)}
+    return resource_of(kind, {**body, "spec": spec})
+
+
+def _is_readable(kind: type[ResourceT], body: JsonObject, name: str, value: object) -> bool:
+    try:
+        resource_of(kind, {**body, "spec": {name: value}, "status": None})
+    except InvalidResource:
+        return False
+    return True
+
+
 def status_json(resource: Cluster | Topic) -> dict[str, Any]:
     """The status as the API server takes it and gives it back: JSON's lists, so that the two compare as equal."""
     status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(resource.status)) if resource.status else {}

@@ -1,0 +1,82 @@
+"""Applies a Cluster's objects, those that are not as they were applied last."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.refused_pods import in_words_of_the_cluster
+from barnabas_operator.planning.topic_checks import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+
+Json = Mapping[str, Any]
+INVALID: Final = (400, 422)
+
+
+class ObjectRefused(Exception):
+    """The API server takes no such object: the resource asks for something that cannot be."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class AppliedObjects:
+    """What was refused is asked again when it is another, or after `forget`: each round would hear the same."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._said: dict[tuple[str, str], tuple[Json, Refusal | None]] = {}
+        """By kind and name: the object as it was sent last, and why it was refused, if it was."""
+
+    def forget(self) -> None:
+        """Apply all again."""
+        self._said.clear()
+
+    def forget_one(self, kind: str, name: str) -> None:
+        """Apply it again, for it was changed otherwise; what was refused would be again."""
+        if self._said.get((kind, name), (None, None))[1] is None:
+            self._said.pop((kind, name), None)
+
+    async def apply(self, item: Json) -> bool:
+        """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable."""
+        if self._is_known(item):
+            return False
+        try:
+            await self._api.apply(item)
+        except KubeRefused as error:
+            raise self._refused(item, error) from error
+        self._said[_key(item)] = item, None
+        return True
+
+    async def ask(self, item: Json) -> None:
+        """Whether there can be such a one; whether what is there may become it, only `apply` says.
+
+        Raises ObjectRefused, KubeUnreachable.
+        """
+        if self._is_known(item):
+            return
+        try:
+            await self._api.rehearse(item)
+        except KubeRefused as error:
+            if error.status in INVALID:  # Others would be about one more, not about this one.
+                raise self._refused(item, error) from error
+
+    def _is_known(self, item: Json) -> bool:
+        before, refusal = self._said.get(_key(item), (None, None))
+        if before == item and refusal is not None:
+            raise ObjectRefused(refusal)
+        return before == item
+
+    def _refused(self, item: Json, error: KubeRefused) -> ObjectRefused:
+        refusal = _refusal(item, error)
+        self._said[_key(item)] = item, refusal
+        return ObjectRefused(refusal)
+
+
+def _key(item: Json) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _refusal(item: Json, error: KubeRefused) -> Refusal:
+    reason = INVALID_SPEC if error.status in INVALID else KUBERNETES_ERROR
+    said = in_words_of_the_cluster(error.message)
+    return Refusal(reason, f"{item['kind']} {item['metadata']['name']}: {said}")

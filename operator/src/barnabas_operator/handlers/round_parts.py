@@ -1,0 +1,58 @@
+"""The parts of a round: one that fails is told, and the others have their turn all the same."""
+
+import logging
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
+from barnabas_operator.planning.broker_steps import NOT_READY
+from barnabas_operator.planning.topic_checks import INTERNAL_ERROR, KUBERNETES_ERROR, Refusal
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class RoundIncomplete(Exception):
+    """A part of the round failed, which was logged and told."""
+
+
+class RoundParts:
+    """Of one round over the Cluster that is named."""
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+        self._failed: list[Exception] = []
+
+    async def run(self, part: Awaitable[T]) -> T | None:
+        """What the part answers; None where it failed."""
+        try:
+            return await part
+        except Exception as error:  # Whatever it is: what else there is to do is done.
+            log.warning("%s: %s", self._of, error, exc_info=not is_expected(error))
+            self._failed.append(error)
+            return None
+
+    def problem(self) -> Refusal | None:
+        """What is told of the parts that failed: our own mistakes first, for nothing else shows them."""
+        found = sorted((_refusal(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
+        return next(iter(found), None)
+
+    def check(self) -> None:
+        """Raises RoundIncomplete where a part failed: the round is tried again soon."""
+        if self._failed:
+            raise RoundIncomplete(str(self._failed[0])) from self._failed[0]
+
+
+def is_expected(error: Exception) -> bool:
+    """Others are away, or say no: no mistake of ours."""
+    return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | RoundIncomplete)
+
+
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, ClusterUnreachable):
+        return Refusal(NOT_READY, f"the brokers do not answer: {error}")
+    if is_expected(error):
+        return Refusal(KUBERNETES_ERROR, str(error))
+    return Refusal(INTERNAL_ERROR, f"{type(error).__name__}: {error}")

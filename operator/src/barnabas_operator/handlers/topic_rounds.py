@@ -1,0 +1,98 @@
+"""One round over a Cluster's Topics: read, brought about, and what they are told."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from barnabas_operator.handlers.moment import now
+from barnabas_operator.handlers.read_topics import ReadTopics
+from barnabas_operator.handlers.status_writer import FINALIZER, StatusWriter
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
+from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.steps import CreateTopic, describe
+from barnabas_operator.planning.topic_checks import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.waiting_topics import may_go, told_to_wait, with_problem
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+Bodies = Mapping[str, Json]
+"""By name, as the watch told them last."""
+Racks = Mapping[int, str | None]
+
+
+class TopicRounds:
+    """Of one Cluster. `connected` answers with its brokers."""
+
+    def __init__(self, statuses: StatusWriter, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+        self._statuses = statuses
+        self._connected = connected
+        self._read = ReadTopics()
+
+    async def release(self, bodies: Bodies) -> None:
+        """Nobody looks after them any more."""
+        await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """Without the brokers: who needs none of them goes, the others hear why nothing is done."""
+        topics, told_at = await self._readable(bodies), now()
+        going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
+        await self._tell(
+            (told_to_wait(each, why, told_at) for each in topics if each.metadata.name not in going), bodies
+        )
+        await self.release({name: bodies[name] for name in going})
+
+    async def bring(self, cluster: Cluster, bodies: Bodies, racks: Racks) -> Outcome:
+        """`racks` are those of the brokers that answered: they have been told."""
+        topics = await self._readable(bodies)
+        declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
+        ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
+        held = await asyncio.gather(*(self._is_held(topic, bodies[topic.metadata.name]) for topic in declared))
+        declared = [topic for topic, is_held in zip(declared, held, strict=True) if is_held]
+        outcome = await self._steps(Wanted(cluster, tuple(declared), tuple(ending)), racks)
+        after = outcome.wanted
+        await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
+        stays = {topic.metadata.name for topic in after.removed}
+        leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
+        await self.release({name: bodies[name] for name in leaving})
+        return outcome
+
+    async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
+        """The others are told what is wrong."""
+        topics, invalid = self._read.all(bodies.values())
+        told_at = now()
+        await self._tell((with_problem(topic, Refusal(INVALID_SPEC, why), told_at) for topic, why in invalid), bodies)
+        return topics
+
+    async def _is_held(self, topic: Topic, body: Json) -> bool:
+        """As it shall be: nothing is made for a resource whose deletion would not be noticed."""
+        try:
+            return await self._statuses.keep_held(body, wanted=topic.spec.deletion_policy != "Retain")
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER}: {error.message}")
+            await self._statuses.write([(with_problem(topic, why, now()), body)])
+            return False
+
+    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
+        """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""
+        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
+        late = tuple(topic for topic in gone if topic.topic_name in made)
+        if late:
+            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
+            await self._steps(Wanted(outcome.wanted.cluster, stay, late))
+
+    async def _steps(self, wanted: Wanted, racks: Racks | None = None) -> Outcome:
+        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
+        meta = wanted.cluster.metadata
+        for line in (*map(describe, outcome.done), *outcome.failed):
+            log.info("%s/%s: %s", meta.namespace, meta.name, line)
+        return outcome
+
+    async def _tell(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
+        """Those whose object was found to be gone."""
+        return await self._statuses.write((topic, bodies[topic.metadata.name]) for topic in topics)

@@ -1,0 +1,60 @@
+"""A cluster of brokers of one dict, as the operator's admin client sees it."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, Step
+
+
+class BrokersMemory:
+    """`count` brokers that are there; none answers while it is 0. Where `bug` is set, applying steps raises it."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self.topics: dict[str, TopicState] = {}
+        self.bug: Exception | None = None
+
+    def __call__(self, *_: object) -> "BrokersMemory":
+        """A connection."""
+        return self
+
+    def cluster_state(self, _with_configs: Collection[str]) -> ClusterState:
+        """What is so now."""
+        if not self.count:
+            raise ClusterUnreachable("nobody is there")
+        ids = range(self.count)
+        racks = dict.fromkeys(ids)
+        return ClusterState(
+            racks, dict(self.topics), registered=frozenset(ids), controller_id=0, cluster_id="a-cluster"
+        )
+
+    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+        """Makes and deletes topics."""
+        if self.bug is not None:
+            raise self.bug
+        for step in steps:
+            match step:
+                case CreateTopic(topic, placed, configs):
+                    self.topics[topic] = TopicState(f"id-{topic}", placed, configs)
+                case DeleteTopic(topic):
+                    del self.topics[topic]
+        return {}
+
+    def broker_overrides(self, _broker_ids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
+        """Nothing is set on any."""
+        return {number: {} for number in range(self.count)}
+
+    def alter_brokers(self, _changes: object) -> None:
+        """Is taken."""
+
+    def balance_leaders(self) -> None:
+        """Is done."""
+
+    def forget_brokers(self, _count: int) -> list[int]:
+        """There are none."""
+        return []
+
+    def close(self) -> None:
+        """Is done."""
