@@ -133,6 +133,13 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a listener of no type": cluster(
         "schema", "type", "ingress", "nodeport", listeners=[{"name": "plain", "type": "ingress"}]
     ),
+    "an address that nodes do not have": cluster(
+        "schema",
+        "preferredNodePortAddressType",
+        "Public",
+        "InternalIP",
+        listeners=[{"name": "plain", "type": "nodeport", "preferredNodePortAddressType": "Public"}],
+    ),
     "memory in words": cluster("schema", "memory", "much", brokers={"resources": {"limits": {"memory": "much"}}}),
     "memory below nothing": cluster("schema", "memory", "-1", brokers={"resources": {"limits": {"memory": -1}}}),
     "a request above its limit": cluster(

@@ -5,45 +5,54 @@ from typing import Any
 
 import pytest
 from kubernetes_asyncio.client import ApiClient
+from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.planning.object_names import BROKER_LABEL, LISTENER_LABEL
 from barnabas_operator.planning.pods import PodsState
-from barnabas_operator.resources.cluster import (
-    Brokers,
-    Cluster,
-    ClusterSpec,
-    ClusterStatus,
-    Listener,
-    ListenerStatus,
-    Rack,
-)
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
 
 ZONE = "topology.kubernetes.io/zone"
 INSIDE = Listener(name="plain")
 NODE_PORT = Listener(name="outside", port=9094, type="nodeport")
+BY_NAME = replace(NODE_PORT, preferred_node_port_address_type="Hostname")
 NAMED = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
 BALANCER = Listener(name="outside", port=9094, type="loadbalancer")
 OBJECTS: dict[str, list[dict[str, Any]]] = {
     "pods": [
         {
-            "metadata": {"name": "flights-broker-0", "uid": "u-0", "labels": {}},
-            "spec": {"nodeName": "node-b"},
+            "metadata": {"name": f"flights-broker-{number}", "uid": f"u-{number}", "labels": {}},
+            "spec": {"nodeName": node} if node else {},
+            "status": {"hostIP": host, "containerStatuses": [{"state": state}]} if host else {},
         }
+        for number, (node, host, state) in enumerate(
+            [
+                ("node-b", "10.0.0.2", {"waiting": {"reason": "CrashLoopBackOff"}}),
+                ("node-a", "10.0.0.1", {"waiting": {"reason": "ContainerCreating"}}),
+                ("", "", {}),
+            ]
+        )
     ],
     "services": [
         {
-            "metadata": {"labels": {BROKER_LABEL: "0", LISTENER_LABEL: "outside"}},
-            "spec": {"ports": [{"nodePort": 30000}]},
+            "metadata": {"labels": {BROKER_LABEL: str(number), LISTENER_LABEL: "outside"}},
+            "spec": {"ports": [{"nodePort": 30000 + number}]},
             "status": {"loadBalancer": {"ingress": [{"hostname": "balancer.example"}]}},
         }
+        for number in range(3)
     ],
     "nodes": [
         {
             "metadata": {"name": f"node-{zone}", "labels": {ZONE: zone}},
-            "status": {"addresses": [{"type": "InternalIP", "address": f"10.0.0.{number}"}]},
+            "status": {
+                "addresses": [
+                    {"type": "InternalIP", "address": f"10.0.0.{number}"},
+                    {"type": "InternalIP", "address": f"fd00::{number}"},
+                    {"type": "Hostname", "address": f"node-{zone}"},
+                ]
+            },
         }
         for number, zone in enumerate("ab", start=1)
     ],
@@ -65,18 +74,16 @@ class AskedApi(KubeApi):
         return {"items": OBJECTS[plural]}
 
 
-def gather(*listeners: Listener, rack: Rack | None = None, told: str = "") -> tuple[PodsState, set[str]]:
-    """What was found, and what was asked for besides the pods and what makes them; `told` is in the status."""
-    spec = ClusterSpec(brokers=Brokers(rack=rack), listeners=listeners)
-
-    status = ClusterStatus(listeners=(ListenerStatus(name="outside", bootstrap_servers=told),))
+def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, set[str]]:
+    """What was found, and what was asked for besides the pods and what makes them."""
+    cluster = Cluster(
+        metadata=ObjectMeta(name="flights"), spec=ClusterSpec(brokers=Brokers(rack=rack), listeners=listeners)
+    )
 
     async def gathered() -> tuple[PodsState, set[str]]:
         async with ApiClient() as connection:
             api = AskedApi(connection)
-            return await gather_pods(
-                api, Cluster(metadata=ObjectMeta(name="flights"), spec=spec, status=status)
-            ), api.asked
+            return await gather_pods(api, cluster), api.asked
 
     found, asked = asyncio.run(gathered())
     assert asked >= {"statefulsets", "pods"}
@@ -103,24 +110,35 @@ def test_a_pod_is_in_the_rack_of_its_node() -> None:
     assert gather(INSIDE, rack=Rack())[0].pods[0].rack == "b"
 
 
-def test_a_listener_at_a_port_of_the_nodes_is_reached_at_one_of_them() -> None:
+def test_a_pod_that_starts_is_no_trouble() -> None:
+    assert gather(INSIDE)[0].troubles() == "flights-broker-0: CrashLoopBackOff"
+
+
+def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:
     found, _ = gather(INSIDE, NODE_PORT)
-    assert found.facts.address_outside(NODE_PORT, 0) == ("10.0.0.1", 30000)
+    assert [found.facts.address_outside(NODE_PORT, number) for number in range(3)] == [
+        ("10.0.0.2", 30000),
+        ("10.0.0.1", 30001),
+        ("", 30002),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("told", "host"),
-    [
-        ("10.0.0.2:30000,10.0.0.2:30001", "10.0.0.2"),
-        ("10.0.0.9:30000", "10.0.0.1"),
-    ],
-    ids=["a node that is there", "a node that is gone"],
-)
-def test_the_node_that_clients_were_told_stays_the_one_as_long_as_it_is_there(told: str, host: str) -> None:
-    assert gather(INSIDE, NODE_PORT, told=told)[0].facts.node_address == host
+def test_of_its_nodes_addresses_a_broker_tells_the_type_that_is_preferred() -> None:
+    found, _ = gather(INSIDE, BY_NAME)
+    assert [found.facts.address_outside(BY_NAME, number) for number in range(2)] == [
+        ("node-b", 30000),
+        ("node-a", 30001),
+    ]
+
+
+def test_a_host_that_is_named_goes_before_that_of_the_node() -> None:
+    found, _ = gather(INSIDE, NAMED)
+    assert [found.facts.address_outside(NAMED, number) for number in range(3)] == [
+        ("kafka.example", 30000 + number) for number in range(3)
+    ]
 
 
 def test_a_balancer_is_told_by_the_services_alone() -> None:
     found, _ = gather(INSIDE, BALANCER, rack=Rack())
     assert found.facts.address_outside(BALANCER, 0) == ("balancer.example", 9094)
-    assert found.facts.node_address is None
+    assert found.facts.node_hosts == {}

@@ -12,9 +12,10 @@ from barnabas_operator.manifests.cluster_objects import broker_objects, surround
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
-from barnabas_operator.planning.broker_settings import Changes, setting_changes
+from barnabas_operator.planning.broker_settings import Changes, place_settings, setting_changes
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
+from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 
@@ -25,7 +26,7 @@ SPEC = ClusterSpec(
     brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))), listeners=(INSIDE, OUTSIDE)
 )
 CLUSTER = Cluster(metadata=META, spec=SPEC)
-FACTS = Facts(node_ports={("outside", number): 30000 + number for number in range(4)}, node_address="10.0.0.7")
+FACTS = Facts(node_ports={("outside", number): 30000 + number for number in range(4)})
 
 
 def of_kind(objects: Iterable[KubeObject], kind: str) -> dict[str, KubeObject]:
@@ -49,10 +50,32 @@ def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
         [
             f"REPLICATION://flights-broker-{number}.flights-broker.air.svc:9091",
             f"PLAIN://flights-broker-{number}.flights-broker.air.svc:9092",
-            f"OUTSIDE://10.0.0.7:3000{number}",
+            f"OUTSIDE://:3000{number}",
         ]
         for number in range(3)
     ]
+
+
+def test_what_a_node_is_reached_at_comes_with_the_pod_where_a_listener_is_at_nodes() -> None:
+    (container,) = pods_of(CLUSTER)["template"]["spec"]["containers"]
+    assert container["args"][-2:] == ["--override", "advertised.hosts=OUTSIDE:$(HOST_IP)"]
+    assert {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}} in container["env"]
+    name, _, hosts = container["args"][-1].replace("$(HOST_IP)", "10.0.0.7").partition("=")
+    (config, *_) = settings_of(CLUSTER, FACTS)
+    started = parse_broker_config({**config.originals, name: hosts})
+    assert str(started.listeners.advertised[-1]) == "OUTSIDE://10.0.0.7:30000"
+
+
+def test_a_pod_that_moves_to_another_node_changes_no_object_and_so_restarts_nobody() -> None:
+    moved = Facts(FACTS.node_ports, node_hosts={("outside", 0): "10.0.0.9"})
+    assert broker_objects(CLUSTER, moved, "image", 3) == broker_objects(CLUSTER, FACTS, "image", 3)
+
+
+@pytest.mark.parametrize("listener", [INSIDE, replace(OUTSIDE, advertised_host="kafka.example")])
+def test_pods_of_other_listeners_are_told_nothing_of_their_node(listener: Listener) -> None:
+    (container,) = pods_of(with_listeners(listener))["template"]["spec"]["containers"]
+    assert "--override" not in container["args"]
+    assert [each["name"] for each in container["env"]] == ["POD_NAME", "POD_UID"]
 
 
 def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
@@ -117,6 +140,13 @@ RESTARTS = {
         replace(CLUSTER, spec=replace(SPEC, listeners=(INSIDE, replace(OUTSIDE, advertised_host="kafka.example")))),
         True,
     ),
+    "another address of the nodes": (
+        replace(
+            CLUSTER,
+            spec=replace(SPEC, listeners=(INSIDE, replace(OUTSIDE, preferred_node_port_address_type="Hostname"))),
+        ),
+        False,
+    ),
     "one disk more": (
         replace(CLUSTER, spec=replace(SPEC, storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2))))),
         True,
@@ -163,12 +193,13 @@ def test_each_broker_is_told_what_differs_from_what_is_declared(name: str) -> No
 
 def test_a_broker_is_told_the_rack_of_its_node_where_racks_count() -> None:
     racked = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=3, rack=Rack())))
-    racks = {0: "a", 1: "b", 2: None}
-    assert setting_changes(racked, {0: {}, 1: {"broker.rack": "a"}, 2: {}}, racks) == {
+    pods = {number: BrokerPod(number, "", "", "", True, rack=rack) for number, rack in enumerate(("a", "b", None))}
+    places = place_settings(racked, PodsState(None, pods))
+    assert setting_changes(racked, {0: {}, 1: {"broker.rack": "a"}, 2: {"broker.rack": "c"}}, places) == {
         0: {"broker.rack": "a"},
         1: {"broker.rack": "b"},
     }
-    assert setting_changes(CLUSTER, {0: {}}, racks) == {}
+    assert setting_changes(CLUSTER, {0: {}}, place_settings(CLUSTER, PodsState(None, pods))) == {}
 
 
 def test_brokers_are_spread_over_racks_strictly_and_over_nodes_where_it_can_be_had() -> None:

@@ -1,5 +1,6 @@
-"""Brokers over three zones of a Kubernetes of several nodes: each knows its rack, partitions are spread over the racks,
-and a rack that restarts as one, or whose node is drained, costs nothing that was acknowledged."""
+"""Brokers over three zones of a Kubernetes of several nodes: each knows its rack and tells the address of its node,
+partitions are spread over the racks, and a rack that restarts as one, or whose node is drained, costs nothing that was
+acknowledged."""
 
 import json
 import time
@@ -7,13 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from kafka.protocol.admin import DescribeClusterRequest
 
+from barnabas_operator.planning.facts import node_host
 from e2e.castle import Castle
 from e2e.figures import Figures
 from e2e.in_sync import InSync
 from e2e.pod_watch import PodWatch
 from e2e.providers import Cluster
 from e2e.traffic import Traffic
+from harness.ask import ask
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
@@ -25,6 +29,8 @@ TOPICS = ("spread", "restarts", "drained")
 PARTITIONS = 6
 MIN_IN_SYNC = 2
 SECONDS_MAX = 300.0
+PLAIN = {"name": "plain", "port": 9092}
+OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
 CLUSTER = {
     "apiVersion": "barnabas.dev/v1alpha1",
     "kind": "Cluster",
@@ -32,7 +38,7 @@ CLUSTER = {
     "spec": {
         "brokers": {"replicas": BROKERS, "rack": {}, "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}},
         "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
-        "listeners": [{"name": "plain", "port": 9092}, {"name": "outside", "port": 9094, "type": "nodeport"}],
+        "listeners": [PLAIN, OUTSIDE],
         "config": {"default.replication.factor": 3, "min.insync.replicas": MIN_IN_SYNC},
         "rolling": {"maxUnavailablePerRack": 2},
     },
@@ -58,11 +64,32 @@ def _zones(castle: Castle, cluster: Cluster) -> dict[str, str]:
     return {pod["metadata"]["name"]: zone_of[pod["spec"]["nodeName"]] for pod in castle.pod_items()}
 
 
+def _told(bootstrap: str) -> dict[str, tuple[str, str]]:
+    """What clients are told of each broker by the first of these: rack and host, which need not lead anywhere."""
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    answer = ask(int(port), DescribeClusterRequest(), 0, host=host)
+    return {f"{NAME}-broker-{each.broker_id}": (each.rack, each.host) for each in answer.brokers}
+
+
 def _racks(castle: Castle) -> dict[str, str]:
-    """What clients are told."""
-    client = StockClient(castle.bootstrap)
-    found = client.admin.describe_cluster().result(30)
-    return {f"{NAME}-broker-{node.id}": node.rack for node in found.nodes}
+    return {broker: rack for broker, (rack, _) in _told(castle.bootstrap).items()}
+
+
+def _hosts(bootstrap: str) -> dict[str, str]:
+    return {broker: host for broker, (_, host) in _told(bootstrap).items()}
+
+
+def _addresses(castle: Castle, preferred: str | None = None) -> dict[str, str]:
+    """Those of the node of each broker's pod that clients are to be told."""
+    nodes = json.loads(castle.cluster_kubectl("get", "nodes", "-o=json"))["items"]
+    by_type = {
+        node["metadata"]["name"]: {each["type"]: each["address"] for each in node["status"]["addresses"]}
+        for node in nodes
+    }
+    return {
+        pod["metadata"]["name"]: node_host(by_type[pod["spec"]["nodeName"]], pod["status"]["hostIP"], preferred)
+        for pod in castle.pod_items()
+    }
 
 
 def test_brokers_know_the_zones_of_their_nodes_and_partitions_are_spread_over_them(
@@ -74,6 +101,25 @@ def test_brokers_know_the_zones_of_their_nodes_and_partitions_are_spread_over_th
     topic = StockClient(racks.bootstrap).admin.list_topics("spread", timeout=30).topics["spread"]
     for partition in topic.partitions.values():
         assert len({zones[f"{NAME}-broker-{number}"] for number in partition.replicas}) == ZONES, partition.replicas
+
+
+def test_clients_outside_are_told_the_address_of_each_brokers_own_node(racks: Castle) -> None:
+    addresses = _addresses(racks)
+    assert len(set(addresses.values())) == ZONES
+    assert _hosts(racks.bootstrap) == addresses
+    assert [each.rpartition(":")[0] for each in racks.bootstrap.split(",")] == [
+        addresses[f"{NAME}-broker-{number}"] for number in range(BROKERS)
+    ]
+
+
+def test_running_brokers_are_told_which_address_of_their_nodes_is_preferred(racks: Castle) -> None:
+    before, bootstrap, names = racks.pods(), racks.bootstrap, _addresses(racks, "Hostname")
+    racks.patch({"listeners": [PLAIN, {**OUTSIDE, "preferredNodePortAddressType": "Hostname"}]})
+    wait_for(lambda: _hosts(bootstrap), lambda told: told == names, seconds_max=SECONDS_MAX)
+    racks.patch({"listeners": [PLAIN, OUTSIDE]})
+    wait_for(lambda: _hosts(bootstrap), lambda told: told == _addresses(racks), seconds_max=SECONDS_MAX)
+    racks.await_ready()
+    assert racks.pods() == before
 
 
 def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
@@ -117,6 +163,7 @@ def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
     assert traffic.problems == []
     assert in_sync.fewest >= MIN_IN_SYNC
     assert _zones(racks, cluster) == before == _racks(racks)
+    assert _hosts(racks.bootstrap) == _addresses(racks)
     nodes = Counter(pod["spec"]["nodeName"] for pod in racks.pod_items())
     assert (nodes[node], nodes[spare]) == (0, 2)
 

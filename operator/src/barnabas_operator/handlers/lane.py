@@ -19,7 +19,7 @@ from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.broker_settings import setting_changes
+from barnabas_operator.planning.broker_settings import place_settings, setting_changes
 from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING_PAUSED
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import cluster_status
@@ -204,13 +204,13 @@ class Lane:
 
     async def _tell_settings(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
         """What brokers take over while they run; looked at when something of it has changed, and now and then."""
-        racks = {number: pod.rack for number, pod in brokers.pods.pods.items()}
-        about = (cluster.metadata.generation, frozenset(state.racks), tuple(racks.items()), self._applied_at)
+        places = place_settings(cluster, brokers.pods)
+        about = (cluster.metadata.generation, frozenset(state.racks), places, self._applied_at)
         if about == self._settings_told:
             return
         admin = self._connected(cluster)
         overrides = await asyncio.to_thread(admin.broker_overrides, sorted(state.racks))
-        changes = setting_changes(cluster, overrides, racks)
+        changes = setting_changes(cluster, overrides, places)
         if changes:
             log.info("%s/%s: settings of brokers: %s", *self.key, changes)
             await asyncio.to_thread(admin.alter_brokers, changes)

@@ -1,11 +1,11 @@
 """Gathers what Kubernetes has of a Cluster: pods, their revision and place, addresses for the outside."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.facts import Facts, is_outside, takes_node_address
+from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster, Volume
@@ -13,25 +13,25 @@ from barnabas_operator.resources.cluster import Cluster, Volume
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
 STARTS: Final = "ContainerCreating"
 REVISION: Final = "controller-revision-hash"
-ADDRESSES: Final = ("ExternalIP", "InternalIP")
 Json = Mapping[str, Any]
 
 
 async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     """What is so now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
-    rack, by_node = cluster.spec.brokers.rack, takes_node_address(cluster)
+    needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
     found, pods, services, nodes = await asyncio.gather(
         api.get("StatefulSet", namespace, brokers_name(name)),
         api.listing("Pod", namespace, selector(name)),
         api.listing("Service", namespace, {CLUSTER_LABEL: name}) if is_outside(cluster) else _nothing(),
-        api.listing("Node", None, {}) if rack or by_node else _nothing(),
+        api.listing("Node", None, {}) if needs_nodes else _nothing(),
     )
-    racks = {node["metadata"]["name"]: _labels(node).get(rack.topology_key) for node in nodes} if rack else {}
+    node_of = {node["metadata"]["name"]: node for node in nodes}
+    brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
     return PodsState(
         _broker_set(found) if found is not None else None,
-        {pod.broker_id: pod for pod in (_pod(each, racks) for each in pods)},
-        _facts(services, nodes if by_node else (), _told_hosts(cluster)),
+        {pod.broker_id: pod for pod in brokers},
+        Facts(_node_ports(services), _balancer_hosts(services), _node_hosts(cluster, brokers)),
     )
 
 
@@ -54,8 +54,8 @@ def _volume(claim: Json) -> Volume:
     return Volume(id=int(name.rpartition("-")[2]), size=size, storage_class=storage_class)
 
 
-def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:
-    meta, status = found["metadata"], found.get("status", {})
+def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
+    meta, status, rack = found["metadata"], found.get("status", {}), cluster.spec.brokers.rack
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     return BrokerPod(
         int(meta["name"].rpartition("-")[2]),
@@ -65,9 +65,14 @@ def _pod(found: Json, racks: Mapping[str, str | None]) -> BrokerPod:
         is_ready=conditions.get("Ready") == "True",
         is_ending="deletionTimestamp" in meta,
         restart_asked=_is_asked(found),
-        rack=racks.get(found["spec"].get("nodeName", "")),
+        rack=_labels(node).get(rack.topology_key) if rack is not None else None,
         trouble=_trouble(status),
         volumes=frozenset(_claim_templates(found)),
+        host_ip=status.get("hostIP", ""),
+        # Of several of a type the first counts: it is the one that the kubelet takes.
+        node_addresses={
+            each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
+        },
     )
 
 
@@ -99,38 +104,36 @@ def _words(said: Json) -> str:
     return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
 
 
-def _facts(services: Iterable[Json], nodes: Iterable[Json], told: Collection[str]) -> Facts:
-    ports: dict[tuple[str, int], int] = {}
-    balancers: dict[tuple[str, int], str] = {}
+def _node_ports(services: Iterable[Json]) -> dict[tuple[str, int], int]:
+    return {key: port.get("nodePort", 0) for key, each in _of_brokers(services) for port in each["spec"]["ports"]}
+
+
+def _balancer_hosts(services: Iterable[Json]) -> dict[tuple[str, int], str]:
+    hosts: dict[tuple[str, int], str] = {}
+    for key, service in _of_brokers(services):
+        for balancer in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
+            hosts.setdefault(key, balancer.get("hostname") or balancer["ip"])
+    return hosts
+
+
+def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
+    """Those that lead to one broker, by listener and broker id."""
     for service in services:
         labels = _labels(service)
-        if BROKER_LABEL not in labels:
-            continue
-        key = labels[LISTENER_LABEL], int(labels[BROKER_LABEL])
-        for port in service["spec"]["ports"]:
-            ports[key] = port.get("nodePort", 0)
-        for balancer in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
-            balancers.setdefault(key, balancer.get("hostname") or balancer["ip"])
-    return Facts(ports, balancers, _address(nodes, told))
+        if BROKER_LABEL in labels:
+            yield (labels[LISTENER_LABEL], int(labels[BROKER_LABEL])), service
 
 
-def _told_hosts(cluster: Cluster) -> set[str]:
-    """What clients have been told so far."""
-    listeners = cluster.status.listeners if cluster.status is not None else ()
-    return {server.rpartition(":")[0] for each in listeners for server in each.bootstrap_servers.split(",")}
-
-
-def _address(nodes: Iterable[Json], told: Collection[str]) -> str | None:
-    """Any node leads to any broker. As long as it is there, the one that was told: with another all brokers restart."""
-    by_kind = {
-        (each["type"], node["metadata"]["name"]): each["address"]
-        for node in nodes
-        for each in node.get("status", {}).get("addresses", ())
+def _node_hosts(cluster: Cluster, pods: Iterable[BrokerPod]) -> dict[tuple[str, int], str]:
+    return {
+        (each.name, pod.broker_id): node_host(pod.node_addresses, pod.host_ip, each.preferred_node_port_address_type)
+        for each in cluster.spec.listeners
+        if each.is_at_node
+        for pod in pods
+        if pod.host_ip
     }
-    ordered = [by_kind[key] for kind in ADDRESSES for key in sorted(by_kind) if key[0] == kind]
-    return next((address for address in ordered if address in told), next(iter(ordered), None))
 
 
 def _labels(found: Json) -> Mapping[str, str]:
-    labels: Mapping[str, str] = found["metadata"].get("labels", {})
+    labels: Mapping[str, str] = found.get("metadata", {}).get("labels", {})
     return labels

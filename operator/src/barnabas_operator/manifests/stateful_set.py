@@ -3,6 +3,7 @@
 from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import (
     CLUSTER_LABEL,
@@ -106,10 +107,9 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",  # Why a broker does not start is in the Cluster's status.
-        "args": ["broker", f"{CONFIG_FOLDER}/$(POD_NAME).properties"],
+        "args": ["broker", f"{CONFIG_FOLDER}/$(POD_NAME).properties", *_hosts(cluster)],
         "env": [
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _fields(cluster).items()
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
@@ -131,6 +131,18 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
             ),
         ],
     }
+
+
+def _fields(cluster: Cluster) -> dict[str, str]:
+    """What the pod is told of itself."""
+    fields = {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
+    return fields | {"HOST_IP": "status.hostIP"} if _hosts(cluster) else fields
+
+
+def _hosts(cluster: Cluster) -> list[str]:
+    """Clients of these listeners are told the address of the broker's own node."""
+    hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
+    return ["--override", f"{HOSTS}={hosts}"] if hosts else []
 
 
 def _probe(path: str) -> KubeObject:

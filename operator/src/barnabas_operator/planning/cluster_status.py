@@ -63,17 +63,24 @@ def _rolling(before: ClusterStatus, pods: PodsState, why: Refusal | None) -> Rol
 
 
 def _listeners(cluster: Cluster, facts: Facts) -> tuple[ListenerStatus, ...]:
+    before = cluster.status.listeners if cluster.status is not None else ()
+    told = {each.name: each.bootstrap_servers for each in before}
     return tuple(
         ListenerStatus(name=each.name, bootstrap_servers=servers)
         for each in cluster.spec.listeners
-        if (servers := _bootstrap(cluster, each, facts))
+        if (servers := _bootstrap(cluster, each, facts, told.get(each.name, "")))
     )
 
 
-def _bootstrap(cluster: Cluster, listener: Listener, facts: Facts) -> str:
-    """From inside one name for all brokers, from outside each broker's own address."""
+def _bootstrap(cluster: Cluster, listener: Listener, facts: Facts, told: str) -> str:
+    """From inside one name for all brokers, from outside each broker's own address.
+
+    That of a broker whose pod is on no node stays as it was told: at nodes, each broker has a port of its own.
+    """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"
         return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
+    told_hosts = {port: host for host, _, port in (server.rpartition(":") for server in told.split(","))}
     addresses = (facts.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
-    return ",".join(f"{host}:{port}" for host, port in filter(None, addresses))
+    hosts = ((host or told_hosts.get(str(port)), port) for host, port in filter(None, addresses))
+    return ",".join(f"{host}:{port}" for host, port in hosts if host)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
-from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType
 
 WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
 Address = tuple[str, int]
@@ -13,23 +13,34 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Where clients from outside reach each broker, by listener and broker id, and a node's address.
+    """Where clients from outside reach each broker, by listener and broker id.
 
     `node_ports` are those of the brokers' Services of type NodePort, `balancer_hosts` what their load balancers are
-    known by.
+    known by, `node_hosts` the addresses of the nodes that the brokers' pods run on.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
     balancer_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    node_address: str | None = None
+    node_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+    def advertised(self, listener: Listener, broker_id: int) -> Address | None:
+        """What a broker is started with for a listener for the outside; None while Kubernetes has not given it one.
+
+        An empty host is that of the node, which nobody knows before the pod is there.
+        """
+        key = listener.name, broker_id
+        if listener.type == "loadbalancer":
+            host = listener.advertised_host or self.balancer_hosts.get(key)
+            return (host, listener.port) if host else None
+        port = self.node_ports.get(key)
+        return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """What a broker tells clients of a listener for the outside; None while Kubernetes has not given it one."""
-        if listener.type == "loadbalancer":
-            host = listener.advertised_host or self.balancer_hosts.get((listener.name, broker_id))
-            return (host, listener.port) if host else None
-        node_host, port = listener.advertised_host or self.node_address, self.node_ports.get((listener.name, broker_id))
-        return (node_host, port) if node_host and port else None
+        """What a broker tells clients of such a listener: the host is empty while its pod is on no node."""
+        found = self.advertised(listener, broker_id)
+        if found is None:
+            return None
+        return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
 
     def lacking(self, cluster: Cluster) -> list[str]:
         """The addresses that brokers cannot start without, in words."""
@@ -38,7 +49,7 @@ class Facts:
             for listener in cluster.spec.listeners
             if listener.type != "internal"
             for broker_id in range(cluster.spec.brokers.replicas)
-            if self.address_outside(listener, broker_id) is None
+            if self.advertised(listener, broker_id) is None
         ]
 
 
@@ -47,6 +58,7 @@ def is_outside(cluster: Cluster) -> bool:
     return any(each.type != "internal" for each in cluster.spec.listeners)
 
 
-def takes_node_address(cluster: Cluster) -> bool:
-    """Whether brokers tell clients the address of a node."""
-    return any(each.type == "nodeport" and not each.advertised_host for each in cluster.spec.listeners)
+def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
+    """Of a node's addresses by type the one that clients are told; `host_ip` is what its pods know of it."""
+    order = (preferred, *get_args(NodeAddressType))
+    return next((addresses[kind] for kind in order if kind in addresses), host_ip)

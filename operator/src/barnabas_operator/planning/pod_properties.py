@@ -80,7 +80,7 @@ def restart_hash(cluster: Cluster, facts: Facts) -> str:
     settings = {name: text for name, text in pod_properties(cluster, 0, facts).items() if name not in left_out}
     declared = declared_texts(cluster.spec.config)
     settings |= {name: text for name, text in declared.items() if name in left_out}
-    hosts = [(each.name, each.type, each.advertised_host or facts.node_address) for each in _outside(cluster)]
+    hosts = [(each.name, each.type, each.advertised_host) for each in _outside(cluster)]
     return hashlib.sha256(repr((sorted(settings.items()), hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
 
 
@@ -108,7 +108,7 @@ def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
     ports = {(each.name, 0): each.port for each in _outside(cluster)}
-    facts = Facts(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"), node_address="node")
+    facts = Facts(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"))
     settings = {**pod_properties(cluster, 0, facts), **dynamic_settings(cluster)}
     properties = {name: text for name, text in settings.items() if name not in owned}
     try:
@@ -121,7 +121,7 @@ def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tu
 
 
 def _advertised(listener: Listener, broker_id: int, host: str, facts: Facts) -> tuple[str, int] | None:
-    return (host, listener.port) if listener.type == "internal" else facts.address_outside(listener, broker_id)
+    return (host, listener.port) if listener.type == "internal" else facts.advertised(listener, broker_id)
 
 
 def _listed(endpoints: list[tuple[str, str, int]]) -> str:

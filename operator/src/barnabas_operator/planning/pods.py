@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas_operator.planning.broker_steps import BrokerView
@@ -12,7 +13,8 @@ from barnabas_operator.resources.cluster import Volume
 class BrokerPod(NamedTuple):
     """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run.
 
-    `volumes` are the names of the claim templates that it has a volume of.
+    `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
+    knows it, "" until it runs there, `node_addresses` are all by type.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -27,6 +29,8 @@ class BrokerPod(NamedTuple):
     rack: str | None = None
     trouble: str = ""
     volumes: frozenset[str] = frozenset()
+    host_ip: str = ""
+    node_addresses: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

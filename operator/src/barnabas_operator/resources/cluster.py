@@ -3,7 +3,7 @@
 What only Kubernetes knows (images, resources, storage classes, racks) is left aside by `barnabas up`.
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
@@ -30,6 +30,8 @@ Quantity = Annotated[
 ]
 JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
+NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
+_IN_ORDER: Final = ", ".join(get_args(NodeAddressType))
 ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
@@ -108,8 +110,18 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ListenerType, Meta(description="who can reach it: pods, or others through a port of each node or a balancer")
     ] = "internal"
     advertised_host: Annotated[
-        str | None, Meta(description="the host that clients from outside shall use; a node's address where left out")
+        str | None,
+        Meta(description="the host that clients from outside shall use; that of the broker's node where left out"),
     ] = None
+    preferred_node_port_address_type: Annotated[
+        NodeAddressType | None,
+        Meta(description=f"which of its node's addresses a broker tells; else the first there is: {_IN_ORDER}"),
+    ] = None
+
+    @property
+    def is_at_node(self) -> bool:
+        """Whether clients reach a broker by the address of the node that it runs on."""
+        return self.type == "nodeport" and not self.advertised_host
 
 
 class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
