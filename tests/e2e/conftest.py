@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.apiserver import api_server, define
+from e2e.apiserver import api_server, define, prepare_api_server, unavailable
+from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from harness.barnabas_server import prepare_barnabas
 from harness.server_process import ServerProcess
@@ -17,6 +18,22 @@ def defined_api_server(api_server: ControlPlane) -> ControlPlane:
     """It knows all that `crds/` defines."""
     define(api_server)
     return api_server
+
+
+@pytest.fixture(scope="session")
+def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server of its own with the controllers of Kubernetes: beside other tests they would make pods."""
+    try:
+        own = prepare_api_server(tmp_path_factory.mktemp("controllers"))
+    except CannotStart as reason:
+        unavailable(reason)
+    try:
+        own.start_api()
+        own.start_controllers()
+        define(own)
+        yield own
+    finally:
+        own.daemons.stop_all()
 
 
 @pytest.fixture(scope="module")

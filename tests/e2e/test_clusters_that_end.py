@@ -10,8 +10,6 @@ from uuid import uuid4
 
 import pytest
 
-from e2e.apiserver import define, prepare_api_server, unavailable
-from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
@@ -23,28 +21,12 @@ LABEL = "barnabas.dev/cluster"
 CLAIMS = {f"volume-{volume}-{{}}-broker-{number}" for volume in (0, 1) for number in range(BROKERS)}
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server of its own with controllers: beside others they would make pods."""
-    try:
-        own = prepare_api_server(tmp_path_factory.mktemp("controllers"))
-    except CannotStart as reason:
-        unavailable(reason)
-    try:
-        own.start_api()
-        own.start_controllers()
-        define(own)
-        yield own
-    finally:
-        own.daemons.stop_all()
-
-
 @pytest.fixture
-def world(plane: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
+def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
     """A namespace with an operator, and no Cluster yet."""
     name = f"ends-{uuid4().hex[:8]}"
-    plane.kubectl("create", "namespace", name)
-    found = World(plane, name, broker, tmp_path)
+    controllers.kubectl("create", "namespace", name)
+    found = World(controllers, name, broker, tmp_path)
     operator = found.operator()
     try:
         yield found

@@ -1,0 +1,64 @@
+"""What a Cluster tells when the controllers of Kubernetes can make no pod or no disk. No node runs any."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from e2e.control_plane import ControlPlane
+from e2e.world import SECONDS_MAX, World
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "few"},
+    "spec": {"hard": {"pods": "0"}},
+}
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nobody"}}
+
+
+@pytest.fixture
+def world(controllers: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
+    """A namespace with an operator and no Cluster yet, and a node that takes nothing."""
+    name = f"obstacles-{uuid4().hex[:8]}"
+    controllers.kubectl("create", "namespace", name)
+    controllers.kubectl("create", "-f-", stdin=json.dumps(NODE))
+    found = World(controllers, name, broker, tmp_path)
+    operator = found.operator()
+    try:
+        yield found
+    finally:
+        operator.close()
+        controllers.kubectl("delete", "node", "nobody")
+        controllers.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def await_message(world: World, *parts: str) -> None:
+    path = "-o=jsonpath={.status.conditions[?(@.type=='Ready')].message}"
+    wait_for(
+        lambda: world.kubectl("get", "cluster", "one", path),
+        lambda said: all(part in said for part in parts),
+        SECONDS_MAX,
+    )
+
+
+def test_a_quota_without_room_is_named(world: World) -> None:
+    world.kubectl("create", "-f-", stdin=json.dumps(QUOTA))
+    wait_for(lambda: world.kubectl("get", "resourcequota", "few", "-o=jsonpath={.status.hard.pods}") == "0")
+    world.apply_cluster("one")
+    await_message(world, "waiting for Kubernetes to start broker 0: pods", "exceeded quota: few")
+
+
+def test_a_priority_class_that_is_not_there_is_named(world: World) -> None:
+    world.apply_cluster("one", brokers={"pod": {"priorityClassName": "nope"}})
+    await_message(world, "waiting for Kubernetes to start broker 0", "no PriorityClass with name nope was found")
+
+
+def test_a_storage_class_that_is_not_there_is_named(world: World) -> None:
+    world.apply_cluster("one", storage={"volumes": [{"id": 0, "size": "1Gi", "storageClass": "nope"}]})
+    await_message(world, "volume-0-one-broker-0", 'storageclass.storage.k8s.io "nope" not found')
