@@ -143,6 +143,7 @@ async def _live(
 ) -> None:
     lanes = new_lanes(api, bootstrap)
     told: dict[str, dict[str, Any]] = {}
+    bodies: Bodies = []
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while not is_over():
@@ -151,6 +152,8 @@ async def _live(
                     return
                 _tell(lanes, told, {body["metadata"]["uid"]: body for body in bodies})
                 await asyncio.sleep(LOOK_S)
+    except TimeoutError as error:
+        raise AssertionError([body.get("status") for body in bodies]) from error
     finally:
         await lanes.close()
 
