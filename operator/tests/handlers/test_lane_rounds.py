@@ -118,6 +118,7 @@ def test_what_the_api_server_refuses_is_told_and_topics_are_made_all_the_same(pl
         asked = len([each for each in here.api.writes if "statefulsets" in each])
         await here.round()
         assert len([each for each in here.api.writes if "statefulsets" in each]) == asked, "the same is not asked again"
+        assert here.said("Cluster", "one") == ("False", "InvalidSpec", message)
 
     play(scenario)
 
