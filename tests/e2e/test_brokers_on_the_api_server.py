@@ -1,5 +1,6 @@
 """Three brokers as processes whose metadata is in a real Kubernetes API: what outages of it and of brokers do."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,14 @@ from uuid import uuid4
 
 import pytest
 
+from barnabas_core.config.properties import parse_properties
+from barnabas_operator.handlers.broker_rounds import BrokerRounds
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import connection
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, PartitionView, prepare_cluster
 from harness.deadline import wait_for
@@ -177,3 +185,32 @@ def test_a_broker_that_starts_while_the_api_server_is_away_waits_for_it(
         api_server.await_ready()
     cluster.brokers[1].await_port()
     cluster.wait_until_full("flights")
+
+
+def written(api_server: ControlPlane, name: str) -> list[str]:
+    """What brokers of a cluster of this name have in the API."""
+    found = api_server.kubectl("-n", "default", "get", "statedocuments,leases", "-o=name").split()
+    return [each for each in found if each.partition("/")[2].startswith(f"{name}.")]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wrote(
+    cluster: BarnabasCluster, api_server: ControlPlane
+) -> None:
+    settings = parse_properties((cluster.folder_of(0) / "server.properties").read_text(encoding="utf-8"))
+    name = settings["metadata.store"].value.rpartition("/")[2]
+    meta = ObjectMeta(name=name, namespace="default", uid="u")
+
+    async def erase(policy: ClusterDeletionPolicy) -> bool:
+        async with connection(api_server) as opened:
+            gone = Cluster(metadata=meta, spec=ClusterSpec(deletion_policy=policy))
+            return await BrokerRounds(KubeApi(opened), OperatorSettings("image")).erase(gone)
+
+    for number in range(3):
+        cluster.stop(number)
+    before = written(api_server, name)
+    assert {each.partition(".")[0] for each in before} == {"lease", "statedocument"}
+    assert asyncio.run(erase("Retain"))
+    assert written(api_server, name) == before
+    assert asyncio.run(erase("Delete"))
+    assert written(api_server, name) == []
