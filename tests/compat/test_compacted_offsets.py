@@ -46,5 +46,7 @@ def test_committed_offsets_survive_compaction_and_a_crash(broker_with: BrokerWit
     assert client.committed(GROUP, TOPIC) == {0: 77, 1: commits}
     server.kill()
     server.start()
+    # librdkafka 2.16 forgets the only broker when it closes; an admin client may wait for the forgotten one for ever.
+    client = LibrdkafkaClient(server.bootstrap)
     wait_for(lambda: client.committed(GROUP, TOPIC), lambda committed: committed == {0: 77, 1: commits})
     consumer.close()
