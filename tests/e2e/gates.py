@@ -38,7 +38,10 @@ def rules_off(kubectl: Kubectl, definition: str, is_open: Callable[[], bool]) ->
 
 @contextmanager
 def webhooks_off(kubectl: Kubectl, is_open: Callable[[], bool]) -> Iterator[None]:
-    """While inside, the API server asks nobody; `is_open` sees whether that is so already."""
+    """While inside, the API server asks nobody; `is_open` sees whether that is so already.
+
+    They come back as helm's, or it would refuse to upgrade what another has written.
+    """
     names = kubectl("get", WEBHOOKS, "-o=name").split()
     before = [_read(kubectl, *name.split("/")) for name in names]
     kubectl("delete", *names)
@@ -46,7 +49,8 @@ def webhooks_off(kubectl: Kubectl, is_open: Callable[[], bool]) -> Iterator[None
         wait_for(is_open, seconds_max=SECONDS_MAX)
         yield
     finally:
-        kubectl("create", "-f-", stdin="\n---\n".join(map(json.dumps, before)))
+        manifests = "\n---\n".join(map(json.dumps, before))
+        kubectl("apply", "--server-side", "--field-manager=helm", "-f-", stdin=manifests)
         wait_for(lambda: not is_open(), seconds_max=SECONDS_MAX)
 
 
