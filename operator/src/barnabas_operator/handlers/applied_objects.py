@@ -1,14 +1,13 @@
 """Applies a Cluster's objects, those that are not as they were applied last."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.refused_pods import in_words_of_the_cluster
 from barnabas_operator.planning.topic_checks import INVALID_SPEC, KUBERNETES_ERROR, Refusal
 
 Json = Mapping[str, Any]
-INVALID: Final = (400, 422)
 
 
 class ObjectRefused(Exception):
@@ -57,7 +56,7 @@ class AppliedObjects:
         try:
             await self._api.rehearse(item)
         except KubeRefused as error:
-            if error.status in INVALID:  # Others would be about one more, not about this one.
+            if error.is_about_the_object:  # Others would be about one more, not about this one.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:
@@ -77,6 +76,6 @@ def _key(item: Json) -> tuple[str, str]:
 
 
 def _refusal(item: Json, error: KubeRefused) -> Refusal:
-    reason = INVALID_SPEC if error.status in INVALID else KUBERNETES_ERROR
+    reason = INVALID_SPEC if error.is_about_the_object else KUBERNETES_ERROR
     said = in_words_of_the_cluster(error.message)
     return Refusal(reason, f"{item['kind']} {item['metadata']['name']}: {said}")

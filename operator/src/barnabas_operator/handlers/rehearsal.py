@@ -13,8 +13,6 @@ from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-BAD_REQUEST: Final = 400
-INVALID: Final = 422
 ANSWER_S_MAX: Final = 2.0
 
 Rehearse = Callable[[Cluster], Awaitable[str | None]]
@@ -35,7 +33,7 @@ class Rehearsal:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await self._api.rehearse(pods)
         except KubeRefused as error:
-            return in_words_of_the_cluster(error.message) if error.status in (BAD_REQUEST, INVALID) else None
+            return in_words_of_the_cluster(error.message) if error.is_about_the_object else None
         except (KubeUnreachable, TimeoutError) as error:
             meta = cluster.metadata
             log.warning("%s/%s: its pods were not rehearsed: %s", meta.namespace, meta.name, error or "no answer")

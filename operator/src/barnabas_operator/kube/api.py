@@ -18,6 +18,7 @@ MERGE: Final = "application/merge-patch+json"
 REQUEST_S_MAX: Final = 15.0
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
+INVALID: Final = (400, 422)
 
 
 class KubeUnreachable(Exception):
@@ -32,6 +33,11 @@ class KubeRefused(Exception):
         self.status = status
         self.reason = reason
         self.message = message
+
+    @property
+    def is_about_the_object(self) -> bool:
+        """Whether there can be no such object; if not, it is about who asks, or when."""
+        return self.status in INVALID
 
 
 class KubeApi:
