@@ -9,7 +9,7 @@ from typing import Any, cast
 import kopf
 import pytest
 
-from barnabas_operator.handlers import watch
+from barnabas_operator.handlers import logins, watch
 from barnabas_operator.handlers.lanes import Lanes
 from e2e.control_plane import ControlPlane
 from e2e.refusing_proxy import RefusingProxy
@@ -40,7 +40,7 @@ def manifest(name: str) -> str:
     return json.dumps(topic)
 
 
-@pytest.mark.parametrize("status", [503, 403])
+@pytest.mark.parametrize("status", [503, 403, 401])
 def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     status: int, api_server: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +50,7 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     kubectl("create", "namespace", namespace)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setattr(watch, "BACKOFFS", watch.Backoffs((SOON_S,), SOON_S))
+    monkeypatch.setattr(logins, "PAUSE_S", SOON_S)
     watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{namespace}/topics"
 
     async def start() -> Lanes:

@@ -19,7 +19,10 @@ class ObjectRefused(Exception):
 
 
 class AppliedObjects:
-    """What was refused is asked again when it is another, or after `forget`: each round would hear the same."""
+    """What cannot be is asked again when it is another, or after `forget`: each round would hear the same.
+
+    What was refused for another reason may be taken the next time: an API server that starts knows nobody's rights yet.
+    """
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -67,7 +70,8 @@ class AppliedObjects:
 
     def _refused(self, item: Json, error: KubeRefused) -> ObjectRefused:
         refusal = _refusal(item, error)
-        self._said[_key(item)] = item, refusal
+        if error.is_about_the_object:
+            self._said[_key(item)] = item, refusal
         return ObjectRefused(refusal)
 
 

@@ -13,7 +13,7 @@ from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.round_parts import RoundParts, is_expected
+from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
@@ -40,11 +40,12 @@ log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 CONNECT_S: Final = 3.0
-RETRY_S_MAX: Final = 30.0
+RETRY_S_MAX: Final = 10.0
+"""As the watch: when the API server is back, both know soon."""
 DOUBLINGS_MAX: Final = 16
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
-STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, KUBERNETES_ERROR, NOT_SUPPORTED, ROLLING_PAUSED})
+STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, ROLLING_PAUSED})
 """What does not end by itself soon."""
 
 
@@ -93,7 +94,9 @@ class Lane:
                 await self._pause(pause, took)
                 self._began_at = self._loop.time()
                 try:
-                    pause, failures = await self._round(), 0
+                    pause = await self._round()
+                    self._statuses.check()
+                    failures = 0
                 except Exception as error:
                     failures += 1
                     pause = retry_pause_s(self._settings.busy_s, failures)
@@ -172,6 +175,8 @@ class Lane:
         waiting = brokers.waiting if brokers is not None else None
         await self._tell(cluster, body, told or first_told(waiting, parts.problem()), self._pods, state)
         parts.check()
+        if waiting is not None and waiting.reason == KUBERNETES_ERROR:
+            raise RoundIncomplete(waiting.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
         is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles or state.awaited)
         return self._settings.busy_s if is_busy else self._settings.drift_s

@@ -48,6 +48,13 @@ class StatusWriter:
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self._written: dict[tuple[str, str, str], _Written] = {}
         """What the watch has not told yet, by kind, namespace and name."""
+        self._refused: KubeRefused | None = None
+
+    def check(self) -> None:
+        """Raises KubeRefused where, since the last time, something was refused that may be taken later."""
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
 
     def forget(self) -> None:
         """What is gone by now would be remembered for ever; of the rest some may be written once more."""
@@ -76,6 +83,7 @@ class StatusWriter:
                     resource.kind, meta["namespace"], meta["name"], {"status": whole}, subresource="status"
                 )
             except KubeRefused as error:
+                self._note(error)
                 log.warning("%s/%s: the status is refused: %s", meta["namespace"], meta["name"], error)
                 return True
             if written is None:
@@ -115,10 +123,13 @@ class StatusWriter:
         try:
             return await self.keep_held(body, wanted=False)
         except KubeRefused as error:
-            log.warning(
-                "%s/%s: the finalizer stays: %s", body["metadata"]["namespace"], body["metadata"]["name"], error
-            )
+            meta = body["metadata"]
+            log.warning("%s/%s: the finalizer stays: %s", meta["namespace"], meta["name"], error)
             return False
+
+    def _note(self, error: KubeRefused) -> None:
+        if not error.is_about_the_object:
+            self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
         """On the version that was read, so that nobody else's are lost."""
@@ -129,6 +140,7 @@ class StatusWriter:
                 await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
         except KubeRefused as error:
             if error.status != CONFLICT:
+                self._note(error)
                 raise
             return False
         return True

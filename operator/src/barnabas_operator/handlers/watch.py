@@ -7,6 +7,7 @@ from typing import Any, Final
 import kopf
 
 from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.logins import Logins
 from barnabas_operator.planning.object_names import selector
 
 GROUP: Final = "barnabas.dev"
@@ -49,9 +50,7 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
         _configure(settings)
         lanes.append(await start())
 
-    @kopf.on.login(registry=registry)
-    async def login(**given: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+    kopf.on.login(registry=registry)(Logins().next)
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:

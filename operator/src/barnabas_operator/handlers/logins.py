@@ -1,0 +1,28 @@
+"""The credentials that kopf asks for: at the start, and again whenever the API server refused those that it has."""
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final
+
+import kopf
+
+PAUSE_S: Final = 1.0
+
+
+class Logins:
+    """Each answer is another one to kopf, which never takes again what was refused, and ends its watches then.
+
+    But an API server that starts knows no token yet, and a token that the kubelet has renewed is in the same file.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
+        """Those of the pod's own account, or of KUBECONFIG; None where there is neither."""
+        number = next(self._numbers)
+        if number:
+            await asyncio.sleep(PAUSE_S)
+        found = kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+        return replace(found, priority=number) if found is not None else None
