@@ -1,10 +1,13 @@
 """The `barnabas` command: a table of subcommands, each imported only when called, so that a broker starts fast."""
 
 import importlib
+import os
+import signal
 import sys
 from typing import Final, NamedTuple
 
 EXIT_USAGE: Final = 2
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Command(NamedTuple):
@@ -38,6 +41,8 @@ def main() -> int:
     if command is None:
         print(f"barnabas: {arguments[0]!r} is no command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
+    # Until the command has its own handler: the kernel gives the first process of a container none.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_TERMINATED))
     module = importlib.import_module(command.module)
     return int(module.main(arguments[1:]))
 
