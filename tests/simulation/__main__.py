@@ -4,6 +4,7 @@ The same seed tells the same story only with the same order of hashes, so the pr
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -59,10 +60,11 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _outcomes(seeds: "range | list[int]", mutant: str | None, workers: int) -> Iterator[Outcome]:
-    if len(seeds) == 1:
-        yield run_one(seeds[0], mutant)
+    gc.freeze()  # What is imported stays, and is not looked through after each seed.
+    if min(workers, len(seeds)) == 1:
+        yield from (run_one(seed, mutant) for seed in seeds)
         return
-    with ProcessPoolExecutor(min(workers, len(seeds))) as pool:
+    with ProcessPoolExecutor(min(workers, len(seeds)), initializer=gc.freeze) as pool:
         yield from pool.map(run_one, seeds, [mutant] * len(seeds), chunksize=4)
 
 

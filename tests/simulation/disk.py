@@ -122,16 +122,19 @@ class SimulatedDisk:
         self.before_read()
         if path not in self._dirs:
             raise FileNotFoundError(path)
-        dirs = [FileEntry(posixpath.basename(each), True, 0, 0) for each in self._dirs if self._is_in(each, path)]
+        begins = path.rstrip("/") + "/"
+        below = len(begins)
+        dirs = [
+            FileEntry(each[below:], True, 0, 0)
+            for each in self._dirs
+            if each.startswith(begins) and each != begins and "/" not in each[below:]
+        ]
         files = [
-            FileEntry(posixpath.basename(name), False, len(file.data), file.modified_ns)
+            FileEntry(name[below:], False, len(file.data), file.modified_ns)
             for name, file in self._files.items()
-            if self._is_in(name, path)
+            if name.startswith(begins) and "/" not in name[below:]
         ]
         return sorted(dirs + files)
-
-    def _is_in(self, name: str, path: str) -> bool:
-        return name != path and posixpath.dirname(name) == path
 
     def exists(self, path: str) -> bool:
         self.before_read()

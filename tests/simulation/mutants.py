@@ -264,3 +264,19 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         takes_any_life_of_a_broker_into_the_isr,
     )
 }
+
+SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
+    "advances-with-too-few-in-sync": 1,
+    "commits-offsets-before-they-are-replicated": 6,
+    "counts-a-shrink-before-it-is-written": 4,
+    "elects-from-outside-the-isr": 2,
+    "joins-the-isr-before-the-epochs-start": 1,
+    "keeps-its-place-with-a-log-from-a-failed-disk": 4,
+    "takes-any-life-of-a-broker-into-the-isr": 3,
+    "truncates-to-the-high-watermark": 1,
+    "trusts-a-disk-that-lost-power": 27,
+}
+"""The first seed that shows the mistake, when this was written: where to begin the search for one.
+
+Stories change with the brokers; whoever finds that a search has become long writes down where it ended.
+"""
