@@ -14,12 +14,12 @@ from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected
+from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.broker_settings import place_settings, setting_changes
 from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING_PAUSED
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import cluster_status
@@ -67,13 +67,13 @@ class Lane:
         self._rounds = BrokerRounds(api, settings)
         self._on_round = on_round
         self._topics = TopicRounds(self._statuses, self._connected)
+        self._running = RunningBrokers(self._connected)
         self._loop = asyncio.get_running_loop()
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
         self._applied_at = 0.0
         self._began_at: float | None = None
-        self._settings_told: object = None
         self.state: ClusterState | None = None
         """What the brokers said last."""
 
@@ -128,6 +128,7 @@ class Lane:
         if self._loop.time() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
             self._statuses.forget()
+            self._running.forget()
             self._applied_at = self._loop.time()
         if "deletionTimestamp" in body["metadata"]:
             return await self._end(body, topics)
@@ -193,10 +194,11 @@ class Lane:
     async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
         """What brokers are told while they run."""
         if brokers.balance:
-            await self._balance()
-        await self._tell_settings(cluster, brokers, state)
+            await self._running.balance(cluster)
+            self._rounds.unbalanced = False
+        await self._running.tell_settings(cluster, brokers.pods, state)
         if brokers.waiting is None:
-            await self._forget(cluster.spec.brokers.replicas)
+            await self._running.unregister_removed(cluster)
 
     async def _look(self, cluster: Cluster) -> ClusterState | None:
         """What the brokers say; None where none of them answers."""
@@ -206,33 +208,6 @@ class Lane:
             log.debug("%s/%s: %s", *self.key, error)
             self._drop_admin()
             return None
-
-    async def _tell_settings(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """What brokers take over while they run; looked at when something of it has changed, and now and then."""
-        places = place_settings(cluster, brokers.pods)
-        about = (cluster.metadata.generation, frozenset(state.racks), places, self._applied_at)
-        if about == self._settings_told:
-            return
-        admin = self._connected(cluster)
-        overrides = await asyncio.to_thread(admin.broker_overrides, sorted(state.racks))
-        changes = setting_changes(cluster, overrides, places)
-        if changes:
-            log.info("%s/%s: settings of brokers: %s", *self.key, changes)
-            await asyncio.to_thread(admin.alter_brokers, changes)
-        self._settings_told = about
-
-    async def _balance(self) -> None:
-        admin = self._admin
-        if admin is not None:
-            await asyncio.to_thread(admin.balance_leaders)
-            self._rounds.unbalanced = False
-
-    async def _forget(self, count: int) -> None:
-        """Brokers that were removed: the others would tell of them for ever."""
-        admin = self._admin
-        if admin is not None:
-            for number in await asyncio.to_thread(admin.forget_brokers, count):
-                log.info("%s/%s: broker %d is no longer registered", *self.key, number)
 
     async def _tell(
         self,

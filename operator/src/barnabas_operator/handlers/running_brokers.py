@@ -1,0 +1,51 @@
+"""What a Cluster's brokers are told while they run."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.broker_settings import place_settings, setting_changes
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class RunningBrokers:
+    """`connected` answers with them. Every method may raise ClusterUnreachable."""
+
+    def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+        self._connected: Final = connected
+        self._told: object = None
+
+    def forget(self) -> None:
+        """Look at all again: what others have changed goes back to what is declared."""
+        self._told = None
+
+    async def tell_settings(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
+        """What they take over at once; looked at when something of it has changed, and after `forget`."""
+        places = place_settings(cluster, pods)
+        about = (cluster.metadata.generation, frozenset(state.racks), places)
+        if about == self._told:
+            return
+        admin = self._connected(cluster)
+        overrides = await asyncio.to_thread(admin.broker_overrides, sorted(state.racks))
+        changes = setting_changes(cluster, overrides, places)
+        if changes:
+            log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
+            await asyncio.to_thread(admin.alter_brokers, changes)
+        self._told = about
+
+    async def balance(self, cluster: Cluster) -> None:
+        """Leaders go back to the preferred replicas."""
+        await asyncio.to_thread(self._connected(cluster).balance_leaders)
+
+    async def unregister_removed(self, cluster: Cluster) -> None:
+        """The others would tell of them for ever."""
+        admin = self._connected(cluster)
+        for number in await asyncio.to_thread(admin.forget_brokers, cluster.spec.brokers.replicas):
+            meta = cluster.metadata
+            log.info("%s/%s: broker %d is no longer registered", meta.namespace, meta.name, number)
