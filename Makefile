@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
 WORKERS ?= 2
+# Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: venv demo test fast check format fuzz sim torture bench compat-clients e2e-tools e2e clean
 
