@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from barnabas_operator.handlers.lane import Lane
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory
@@ -54,6 +56,10 @@ class World:
             if each["kind"] in ("Cluster", "Topic"):
                 self._inventory.keep(each, is_gone=False)
         self.lane.wake()
+        return await self.next()
+
+    async def next(self) -> bool:
+        """The same of the round that comes next, whyever."""
         async with asyncio.timeout(WAIT_S):
             return await self._ended.get()
 
@@ -353,4 +359,36 @@ def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused
         assert here.said("Cluster", "one") == ("False", "InvalidSpec", "StatefulSet one-broker: no")
         assert here.api.found("StatefulSet", "one-broker") == before
 
+    play(scenario)
+
+
+def of_broker(number: int) -> Json:
+    """Its pod, which is ready, as a StatefulSet makes it."""
+    labels = {"app.kubernetes.io/name": "barnabas-broker", "app.kubernetes.io/instance": "one", REVISION: "new"}
+    claim = {"persistentVolumeClaim": {"claimName": f"volume-0-one-broker-{number}"}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"one-broker-{number}", "labels": labels},
+        "spec": {"volumes": [{"name": "volume-0", **claim}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+        await here.round()
+        made = here.api.found("StatefulSet", "one-broker") or {}
+        seen = {"observedGeneration": 1, "updateRevision": "new", "replicas": 2}
+        here.api.put({**made, "status": seen})
+        for number in range(2):
+            here.api.put(of_broker(number))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 1}))
+        assert await here.round(), "an operator that starts does not know how leaders are"
+        while (here.api.found("StatefulSet", "one-broker") or {})["spec"]["replicas"] > 1:
+            assert await here.next(), "and nobody wakes it"
+
+    monkeypatch.setattr(f"{__name__}.SETTINGS", replace(SETTINGS, busy_s=0.01))
     play(scenario)

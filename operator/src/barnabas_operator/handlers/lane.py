@@ -179,7 +179,9 @@ class Lane:
         if waiting is not None and waiting.reason == KUBERNETES_ERROR:
             raise RoundIncomplete(waiting.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        is_busy = is_waiting or state is None or state.is_moving or bool(state.troubles or state.awaited)
+        is_stepping = brokers is not None and brokers.balance  # What comes after it was not decided yet.
+        is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
+        is_busy = is_waiting or is_stepping or is_behind
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
     async def _bring_topics(self, cluster: Cluster, topics: Bodies, state: ClusterState | None) -> Outcome | None:
