@@ -1,5 +1,6 @@
 """The admin adapter: steps change the cluster, and a broker's refusal comes back with Kafka's code and message."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -146,6 +147,8 @@ CONNECTS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("connect", CONNECTS.values(), ids=CONNECTS.keys())
-def test_a_cluster_that_does_not_answer_is_unreachable(connect: Callable[[], object]) -> None:
+def test_a_cluster_that_does_not_answer_is_unreachable_and_costs_no_thread(connect: Callable[[], object]) -> None:
+    before = set(threading.enumerate())
     with pytest.raises(ClusterUnreachable):
         connect()
+    assert set(threading.enumerate()) <= before

@@ -1,6 +1,7 @@
 """One run of `barnabas up`: the loop between manifest files, broker processes and the cluster's topics."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,9 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.manifests import Manifests
 
 RETRY_S: Final = 1.0
+CONNECT_S_MAX: Final = 10.0
+CONNECT_ATTEMPT_S: Final = 2.0
+"""Nobody can end a thread that connects; after each attempt it looks whether it is still wanted."""
 
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
@@ -191,8 +195,13 @@ class Supervisor:
         return reconcile(self._connected(), self._wanted, _now())
 
     def _connected(self) -> ClusterAdmin:
-        if self._admin is None:
-            self._admin = ClusterAdmin(self._cluster.bootstrap)
+        end_s = time.monotonic() + CONNECT_S_MAX
+        while self._admin is None:
+            try:
+                self._admin = ClusterAdmin(self._cluster.bootstrap, CONNECT_ATTEMPT_S)
+            except ClusterUnreachable:
+                if self._stopping.is_set() or time.monotonic() > end_s:
+                    raise
         return self._admin
 
     def _drop_admin(self) -> None:

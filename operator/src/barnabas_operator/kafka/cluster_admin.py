@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.errors import KafkaError
+from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.structs import TopicPartitionReplica
 
@@ -46,6 +47,29 @@ def reachable() -> Iterator[None]:
         raise ClusterUnreachable(str(error)) from error
 
 
+def _connected_client(bootstrap: str, timeout_s: float) -> Any:
+    """One that cannot connect would leave its thread and its selector behind: nobody else has them then."""
+    networks: list[Any] = []
+
+    def network(**settings: Any) -> Any:
+        networks.append(KafkaNetClient(**settings))
+        return networks[-1]
+
+    try:
+        return KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","),
+            client_id="barnabas-operator",
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            reconnect_backoff_max_ms=1000,
+            kafka_client=network,
+        )
+    except KafkaError:
+        for each in networks:
+            each.close()
+        raise
+
+
 class ClusterAdmin:
     """A connected admin client. Every method may raise ClusterUnreachable."""
 
@@ -55,13 +79,7 @@ class ClusterAdmin:
         """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`."""
         self.bootstrap = bootstrap
         with reachable():
-            self.client: Any = KafkaAdminClient(
-                bootstrap_servers=bootstrap.split(","),
-                client_id="barnabas-operator",
-                bootstrap_timeout_ms=int(connect_timeout_s * 1000),
-                request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-                reconnect_backoff_max_ms=1000,
-            )
+            self.client: Any = _connected_client(bootstrap, connect_timeout_s)
         self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
 
     def __enter__(self) -> Self:
