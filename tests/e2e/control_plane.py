@@ -19,6 +19,7 @@ from typing import Final
 
 from e2e.certificates import Authority
 from e2e.daemons import Daemons
+from e2e.kube_requests import KubeRequests
 from e2e.kubectl import Kubectl
 from harness.deadline import wait_for
 from harness.server_process import free_port
@@ -155,6 +156,11 @@ class ControlPlane:
     def kubectl(self) -> Kubectl:
         """The administrator's."""
         return Kubectl(self.programs / "kubectl", self.kubeconfig)
+
+    @property
+    def requests(self) -> KubeRequests:
+        """The administrator's, for what is asked often."""
+        return KubeRequests(self.url, self._chosen.tokens["admin"], self._trust)
 
     def kubeconfig_of(self, user: str) -> Path:
         """The file with which one of USERS speaks to the API server."""

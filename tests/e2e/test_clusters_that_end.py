@@ -38,22 +38,26 @@ def make(world: World, name: str, **spec: object) -> None:
     """A Cluster of one broker with two disks; returns when Kubernetes has made its pod and claims."""
     volumes = [{"id": 0, "size": "1Gi", "deleteClaim": True}, {"id": 1, "size": "1Gi"}]
     world.apply_cluster(name, brokers={"replicas": BROKERS}, storage={"volumes": volumes}, **spec)
-    wait_for(lambda: len(names(world, "pods", name)), lambda count: count == BROKERS, SECONDS_MAX)
-    wait_for(lambda: names(world, "pvc", name), lambda found: found == claims(name), SECONDS_MAX)
+    wait_for(lambda: len(names(world, name, "Pod")), lambda count: count == BROKERS, SECONDS_MAX)
+    wait_for(lambda: names(world, name, "PersistentVolumeClaim"), lambda found: found == claims(name), SECONDS_MAX)
 
 
 def claims(cluster: str) -> set[str]:
     return {each.format(cluster) for each in CLAIMS}
 
 
-def names(world: World, kind: str, cluster: str) -> set[str]:
-    """Of what a Cluster has of a kind."""
-    found = json.loads(world.kubectl("get", kind, f"-l={LABEL}={cluster}", "-ojson"))
-    return {each["metadata"]["name"] for each in found["items"]}
+def names(world: World, cluster: str, *kinds: str) -> set[str]:
+    """Of what a Cluster has of these kinds."""
+    found = (world.plane.requests.listing(kind, world.namespace, {LABEL: cluster}) for kind in kinds)
+    return {each["metadata"]["name"] for items in found for each in items}
 
 
 def message(world: World, cluster: str) -> str:
-    return world.kubectl("get", "cluster", cluster, "-o=jsonpath={.status.conditions[?(@.type=='Ready')].message}")
+    found = world.plane.requests.get("Cluster", world.namespace, cluster) or {}
+    said = (
+        each.get("message", "") for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready"
+    )
+    return next(said, "")
 
 
 def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> None:
@@ -62,11 +66,16 @@ def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> No
     for name in ("gone", "kept"):
         world.kubectl("create", "-f-", stdin=lease_of(name))
     world.kubectl("delete", "cluster", "gone", "kept", "--timeout=60s")
-    assert names(world, "pods,pvc,leases", "gone") == set()
+    assert names(world, "gone", "Pod", "PersistentVolumeClaim", "Lease") == set()
     # That of a disk whose claim goes with the Cluster, whatever the policy.
-    wait_for(lambda: names(world, "pvc", "kept"), lambda found: found == disks(claims("kept"), 1), SECONDS_MAX)
-    assert names(world, "leases", "kept") == {"kept.broker-0"}
-    wait_for(lambda: names(world, "services,statefulsets,configmaps,roles", "kept"), lambda left: not left, SECONDS_MAX)
+    wait_for(
+        lambda: names(world, "kept", "PersistentVolumeClaim"),
+        lambda found: found == disks(claims("kept"), 1),
+        SECONDS_MAX,
+    )
+    assert names(world, "kept", "Lease") == {"kept.broker-0"}
+    owned = ("Service", "StatefulSet", "ConfigMap", "Role")
+    wait_for(lambda: names(world, "kept", *owned), lambda left: not left, SECONDS_MAX)
 
 
 def disks(found: set[str], volume: int) -> set[str]:
@@ -83,11 +92,11 @@ def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(
     make(world, "one", deletionPolicy="Protect")
     world.kubectl("delete", "cluster", "one", "--wait=false")
     wait_for(lambda: message(world, "one"), lambda said: "spec.deletionPolicy is Protect" in said, SECONDS_MAX)
-    assert len(names(world, "pods", "one")) == BROKERS
-    assert names(world, "pvc", "one") == claims("one")
+    assert len(names(world, "one", "Pod")) == BROKERS
+    assert names(world, "one", "PersistentVolumeClaim") == claims("one")
     world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"deletionPolicy":"Delete"}}')
     world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=60s")
-    assert names(world, "pods,pvc", "one") == set()
+    assert names(world, "one", "Pod", "PersistentVolumeClaim") == set()
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete", "Protect"])

@@ -1,7 +1,6 @@
 """An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -41,13 +40,13 @@ async def owned(api: KubeApi, namespace: str) -> set[tuple[str, str]]:
 
 
 def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
-    plane.kubectl("create", "namespace", namespace)
+    plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
     for kind, name, spec in (
         ("Cluster", "one", {"deletionPolicy": "Delete"}),
         ("Topic", topic, {"cluster": "one", "partitions": 3, "deletionPolicy": "Delete"}),
     ):
         body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "namespace": namespace}}
-        plane.kubectl("apply", "-f-", stdin=json.dumps({**body, "spec": spec}))
+        plane.requests.apply({**body, "spec": spec})
 
 
 async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, sent: bool) -> bool:

@@ -2,14 +2,14 @@
 goes, or a broker: the next one comes to the same."""
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from e2e.control_plane import ControlPlane
+from e2e.kube_requests import Json
 from e2e.mortal_operator import Bodies, Life, connection, die, live
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
@@ -36,15 +36,19 @@ class Scene:
         self.admin = brokers.client().admin
         self.name = name
         """Of the namespace, the Topic, and the topic."""
-        plane.kubectl("create", "namespace", name)
-
-    def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        return self.plane.kubectl("-n", self.name, *arguments, stdin=stdin)
+        plane.requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def declare(self, kind: str, **spec: object) -> None:
-        meta = {"name": "one" if kind == "Cluster" else self.name}
-        body = {"apiVersion": API, "kind": kind, "metadata": meta, "spec": spec}
-        self.kubectl("apply", "-f-", stdin=json.dumps(body))
+        meta = {"name": "one" if kind == "Cluster" else self.name, "namespace": self.name}
+        self.plane.requests.apply({"apiVersion": API, "kind": kind, "metadata": meta, "spec": spec})
+
+    def make(self, body: Json) -> None:
+        self.plane.requests.create({**body, "metadata": {**body["metadata"], "namespace": self.name}})
+
+    def stateful_set(self) -> Json:
+        found = self.plane.requests.get("StatefulSet", self.name, "one-broker")
+        assert found is not None
+        return found
 
     def replicas(self) -> list[tuple[int, ...]]:
         """Of each partition of the topic."""
@@ -97,7 +101,7 @@ def check_topic(scene: Scene) -> None:
 
 
 def delete_topic(scene: Scene) -> None:
-    scene.kubectl("delete", "topic", scene.name, "--wait=false")
+    scene.plane.requests.delete("Topic", scene.name, scene.name)
 
 
 def check_topic_is_gone(scene: Scene) -> None:
@@ -113,8 +117,8 @@ def delete_cluster(scene: Scene) -> None:
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim},
         {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease, "spec": {}},
     ):
-        scene.kubectl("create", "-f-", stdin=json.dumps(body))
-    scene.kubectl("delete", "cluster", "one", "--wait=false")
+        scene.make(body)
+    scene.plane.requests.delete("Cluster", scene.name, "one")
 
 
 def no_cluster(bodies: Bodies) -> bool:
@@ -122,7 +126,8 @@ def no_cluster(bodies: Bodies) -> bool:
 
 
 def check_nothing_is_left(scene: Scene) -> None:
-    found = json.loads(scene.kubectl("get", "statefulsets,leases,pvc", "-ojson"))["items"]
+    kinds = ("StatefulSet", "Lease", "PersistentVolumeClaim")
+    found = [each for kind in kinds for each in scene.plane.requests.listing(kind, scene.name)]
     # Nobody here takes away the finalizer that Kubernetes puts on claims.
     assert [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]] == []
     assert scene.exists(), "it goes with its brokers' disks"
@@ -130,12 +135,12 @@ def check_nothing_is_left(scene: Scene) -> None:
 
 def scale_down(scene: Scene) -> None:
     """Pods that were made by nobody, of which the last is to go."""
-    scene.kubectl("create", "serviceaccount", "default")
+    scene.make({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
     for number in range(BROKERS):
         make_pod(scene, f"one-broker-{number}")
-    generation = int(scene.kubectl("get", "statefulset", "one-broker", "-o=jsonpath={.metadata.generation}"))
+    generation = scene.stateful_set()["metadata"]["generation"]
     status = {"observedGeneration": generation, "updateRevision": "r", "replicas": BROKERS}
-    patch_status(scene, "statefulset", "one-broker", status)
+    scene.plane.requests.merge_status("StatefulSet", scene.name, "one-broker", status)
     scene.declare("Cluster", brokers={"replicas": BROKERS - 1}, **DELETE)
 
 
@@ -143,12 +148,9 @@ def make_pod(scene: Scene, name: str) -> None:
     volume = {"name": "volume-0", "persistentVolumeClaim": {"claimName": f"volume-0-{name}"}}
     spec = {"containers": [{"name": "broker", "image": "broker"}], "volumes": [volume]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": LABELS}, "spec": spec}
-    scene.kubectl("create", "-f-", stdin=json.dumps(body))
-    patch_status(scene, "pod", name, {"conditions": [{"type": "Ready", "status": "True"}]})
-
-
-def patch_status(scene: Scene, kind: str, name: str, status: dict[str, Any]) -> None:
-    scene.kubectl("patch", kind, name, "--subresource=status", "--type=merge", f"-p={json.dumps({'status': status})}")
+    scene.make(body)
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    scene.plane.requests.merge_status("Pod", scene.name, name, ready)
 
 
 def has_scaled(bodies: Bodies) -> bool:
@@ -157,7 +159,7 @@ def has_scaled(bodies: Bodies) -> bool:
 
 
 def check_scale(scene: Scene) -> None:
-    assert scene.kubectl("get", "statefulset", "one-broker", "-o=jsonpath={.spec.replicas}") == str(BROKERS - 1)
+    assert scene.stateful_set()["spec"]["replicas"] == BROKERS - 1
     assert [sorted(row) for row in scene.replicas()] == [[0, 1]] * 2
 
 

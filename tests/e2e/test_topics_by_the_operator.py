@@ -59,7 +59,7 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     wait_for(world.partitions, lambda found: found == {"flights": 12}, SECONDS_MAX)
     world.await_ready("flights")
     wait_for(
-        lambda: world.events("topic", "flights"),
+        lambda: world.events("Topic", "flights"),
         lambda told: told == {("Normal", "PartitionsRaised", "from 6 to 12 partitions")},
         SECONDS_MAX,
     )
@@ -95,7 +95,7 @@ def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operato
     _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
     assert why == "Decreasing partitions not supported: spec.partitions is 2, the topic has 5; allowed: 5 or more"
     warning = ("Warning", "NotSupported", why)
-    wait_for(lambda: world.events("topic", "flights"), lambda told: warning in told, SECONDS_MAX)
+    wait_for(lambda: world.events("Topic", "flights"), lambda told: warning in told, SECONDS_MAX)
     assert world.partitions() == {"flights": 5}
 
 
@@ -178,7 +178,7 @@ def test_of_two_topics_of_one_name_the_older_has_it(world: World, operator: Serv
 
 def test_a_cluster_tells_what_it_waits_for(world: World, operator: ServerProcess) -> None:
     said = ("Warning", "BrokersNotReady", "waiting for Kubernetes to start broker 0")
-    wait_for(lambda: world.events("cluster", "one"), lambda told: told == {said}, SECONDS_MAX)
+    wait_for(lambda: world.events("Cluster", "one"), lambda told: told == {said}, SECONDS_MAX)
     assert "waiting for Kubernetes to start broker 0" in world.kubectl("describe", "cluster", "one")
 
 
@@ -198,7 +198,9 @@ def test_a_cluster_tells_why_kubernetes_makes_no_pod(world: World, operator: Ser
     }
     world.kubectl("create", "-f-", stdin=json.dumps(told))
     message = "waiting for Kubernetes to start broker 0: exceeded quota: few"
-    wait_for(lambda: message in world.kubectl("get", "cluster", "one", "--no-headers"), seconds_max=SECONDS_MAX)
+    wait_for(
+        lambda: message in world.kubectl("get", "cluster", "one", "--no-headers"), seconds_max=SECONDS_MAX, pause_s=0.3
+    )
 
 
 def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: World, operator: ServerProcess) -> None:
@@ -209,7 +211,7 @@ def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: 
     world.apply("flights", partitions=1)
     world.await_ready("flights")
     told = wait_for(
-        lambda: world.events("cluster", "one"),
+        lambda: world.events("Cluster", "one"),
         lambda events: any(reason == "InvalidSpec" for _, reason, _ in events),
         SECONDS_MAX,
     )
@@ -262,7 +264,6 @@ def _churn(world: World, disturb: Callable[[], None]) -> None:
     expected = dict.fromkeys(names[:4], 5) | dict.fromkeys(names[4:6], 2)
     wait_for(world.partitions, lambda found: found == expected, SECONDS_MAX)
     world.await_ready(*names[:6])
-    left = [f"topic.barnabas.dev/{name}" for name in names[:6]]
-    wait_for(lambda: world.kubectl("get", "topics", "-oname").split(), lambda found: found == left, SECONDS_MAX)
+    wait_for(world.topics, lambda found: found == names[:6], SECONDS_MAX)
     world.kubectl("delete", "topics", "--all")
     assert world.partitions() == {}

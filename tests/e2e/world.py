@@ -1,6 +1,5 @@
 """A namespace with a Cluster whose only broker is a process, and operators that are processes, too: no pods."""
 
-import json
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -47,12 +46,15 @@ class World:
         """A Topic."""
         meta = {"name": name, "namespace": self.namespace}
         topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec}
-        self.kubectl("apply", "-f-", stdin=json.dumps(topic))
+        self.plane.requests.apply(topic)
 
     def topic(self, name: str) -> Mapping[str, Any] | None:
         """The resource; None where it is gone."""
-        found = self.kubectl("get", "topic", name, "-ojson", "--ignore-not-found")
-        return json.loads(found) if found else None
+        return self.plane.requests.get("Topic", self.namespace, name)
+
+    def topics(self) -> list[str]:
+        """The names of the resources, sorted."""
+        return sorted(each["metadata"]["name"] for each in self.plane.requests.listing("Topic", self.namespace))
 
     def ready(self, name: str) -> tuple[str, str]:
         """The condition Ready of the generation that is there, and its message; empty texts until then."""
@@ -67,9 +69,11 @@ class World:
 
     def events(self, kind: str, name: str) -> set[tuple[str, str, str]]:
         """Type, reason and message of each Event about a resource, found as `kubectl describe` finds them."""
-        uid = self.kubectl("get", kind, name, "-ojsonpath={.metadata.uid}")
-        found = json.loads(self.kubectl("get", "events", f"--field-selector=involvedObject.uid={uid}", "-ojson"))
-        return {(each["type"], each["reason"], each["message"]) for each in found["items"]}
+        about = self.plane.requests.get(kind, self.namespace, name)
+        assert about is not None, f"{kind} {name} is gone"
+        fields = {"involvedObject.uid": about["metadata"]["uid"]}
+        found = self.plane.requests.listing("Event", self.namespace, fields=fields)
+        return {(each["type"], each["reason"], each["message"]) for each in found}
 
     def partitions(self) -> dict[str, int]:
         """What the broker has."""
@@ -77,12 +81,12 @@ class World:
 
     def stateful_set(self, name: str) -> str:
         """Its uid; nothing where there is none."""
-        return self.kubectl("get", "statefulset", name, "-ojsonpath={.metadata.uid}", "--ignore-not-found")
+        found = self.plane.requests.get("StatefulSet", self.namespace, name)
+        return str(found["metadata"]["uid"]) if found is not None else ""
 
     def patches(self) -> float:
         """How many the API server has had of Topics, also those that changed nothing."""
-        page = self.plane.kubectl("get", "--raw", "/metrics")
-        return total(page, "apiserver_request_total", resource="topics", verb="PATCH")
+        return total(self.plane.requests.text("/metrics"), "apiserver_request_total", resource="topics", verb="PATCH")
 
     def operator(self, **environment: str) -> ServerProcess:
         """Started; whoever asks for it closes it."""
@@ -105,4 +109,4 @@ class World:
         """A Cluster."""
         meta = {"name": name, "namespace": self.namespace}
         cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
-        self.kubectl("apply", "-f-", stdin=json.dumps(cluster))
+        self.plane.requests.apply(cluster)

@@ -1,0 +1,87 @@
+"""What tests ask of an API server again and again, without a process of kubectl for each."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
+from barnabas_operator.kube.kinds import path_of
+
+Json = dict[str, Any]
+JSON: Final = "application/json"
+SECONDS_MAX: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubeRequests:
+    """As the cluster's administrator. Every method raises AssertionError with what the API server says against it."""
+
+    url: str
+    token: str
+    trust: ssl.SSLContext
+
+    def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
+        """The object; None where it is gone."""
+        return self._json("GET", path_of(kind, namespace, name))
+
+    def listing(
+        self,
+        kind: str,
+        namespace: str,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> list[Json]:
+        """All objects with these labels, and these fields by their paths."""
+        chosen = {"labelSelector": _chosen(labels or {}), "fieldSelector": _chosen(fields or {})}
+        found = self._json("GET", f"{path_of(kind, namespace)}?{urlencode(chosen)}")
+        return found["items"] if found is not None else []
+
+    def create(self, item: Json) -> None:
+        """A new object."""
+        self._json("POST", path_of(item["kind"], item["metadata"].get("namespace")), item)
+
+    def apply(self, item: Json) -> None:
+        """What is in `item`, and nothing else that was applied before."""
+        meta = item["metadata"]
+        query = urlencode({"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"})
+        self._json("PATCH", f"{path_of(item['kind'], meta.get('namespace'), meta['name'])}?{query}", item, APPLY)
+
+    def merge_status(self, kind: str, namespace: str, name: str, status: Json) -> None:
+        """As a controller of Kubernetes tells it."""
+        self._json("PATCH", f"{path_of(kind, namespace, name)}/status", {"status": status}, MERGE)
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Does not wait for finalizers."""
+        self._json("DELETE", path_of(kind, namespace, name))
+
+    def text(self, path: str) -> str:
+        """A page, such as `/metrics`."""
+        return self._ask("GET", path, None, JSON).decode()
+
+    def _json(self, method: str, path: str, body: Json | None = None, content_type: str = JSON) -> Json | None:
+        answer = self._ask(method, path, body, content_type)
+        found: Json | None = json.loads(answer) if answer else None
+        return found
+
+    def _ask(self, method: str, path: str, body: Json | None, content_type: str) -> bytes:
+        """Nothing where there is no such object."""
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
+        sent = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(self.url + path, sent, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS_MAX, context=self.trust) as answer:
+                found: bytes = answer.read()
+                return found
+        except urllib.error.HTTPError as refusal:
+            if method == "GET" and refusal.code == NOT_FOUND:
+                return b""
+            raise AssertionError(f"{method} {path}: {refusal.read().decode(errors='replace')}") from refusal
+
+
+def _chosen(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
