@@ -9,12 +9,21 @@ from e2e.helm import CHART, helm
 from e2e.images import ROOT
 from e2e.kubectl import Kubectl
 from e2e.providers import Cluster
+from e2e.reader import Reader
 from harness.deadline import wait_for
 
 NAMESPACE: Final = "castle"
 NAME: Final = "flights"
 BROKERS: Final = 3
 READY_SECONDS_MAX: Final = 300.0
+LOOK_S: Final = 0.1
+PATHS: Final = {
+    "cluster": "apis/barnabas.dev/v1alpha1",
+    "pod": "api/v1",
+    "service": "api/v1",
+    "topic": "apis/barnabas.dev/v1alpha1",
+}
+"""Where the kinds are that are looked at again and again."""
 EXAMPLES: Final = ROOT / "examples" / "kubernetes"
 
 
@@ -23,6 +32,7 @@ class Castle:
 
     def __init__(self, cluster: Cluster, name: str = NAME, brokers: int = BROKERS) -> None:
         self._cluster = cluster
+        self._read = Reader(cluster.kubectl)
         self.plane = cluster.plane
         self.name = name
         self.brokers = brokers
@@ -56,10 +66,22 @@ class Castle:
         """For what belongs to no namespace."""
         return self._cluster.kubectl
 
+    def close(self) -> None:
+        """Nobody looks at it any more."""
+        self._read.close()
+
     def read(self, kind: str, name: str) -> dict[str, Any]:
-        """A resource as it is."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o=json"))
-        return found
+        """A resource as it is, of one of PATHS. Raises AssertionError."""
+        return self._read(f"{_path(kind)}/{name}")
+
+    def items(self, kind: str, selector: str) -> list[dict[str, Any]]:
+        """Those with these labels."""
+        found = self._read(_path(kind), labelSelector=selector)
+        return list(found["items"])
+
+    def rows(self, kind: str, selector: str) -> list[list[Any]]:
+        """The same as the cells of `kubectl get`."""
+        return self._read.rows(_path(kind), labelSelector=selector)
 
     @property
     def bootstrap(self) -> str:
@@ -74,14 +96,22 @@ class Castle:
 
     def pod_items(self) -> list[dict[str, Any]]:
         """The brokers' pods as they are."""
-        found = json.loads(self.kubectl("get", "pods", "-l", f"barnabas.dev/cluster={self.name}", "-o=json"))
-        return list(found["items"])
+        return self.items("pod", f"barnabas.dev/cluster={self.name}")
+
+    def await_new_pods(self, before: Mapping[str, str]) -> None:
+        """Returns when every broker has another pod than it had."""
+        wait_for(
+            self.pods,
+            lambda now: len(now) == self.brokers and not set(now.values()) & set(before.values()),
+            READY_SECONDS_MAX,
+            LOOK_S,
+        )
 
     def crash(self, pod: str) -> None:
         """kill -9 of a broker; returns when Kubernetes has started it again."""
         before = self._starts(pod)
         self._cluster.crash(NAMESPACE, pod)
-        wait_for(lambda: self._starts(pod), lambda now: now > before, seconds_max=READY_SECONDS_MAX)
+        wait_for(lambda: self._starts(pod), lambda now: now > before, READY_SECONDS_MAX, LOOK_S)
 
     def _starts(self, pod: str) -> int:
         return int(self.read("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
@@ -92,7 +122,7 @@ class Castle:
 
     def await_ready(self) -> None:
         """Returns when the Cluster is as declared, and every replica in sync."""
-        wait_for(self._troubles, lambda troubles: not troubles, seconds_max=READY_SECONDS_MAX)
+        wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, LOOK_S)
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
         """A Topic; returns when it is ready."""
@@ -111,12 +141,17 @@ class Castle:
             and status.get("readyBrokers") == self.brokers
             and status.get("underReplicatedPartitions") == 0
         )
-        return "" if fine else json.dumps({**status, "pods": self.kubectl("get", "pods")})
+        pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pod_items()} if not fine else {}
+        return json.dumps({**status, "pods": pods}) if not fine else ""
 
     def _helm(self, *arguments: str) -> None:
         command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={NAMESPACE}"]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self.kubectl('get', 'pods', '-o=wide')}"
+
+
+def _path(kind: str) -> str:
+    return f"{PATHS[kind]}/namespaces/{NAMESPACE}/{kind}s"
 
 
 def topic_manifest(name: str, partitions: int, **more: object) -> str:

@@ -33,11 +33,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def installed(cluster: Cluster) -> Castle:
+def installed(cluster: Cluster) -> Iterator[Castle]:
     """Barnabas with one Cluster, for all tests."""
     castle = Castle(cluster)
     castle.install()
-    return castle
+    yield castle
+    castle.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from e2e.castle import NAME, Castle, topic_manifest
 from e2e.figures import Figures
@@ -28,14 +29,12 @@ def manifest(name: str, partitions: int) -> str:
 
 def ready(castle: Castle, partitions: int) -> int:
     """How many say that they are ready and have so many partitions."""
-    return sum(row[1:4] == ["True", NAME, str(partitions)] for row in rows(castle))
+    return sum(row[1:4] == ["True", NAME, partitions] for row in rows(castle))
 
 
-def rows(castle: Castle) -> list[list[str]]:
+def rows(castle: Castle) -> list[list[Any]]:
     """Those that are there, as `kubectl get` shows them."""
-    return [
-        line.split() for line in castle.kubectl("get", "topics", f"--selector={LABEL}", "--no-headers").splitlines()
-    ]
+    return castle.rows("topic", LABEL)
 
 
 @contextmanager

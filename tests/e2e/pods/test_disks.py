@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 
-from e2e.castle import BROKERS, NAME, Castle
+from e2e.castle import LOOK_S, NAME, Castle
 from e2e.figures import Figures
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
@@ -40,11 +40,7 @@ def test_one_more_disk_is_taken_by_every_broker(castle: Castle, figures: Figures
     more = {**volumes[-1], "id": volumes[-1]["id"] + 1}
     began_s = time.monotonic()
     castle.patch({"storage": {**storage, "volumes": [*volumes, more]}})
-    wait_for(
-        castle.pods,
-        lambda now: len(now) == BROKERS and not set(now.values()) & set(before.values()),
-        seconds_max=SECONDS_MAX,
-    )
+    castle.await_new_pods(before)
     castle.await_ready()
     figures.tell("one more disk for each of three brokers", f"{time.monotonic() - began_s:.0f} s")
     disks = {f"volume-{volume['id']}" for volume in (*volumes, more)}
@@ -60,7 +56,7 @@ def test_a_cluster_that_was_deleted_and_comes_again_has_its_records(castle: Cast
     found = castle.read("cluster", NAME)
     again = {key: found[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": NAME}}
     castle.kubectl("delete", "cluster", NAME)
-    wait_for(castle.pods, lambda pods: not pods, seconds_max=SECONDS_MAX)
+    wait_for(castle.pods, lambda pods: not pods, SECONDS_MAX, LOOK_S)
     began_s = time.monotonic()
     castle.kubectl("create", "-f-", stdin=json.dumps(again))
     castle.await_ready()

@@ -10,24 +10,23 @@ from functools import partial
 
 import pytest
 
-from e2e.castle import BROKERS, NAME, NAMESPACE, Castle
+from e2e.castle import LOOK_S, NAME, NAMESPACE, Castle
 from e2e.figures import Figures
-from e2e.in_sync import InSync
 from e2e.traffic import Traffic
+from e2e.under_traffic import under_traffic
 from harness.deadline import wait_for
 
-PARTITIONS = 6
-MIN_IN_SYNC = 2
 ROLL_SECONDS_MAX = 300.0
 API_OUTAGE_S = 120.0
+EVICT_S = 1.0  # Each try is a start of kubectl.
 
 
 def _roll_while_the_operator_restarts(castle: Castle, traffic: Traffic) -> None:
     before = castle.pods()
     castle.kubectl("rollout", "restart", f"statefulset/{NAME}-broker")
-    wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX)
+    wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX, pause_s=LOOK_S)
     castle.kubectl("rollout", "restart", "deployment/barnabas-operator")
-    _await_new_pods(castle, before)
+    castle.await_new_pods(before)
 
 
 def _kill(castle: Castle, traffic: Traffic) -> None:
@@ -42,8 +41,8 @@ def _evict_all(castle: Castle, traffic: Traffic) -> None:
     """As `kubectl drain` does: again and again until the disruption budget allows it."""
     before = castle.pods()
     for pod in sorted(before):
-        wait_for(partial(_evicted, castle, pod), seconds_max=ROLL_SECONDS_MAX)
-    _await_new_pods(castle, before)
+        wait_for(partial(_evicted, castle, pod), seconds_max=ROLL_SECONDS_MAX, pause_s=EVICT_S)
+    castle.await_new_pods(before)
 
 
 def _evicted(castle: Castle, pod: str) -> bool:
@@ -65,14 +64,6 @@ def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
         castle.plane.await_ready()
 
 
-def _await_new_pods(castle: Castle, before: dict[str, str]) -> None:
-    wait_for(
-        castle.pods,
-        lambda now: len(now) == BROKERS and not set(now.values()) & set(before.values()),
-        seconds_max=ROLL_SECONDS_MAX,
-    )
-
-
 EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
     "the operator restarts in the middle of kubectl rollout restart": _roll_while_the_operator_restarts,
     "a broker is killed": _kill,
@@ -84,13 +75,5 @@ EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_nothing_acknowledged_is_lost_and_no_client_fails_when(castle: Castle, figures: Figures, event: str) -> None:
-    topic = re.sub(r"[^a-z]+", "-", event)
-    castle.create_topic(topic, PARTITIONS)
-    began_s = time.monotonic()
-    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:
+    with under_traffic(castle, figures, event, re.sub(r"[^a-z]+", "-", event)) as traffic:
         EVENTS[event](castle, traffic)
-        castle.await_ready()
-        traffic.await_progress()
-    figures.tell(event, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
-    assert traffic.problems == []
-    assert in_sync.fewest >= MIN_IN_SYNC

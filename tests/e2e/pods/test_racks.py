@@ -3,7 +3,6 @@ partitions are spread over the racks, and a rack that restarts as one, or whose 
 acknowledged."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,12 +10,11 @@ import pytest
 from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_operator.planning.facts import node_host
-from e2e.castle import Castle
+from e2e.castle import LOOK_S, Castle
 from e2e.figures import Figures
-from e2e.in_sync import InSync
 from e2e.pod_watch import PodWatch
 from e2e.providers import Cluster
-from e2e.traffic import Traffic
+from e2e.under_traffic import MIN_IN_SYNC, PARTITIONS, under_traffic
 from harness.ask import ask
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
@@ -26,8 +24,6 @@ ZONES = 3
 # Two racks have two brokers, so there is one with two of which neither is the controller, which restarts alone.
 BROKERS = 5
 TOPICS = ("spread", "restarts", "drained")
-PARTITIONS = 6
-MIN_IN_SYNC = 2
 SECONDS_MAX = 300.0
 PLAIN = {"name": "plain", "port": 9092}
 OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
@@ -56,6 +52,7 @@ def racks(installed: Castle, cluster: Cluster) -> Iterator[Castle]:
     yield castle
     castle.kubectl("delete", "--ignore-not-found", "topic", *TOPICS)
     castle.kubectl("delete", "cluster", NAME)
+    castle.close()
 
 
 def _zones(castle: Castle, cluster: Cluster) -> dict[str, str]:
@@ -125,18 +122,11 @@ def test_running_brokers_are_told_which_address_of_their_nodes_is_preferred(rack
 def test_brokers_of_one_rack_restart_together_and_nothing_acknowledged_is_lost(
     racks: Castle, cluster: Cluster, figures: Figures
 ) -> None:
-    racks.create_topic("restarts", PARTITIONS)
     zones = _zones(racks, cluster)
-    began_s = time.monotonic()
-    with InSync(racks.bootstrap) as in_sync, Traffic(racks.bootstrap, "restarts", PARTITIONS) as traffic:
+    with under_traffic(racks, figures, "five brokers in three racks restart", "restarts"):
         watch = PodWatch(racks)
         racks.patch({"config": {"group.initial.rebalance.delay.ms": 1}})
-        wait_for(watch.look, seconds_max=SECONDS_MAX)
-        racks.await_ready()
-        traffic.await_progress()
-    figures.tell("five brokers in three racks restart", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
-    assert traffic.problems == []
-    assert in_sync.fewest >= MIN_IN_SYNC
+        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
     assert max(map(len, watch.down)) == 2
     assert all(len({zones[pod] for pod in together}) == 1 for together in watch.down), watch.down
 
@@ -146,22 +136,14 @@ def test_a_node_that_is_drained_gives_its_brokers_to_another_of_its_zone(
 ) -> None:
     if cluster.add_node is None:
         pytest.skip("the nodes are somebody else's: they are not drained")
-    racks.create_topic("drained", PARTITIONS)
     before = _zones(racks, cluster)
     # Of the nodes with two brokers, one on which the Cluster of the other tests has none.
     zone, node = max((zone, nodes[0]) for zone, nodes in cluster.zones().items() if _count(before, zone) == 2)
     spare = cluster.add_node(zone)
-    began_s = time.monotonic()
-    with InSync(racks.bootstrap) as in_sync, Traffic(racks.bootstrap, "drained", PARTITIONS) as traffic:
+    with under_traffic(racks, figures, "a node with two of five brokers is drained", "drained"):
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
         racks.await_ready()
-        traffic.await_progress()
         cluster.kubectl("uncordon", node)
-    figures.tell(
-        "a node with two of five brokers is drained", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}"
-    )
-    assert traffic.problems == []
-    assert in_sync.fewest >= MIN_IN_SYNC
     assert _zones(racks, cluster) == before == _racks(racks)
     assert _hosts(racks.bootstrap) == _addresses(racks)
     nodes = Counter(pod["spec"]["nodeName"] for pod in racks.pod_items())

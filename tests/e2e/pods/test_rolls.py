@@ -1,24 +1,19 @@
 """Whatever brokers restart for: one at a time, the controller last, and clients notice nothing. What they take over
 while they run restarts none, and what is asked of one pod restarts that one."""
 
-import json
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.castle import BROKERS, NAME, Castle
+from e2e.castle import BROKERS, LOOK_S, NAME, Castle
 from e2e.figures import Figures
-from e2e.in_sync import InSync
 from e2e.pod_watch import PodWatch
-from e2e.traffic import Traffic
+from e2e.under_traffic import under_traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 
-PARTITIONS = 6
-MIN_IN_SYNC = 2
 SECONDS_MAX = 300.0
 NO_IMAGE = "registry.invalid/barnabas-broker:none"
 LIBRARY = "docker.io/library/"
@@ -48,7 +43,7 @@ def _image(castle: Castle) -> None:
     before, listeners = castle.pods(), castle.read("cluster", NAME)["spec"]["listeners"]
     one_more = [*listeners, {"name": "brief", "port": 9099, "type": "nodeport"}]
     castle.patch({"brokers": {"image": NO_IMAGE}, "listeners": one_more})
-    wait_for(lambda: _message(castle), lambda said: "ImagePull" in said, seconds_max=SECONDS_MAX)
+    wait_for(lambda: _message(castle), lambda said: "ImagePull" in said, SECONDS_MAX, LOOK_S)
     assert len(castle.pods().items() & before.items()) == BROKERS - 1
     assert any("brief" in name for name in _services(castle))
     name = first.removeprefix(LIBRARY)
@@ -64,40 +59,28 @@ CAUSES: dict[str, Callable[[Castle], None]] = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figures: Figures, cause: str) -> None:
-    topic = re.sub(r"[^a-z]+", "-", cause)
-    castle.create_topic(topic, PARTITIONS)
     client = StockClient(castle.bootstrap)
     controller = client.admin.describe_cluster().result(30).controller.id
-    began_s = time.monotonic()
-    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:
+    with under_traffic(castle, figures, f"a roll for {cause}", re.sub(r"[^a-z]+", "-", cause)):
         watch = PodWatch(castle)
         CAUSES[cause](castle)
-        wait_for(watch.look, seconds_max=SECONDS_MAX)
-        castle.await_ready()
-        traffic.await_progress()
-    figures.tell(f"a roll for {cause}", f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
-    assert traffic.problems == []
-    assert in_sync.fewest >= MIN_IN_SYNC
+        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
     assert set(map(len, watch.down)) == {1}
     assert _by_age(castle)[-1] == f"{NAME}-broker-{controller}"
     assert not any("brief" in name for name in _services(castle))
 
 
-def test_only_what_is_asked_for_restarts(castle: Castle) -> None:
-    castle.create_topic("only-one", PARTITIONS)
+def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> None:
     before, asked = castle.pods(), f"{NAME}-broker-1"
-    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, "only-one", PARTITIONS) as traffic:
+    with under_traffic(castle, figures, "one pod is asked to restart", "only-one"):
         castle.patch({"config": {"log.retention.ms": 123_456_789}})
         wait_for(lambda: _told(castle, "log.retention.ms"), lambda found: found == {"123456789"}, seconds_max=60)
         castle.await_ready()
         assert castle.pods() == before
         castle.kubectl("annotate", "pod", asked, ANNOTATION)
-        wait_for(lambda: castle.pods().get(asked, before[asked]) != before[asked], seconds_max=SECONDS_MAX)
+        wait_for(lambda: castle.pods().get(asked, before[asked]) != before[asked], bool, SECONDS_MAX, LOOK_S)
         castle.await_ready()
-        traffic.await_progress()
-        castle.patch({"config": {"log.retention.ms": None}})
-    assert traffic.problems == []
-    assert in_sync.fewest >= MIN_IN_SYNC
+    castle.patch({"config": {"log.retention.ms": None}})
     assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}
     told = castle.kubectl("get", "events", "--field-selector=reason=MANUAL_ROLLING_UPDATE", "-o=jsonpath={..message}")
     assert told.startswith("broker 1 restarts")
@@ -115,8 +98,7 @@ def _by_age(castle: Castle) -> list[str]:
 
 
 def _services(castle: Castle) -> list[str]:
-    found = json.loads(castle.kubectl("get", "services", f"-l=barnabas.dev/cluster={NAME}", "-o=json"))
-    return [each["metadata"]["name"] for each in found["items"]]
+    return [each["metadata"]["name"] for each in castle.items("service", f"barnabas.dev/cluster={NAME}")]
 
 
 def _told(castle: Castle, key: str) -> set[str]:

@@ -1,0 +1,63 @@
+"""What the API server says, asked many times a second: `kubectl proxy` stays, where each start of kubectl would take a
+fifth of a second of a processor from those who are looked at.
+
+with Reader(kubectl) as read:
+    pods = read("api/v1/namespaces/castle/pods")["items"]
+"""
+
+import json
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+from e2e.kubectl import Kubectl
+from harness.server_process import bound_to_us
+
+ANSWER_SECONDS_MAX: Final = 60.0
+JSON: Final = "application/json"
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class Reader:
+    """With the rights of a kubectl, whatever it signs in by."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        command = [str(kubectl.program), f"--kubeconfig={kubectl.kubeconfig}", "proxy", "--port=0"]
+        self._proxy = subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, text=True)
+        assert self._proxy.stdout is not None
+        line = self._proxy.stdout.readline()
+        found = re.search(r"Starting to serve on (\S+)", line)
+        assert found, f"kubectl proxy: {line!r}"
+        self._address = found[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the proxy."""
+        with self._proxy:
+            self._proxy.kill()
+
+    def __call__(self, path: str, accept: str = JSON, **query: str) -> dict[str, Any]:
+        """A resource or a list of them. Raises AssertionError with the refusal."""
+        url = f"http://{self._address}/{path}" + (f"?{urlencode(query)}" if query else "")
+        request = urllib.request.Request(url, headers={"Accept": accept})
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            raise AssertionError(f"GET {path}: {refusal.code} {refusal.read().decode()}") from refusal
+        return found
+
+    def rows(self, path: str, **query: str) -> list[list[Any]]:
+        """A list's cells as `kubectl get` prints them, the object's name first."""
+        return [row["cells"] for row in self(path, TABLE, **query, includeObject="None")["rows"]]

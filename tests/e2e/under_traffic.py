@@ -1,0 +1,34 @@
+"""What must hold whatever happens to a Cluster: under a producer with acks=all and a group, from outside of it, nothing
+that was acknowledged is lost, no client is told of an error, no partition has fewer replicas in sync than writers ask
+for, and the Cluster is whole again.
+
+with under_traffic(castle, figures, "a broker is killed", "killed"):
+    castle.crash("flights-broker-1")
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from e2e.castle import Castle
+from e2e.figures import Figures
+from e2e.in_sync import InSync
+from e2e.traffic import Traffic
+
+PARTITIONS: Final = 6
+MIN_IN_SYNC: Final = 2
+
+
+@contextmanager
+def under_traffic(castle: Castle, figures: Figures, what: str, topic: str) -> Iterator[Traffic]:
+    """`what` happens inside, while a topic made for it is written and read; how long it took is told."""
+    castle.create_topic(topic, PARTITIONS)
+    began_s = time.monotonic()
+    with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:
+        yield traffic
+        castle.await_ready()
+        traffic.await_progress()
+    figures.tell(what, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
+    assert traffic.problems == []
+    assert in_sync.fewest >= MIN_IN_SYNC
