@@ -120,7 +120,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
         },
         "startupProbe": {**_probe("/startupz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
-        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 1},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 1, "failureThreshold": 1},
         "volumeMounts": [
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "access", "mountPath": ACCESS_FOLDER, "readOnly": True},
