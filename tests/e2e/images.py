@@ -54,11 +54,17 @@ container=$(store from scratch)
 store add --quiet "$container" "$BASE_ROOT" /
 store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
 store commit --rm --quiet --disable-compression "$container" "$BASE_IMAGE"
-while [ $# -gt 0 ]; do
+image() {
     [ -z "$2" ] || store bud --pull-never $TRUST --file="$2" --tag="$1" .
     store push --quiet "$1" "docker-archive:$3:$1"
+}
+jobs=()
+while [ $# -gt 0 ]; do
+    image "$1" "$2" "$3" &
+    jobs+=($!)
     shift 3
 done
+for job in "${jobs[@]}"; do wait "$job"; done
 """
 
 
