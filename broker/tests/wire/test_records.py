@@ -188,7 +188,7 @@ def test_a_bomb_is_broken_and_takes_little_memory(codec: int) -> None:
 
 
 def test_many_small_records_are_read_one_by_one_in_little_memory() -> None:
-    count = 200_000
+    count = 20_000
     data = (encode_varint(6) + RECORD) * count
     batch = batch_of(data, count)
     with bytes_taken_at_most(3 * len(data)):

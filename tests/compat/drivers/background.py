@@ -37,17 +37,22 @@ class PolledMember(ABC):
 
     def _run(self) -> None:
         try:
-            while not self._leaving.is_set():
-                records, assignment = self.poll()
-                with self._lock:
-                    self._records += records
-                    self._assignment = assignment
-                    calls, self._calls = self._calls, []
-                for future, call in calls:
-                    _complete(future, call)
-            self.close()
+            try:
+                self._poll_until_leaving()
+            finally:  # One that failed, too: its library would look for the broker as long as there is a consumer.
+                self.close()
         except BaseException as error:
             self._failure = error
+
+    def _poll_until_leaving(self) -> None:
+        while not self._leaving.is_set():
+            records, assignment = self.poll()
+            with self._lock:
+                self._records += records
+                self._assignment = assignment
+                calls, self._calls = self._calls, []
+            for future, call in calls:
+                _complete(future, call)
 
     def _check(self) -> None:
         if self._failure is not None:
