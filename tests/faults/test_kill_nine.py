@@ -21,9 +21,10 @@ class Writer:
 
     def __init__(self, client: StockClient, topic: str, **settings: object) -> None:
         forever = {"message.timeout.ms": 120_000, "linger.ms": 1, "acks": "all"}
-        self._producer = Producer(
-            {**client.settings, **forever, **{n.replace("_", "."): v for n, v in settings.items()}}
-        )
+        # Else a producer looks only once a second whether a broker that was gone is back.
+        eager = {"enable.sparse.connections": False}
+        chosen = {name.replace("_", "."): value for name, value in settings.items()}
+        self._producer = Producer({**client.settings, **forever, **eager, **chosen})
         self._topic = topic
         self.sent = 0
         self.acknowledged: list[tuple[int, int]] = []
