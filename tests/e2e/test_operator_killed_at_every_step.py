@@ -1,6 +1,7 @@
 """An operator that dies at any of its writes, before it or before it hears of it: the next one comes to the same."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,8 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
         watcher, life = KubeApi(opened), Life(last, sent=sent)
         await die(life, opened, namespace, bootstrap, is_ready)
         await live(opened, namespace, bootstrap, is_ready)
-        names = {kind: len([each for each, _ in await owned(watcher, namespace) if each == kind]) for kind in OWNED}
-        assert names == dict.fromkeys(OWNED, 1) | {"Service": 2}
+        counts = Counter(kind for kind, _ in await owned(watcher, namespace))
+        assert counts == dict.fromkeys(OWNED, 1) | {"Service": 2}
         found = await watcher.listing("Topic", namespace, {})
         assert [each["metadata"]["finalizers"] for each in found] == [[FINALIZER]]
     metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
