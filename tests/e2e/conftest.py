@@ -13,9 +13,9 @@ from harness.server_process import ServerProcess
 __all__ = ["api_server", "broker", "defined_api_server"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def defined_api_server(api_server: ControlPlane) -> ControlPlane:
-    """It knows all that `crds/` defines."""
+    """It knows all that `crds/` defines, whatever another module left there."""
     define(api_server)
     return api_server
 

@@ -37,6 +37,10 @@ USERS: Final = {
 """Who may speak to the API server by a token: (user, group)."""
 
 
+LESS_COLLECTING: Final = ("env", "GOGC=400")
+"""150 MB more, and a fifth less of the processor until an API server is ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the API server listens and what the services' addresses are; the default is for no pods at all."""
@@ -120,7 +124,7 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """Also after it was stopped; does not wait."""
         # It would wait a minute for its watches to end; an outage does not.
-        self._start("kube-apiserver", self._api_flags(), *self._flags, end=signal.SIGKILL)
+        self._start("kube-apiserver", self._api_flags(), *self._flags, enter=LESS_COLLECTING, end=signal.SIGKILL)
 
     def stop_api_server(self) -> None:
         """An outage: all connections break, watches too. etcd goes on."""
