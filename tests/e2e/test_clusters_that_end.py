@@ -66,7 +66,9 @@ def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> No
     for name in ("gone", "kept"):
         world.kubectl("create", "-f-", stdin=lease_of(name))
     world.kubectl("delete", "cluster", "gone", "kept", "--timeout=60s")
-    assert names(world, "gone", "Pod", "PersistentVolumeClaim", "Lease") == set()
+    # Kubernetes keeps claims until it has seen that no pod uses them.
+    kinds = ("Pod", "PersistentVolumeClaim", "Lease")
+    wait_for(lambda: names(world, "gone", *kinds), lambda left: not left, SECONDS_MAX)
     # That of a disk whose claim goes with the Cluster, whatever the policy.
     wait_for(
         lambda: names(world, "kept", "PersistentVolumeClaim"),
@@ -96,7 +98,7 @@ def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(
     assert names(world, "one", "PersistentVolumeClaim") == claims("one")
     world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"deletionPolicy":"Delete"}}')
     world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=60s")
-    assert names(world, "one", "Pod", "PersistentVolumeClaim") == set()
+    wait_for(lambda: names(world, "one", "Pod", "PersistentVolumeClaim"), lambda left: not left, SECONDS_MAX)
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete", "Protect"])
