@@ -116,6 +116,11 @@ class Castle:
     def _starts(self, pod: str) -> int:
         return int(self.read("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
 
+    def operator_starts(self) -> dict[str, int]:
+        """How often Kubernetes has started the operator anew, by its pod."""
+        found = self.items("pod", "app.kubernetes.io/name=barnabas-operator")
+        return {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
+
     def patch(self, spec: Mapping[str, object]) -> None:
         """Changes the Cluster, as `kubectl edit` would."""
         self.kubectl("patch", "cluster", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")

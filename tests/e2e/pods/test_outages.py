@@ -54,6 +54,7 @@ def _evicted(castle: Castle, pod: str) -> bool:
 def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
     if castle.plane is None:
         pytest.skip("the provider cannot stop the API server")
+    before = castle.operator_starts()
     castle.plane.stop_api_server()
     try:
         ends_s = time.monotonic() + API_OUTAGE_S
@@ -62,6 +63,8 @@ def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:
     finally:
         castle.plane.start_api_server()
         castle.plane.await_ready()
+    castle.create_topic("after-the-outage", 1)
+    assert castle.operator_starts() == before, "it goes on by itself"
 
 
 EVENTS: dict[str, Callable[[Castle, Traffic], None]] = {
