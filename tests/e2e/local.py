@@ -104,7 +104,7 @@ class LocalCluster:
     def down(self) -> None:
         """Ends all and leaves the machine as it was; also what another process started."""
         self._daemons.stop_all()
-        # What the first node found is what the machine had before.
+        # The folders that the first node made hold those of the others.
         for node in reversed(self.nodes.values()):
             node.leave()
         shutil.rmtree(self.folder)

@@ -2,7 +2,7 @@
 
 The node has its own network, mounts and process ids, as a container has. When its first process ends, the kernel ends
 everything in it and takes back links, routes, firewall rules and mounts; `leave` takes back the rest (control groups
-and the few settings of the kernel that kubelet changes for the whole machine).
+and empty folders).
 """
 
 import json
@@ -28,7 +28,7 @@ READY_SECONDS_MAX: Final = 180.0
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CNI_PROGRAMS: Final = Path("/usr/lib/cni")
 PROGRAMS: Final = ("containerd", "ctr", "ip", "iptables", "mount", "nsenter", "openssl", "runc", "setpriv", "unshare")
-# Kubelet sets these for the whole machine: there is no namespace for them.
+# Kubelet would set these for the whole machine, for they have no namespace: in the node they are files of its own.
 MACHINE_SETTINGS: Final = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -95,7 +95,7 @@ class Node:
 
     def begin(self) -> None:
         """The empty node, with its cable."""
-        self._save_machine()
+        self._make_folders()
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         self._daemons.start(self.name, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
         wait_for(lambda: self._has_begun, seconds_max=10)
@@ -179,9 +179,7 @@ class Node:
         if not self._saved.exists():
             return
         saved = json.loads(self._saved.read_text(encoding="utf-8"))
-        for name, value in saved["settings"].items():
-            Path("/proc/sys", name).write_text(value, encoding="ascii")
-        for made in reversed(saved["made"]):
+        for made in reversed(saved):
             # Other programs may have found it and stayed.
             with suppress(OSError):
                 Path(made).rmdir()
@@ -192,11 +190,10 @@ class Node:
 
     @property
     def _saved(self) -> Path:
-        return self.folder / "machine.json"
+        return self.folder / "made.json"
 
-    def _save_machine(self) -> None:
-        """How the machine was, and empty folders where the node's are to be seen."""
-        settings = {name: Path("/proc/sys", name).read_text(encoding="ascii") for name in MACHINE_SETTINGS}
+    def _make_folders(self) -> None:
+        """Those of the node, and empty ones of the machine where the node's are to be seen."""
         made: list[str] = []
         for name in OWN_FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -205,7 +202,7 @@ class Node:
             missing = [path for path in (Path(target), *Path(target).parents) if not path.exists()]
             made += map(str, reversed(missing))
             Path(target).mkdir(parents=True, exist_ok=True)
-        self._saved.write_text(json.dumps({"settings": settings, "made": made}), encoding="utf-8")
+        self._saved.write_text(json.dumps(made), encoding="utf-8")
 
     def _mount(self) -> None:
         # Volumes that kubelet mounts must reach the containers' own mount namespaces.
@@ -213,6 +210,10 @@ class Node:
         self.run("mount", "-t", "tmpfs", "tmpfs", "/run")
         # Images are thousands of small files: in memory they cost a second, on a slow disk half a minute.
         self.run("mount", "-t", "tmpfs", "tmpfs", CONTAINERD_FOLDER)
+        for name in MACHINE_SETTINGS:
+            own = self.folder / name.replace("/", ".")
+            own.write_text(Path("/proc/sys", name).read_text(encoding="ascii"), encoding="ascii")
+            self.run("mount", "--bind", str(own), f"/proc/sys/{name}")
         for name, target in OWN_FOLDERS.items():
             self.run("mount", "--bind", str(self.folder / name), target)
         self.run("mount", "--bind", str(self._volumes), VOLUMES_FOLDER)

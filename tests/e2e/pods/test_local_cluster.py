@@ -69,6 +69,7 @@ def test_a_cluster_that_goes_down_leaves_the_machine_as_it_was(folder: Path) -> 
     number = (folder / NETWORK_FILE).read_text(encoding="ascii")
     assert "ended" not in _local(folder, "status")
     assert _traces(number, folder)
+    assert _settings() == before
     _local(folder, "down")
     assert not folder.exists()
     assert not _traces(number, folder)
