@@ -111,6 +111,10 @@ class KubeMemory(KubeApi):
         wanted = options.get("preconditions", {}).get("uid")
         if there is not None and wanted not in (None, there["metadata"]["uid"]):
             raise KubeRefused(CONFLICT, "Conflict", path)
+        if there is not None and options.get("propagationPolicy") == "Orphan":
+            ending = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]}
+            self._keep(path, _merged(there, {"metadata": ending}))
+            return
         for each in [each for each in self.objects if each == path or each.startswith(f"{path}/")]:
             del self.objects[each]
 

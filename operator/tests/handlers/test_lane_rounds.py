@@ -362,6 +362,32 @@ def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused
     play(scenario)
 
 
+def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(play: Play) -> None:
+    """And has a place for each pod, also for those that shall go: they hold replicas."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        for number in range(3):
+            here.api.put(of_broker(number))
+        fewer = resource("Cluster", "one", brokers={"replicas": 2}, **TWO_DISKS)
+        here.api.put({**fewer, "metadata": {"name": "one", "generation": 2}})
+        for _ in range(2):
+            assert await here.round()
+            ending = here.api.found("StatefulSet", "one-broker") or {}
+            assert "deletionTimestamp" in ending["metadata"]
+            assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
+            why = "waiting for Kubernetes to end the StatefulSet: another one takes over its pods"
+            assert here.said("Cluster", "one") == ("False", "BrokersNotReady", why)
+        here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
+        assert await here.round()
+        made = here.api.found("StatefulSet", "one-broker") or {}
+        assert len(made["spec"]["volumeClaimTemplates"]) == 2
+        assert made["spec"]["replicas"] == 3
+
+    play(scenario)
+
+
 def of_broker(number: int) -> Json:
     """Its pod, which is ready, as a StatefulSet makes it."""
     labels = {"app.kubernetes.io/name": "barnabas-broker", "app.kubernetes.io/instance": "one", REVISION: "new"}

@@ -2,15 +2,18 @@
 
 import json
 import urllib.request
+from functools import partial
 from typing import Any
 
 import pytest
 
 from e2e.images import BASE_IMAGE
+from e2e.kubectl import Kubectl
 from e2e.providers import Cluster
 from harness.deadline import wait_for
 
 PORT = 8000
+KNOWN_SECONDS_MAX = 90.0
 SERVE = f"""
 echo "here since $(date)" > /data/letter; echo started; cd /data; exec python3 -m http.server {PORT}
 """
@@ -70,13 +73,19 @@ def _get(url: str) -> str:
         return str(answer.read().decode())
 
 
+def _read_in_pod(kubectl: Kubectl, namespace: str, url: str) -> str:
+    """As soon as the cluster's DNS knows the name, and its network the service: neither is there with the pod."""
+    read = partial(kubectl.ask, "-n", namespace, "exec", "web-0", "--", "python3", "-c", READ, url)
+    return wait_for(read, lambda done: done.returncode == 0, KNOWN_SECONDS_MAX, pause_s=1.0).stdout
+
+
 def test_pods_with_volumes_are_reached_by_name_by_service_and_from_outside(cluster: Cluster, web: str) -> None:
     kubectl = cluster.kubectl
     assert "started" in kubectl("-n", web, "logs", "web-0")
     letter = kubectl("-n", web, "exec", "web-1", "--", "cat", "/data/letter")
     url = f"http://web-1.web.{web}.svc.cluster.local:{PORT}/letter"
-    by_name = kubectl("-n", web, "exec", "web-0", "--", "python3", "-c", READ, url)
-    by_service = kubectl("-n", web, "exec", "web-0", "--", "python3", "-c", READ, f"http://open:{PORT}/letter")
+    by_name = _read_in_pod(kubectl, web, url)
+    by_service = _read_in_pod(kubectl, web, f"http://open:{PORT}/letter")
     with kubectl.forwarded(web, "pod/web-1", PORT) as port:
         forwarded = _get(f"http://127.0.0.1:{port}/letter")
     assert letter.strip() == by_name.strip() == forwarded.strip()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
@@ -41,6 +41,7 @@ from barnabas_operator.resources.cluster import Cluster
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
+MADE_ANEW: Final = Refusal(NOT_READY, "waiting for Kubernetes to end the StatefulSet: another one takes over its pods")
 
 
 class BrokersOutcome(NamedTuple):
@@ -88,6 +89,8 @@ class BrokerRounds:
             return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
         if is_new:
             pods = await gather_pods(self._api, cluster)
+        if pods.broker_set is None or pods.broker_set.is_ending:
+            return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._leftovers.remove(cluster, pods)
         ungrown = await self._disks.grow(cluster)
         outcome = await self._step(cluster, pods, state)
@@ -113,9 +116,10 @@ class BrokerRounds:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
-        """Brokers that are to go keep their pods until they hold nothing. Whether something was applied."""
-        there = pods.broker_set.replicas if pods.broker_set is not None else 0
-        replicas = max(there, cluster.spec.brokers.replicas)
+        """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
+        if pods.broker_set is not None and pods.broker_set.is_ending:
+            return False
+        replicas = max(pods.count, cluster.spec.brokers.replicas)
         if pods.broker_set is None:
             self._objects.forget_one("StatefulSet", brokers_name(cluster.metadata.name))
         settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
@@ -123,10 +127,14 @@ class BrokerRounds:
         await self._objects.ask(broker_set)
         if is_other:
             await self._make_way(cluster)
+            return True
         return any([await self._objects.apply(each) for each in (settings, broker_set)])
 
     async def _make_way(self, cluster: Cluster) -> None:
-        """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one."""
+        """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
+
+        Kubernetes takes a moment until it has let them go.
+        """
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
         self._objects.forget_one("StatefulSet", name)
         await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")

@@ -45,7 +45,8 @@ def _broker_set(found: Json) -> BrokerSet:
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
-    return BrokerSet(found["spec"]["replicas"], status.get("updateRevision", "") if is_seen else "", volumes)
+    revision = status.get("updateRevision", "") if is_seen else ""
+    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending="deletionTimestamp" in found["metadata"])
 
 
 def _volume(claim: Json) -> Volume:

@@ -37,12 +37,13 @@ class BrokerPod(NamedTuple):
 class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
-    `volumes` are what its claim templates are for, by their names.
+    `volumes` are what its claim templates are for, by their names. One that is ending has the name that another needs.
     """
 
     replicas: int
     revision: str
     volumes: Mapping[str, Volume]
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,14 @@ class PodsState:
         """The disks that the StatefulSet gives its pods."""
         return self.broker_set.volumes.values() if self.broker_set is not None else ()
 
+    @property
+    def count(self) -> int:
+        """How many brokers have a place; pods keep theirs while their StatefulSet is made anew."""
+        return self.broker_set.replicas if self.broker_set is not None else max(self.pods, default=-1) + 1
+
     def views(self) -> list[BrokerView]:
         """Every broker that has a place, for the next step."""
-        count = self.broker_set.replicas if self.broker_set is not None else 0
-        return [self._view(number) for number in range(count)]
+        return [self._view(number) for number in range(self.count)]
 
     def _view(self, number: int) -> BrokerView:
         pod = self.pods.get(number)
