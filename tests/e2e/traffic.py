@@ -83,7 +83,9 @@ class Traffic:
         acknowledged, gap_s = len(self.history.acknowledged), self.writer.longest_gap_s
         p50_ms, p99_ms = (quantiles(self.writer.latencies_s, n=100)[each] * 1000 for each in (49, 98))
         times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms"
-        return f"{acknowledged} records acknowledged, {times}; longest time without one {gap_s:.1f} s"
+        read_s = max(reader.longest_gap_s for reader in self._readers)
+        gaps = f"longest time without one {gap_s:.1f} s, of a reader without records {read_s:.1f} s"
+        return f"{acknowledged} records acknowledged, {times}; {gaps}"
 
     def _read_back(self) -> None:
         for lane in self._lanes:

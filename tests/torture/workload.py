@@ -114,17 +114,27 @@ class Reader(Worker):
         super().__init__(name, history)
         self._consumer = Consumer({**READER, "bootstrap.servers": bootstrap, "group.id": group, "client.id": name})
         self._consumer.subscribe(list(topics))
+        self._read_s: float | None = None
+        self.longest_gap_s = 0.0
+        """Between two times that it was given records."""
 
     def work(self) -> None:
         committed_s = time.monotonic()
         while not self._ending.is_set():
-            for message in self._consumer.consume(500, 0.1):
+            given = self._consumer.consume(500, 0.1)
+            for message in given:
                 self._take(message)
+            if given:
+                self._note_gap(time.monotonic())
             if time.monotonic() - committed_s > COMMIT_EVERY_S:
                 self._commit()
                 committed_s = time.monotonic()
         self._commit()
         self._consumer.close()
+
+    def _note_gap(self, now_s: float) -> None:
+        self.longest_gap_s = max(self.longest_gap_s, now_s - (self._read_s if self._read_s is not None else now_s))
+        self._read_s = now_s
 
     def _take(self, message: object) -> None:
         error = message.error()
