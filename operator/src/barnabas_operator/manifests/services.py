@@ -38,8 +38,7 @@ def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping
     A broker that is to go has its own as long as it is there, and a listener that is no longer declared while there
     are brokers that have not restarted since: their clients may still come.
     """
-    there = pods.broker_set.replicas if pods.broker_set is not None else 0
-    wanted = {each["metadata"]["name"] for each in services(cluster, max(there, cluster.spec.brokers.replicas))}
+    wanted = {each["metadata"]["name"] for each in services(cluster, max(pods.count, cluster.spec.brokers.replicas))}
     declared = {each.name for each in cluster.spec.listeners if each.type != "internal"}
     return [
         each
