@@ -150,7 +150,7 @@ def test_what_is_refused_for_want_of_rights_is_tried_again_soon(play: Play, part
         here.api.refuse = refuses(part, KubeRefused(403, "Forbidden", "not yours"))
         assert not await here.round()
         here.api.refuse = refuses("/nothing", ValueError())
-        await here.round()
+        assert await here.round()
         assert here.api.found("NetworkPolicy", "one-broker") is not None
         assert here.api.found("StatefulSet", "one-broker") is not None
         assert here.said("Cluster", "one")[1] != "KubernetesError"

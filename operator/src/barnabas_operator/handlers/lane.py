@@ -93,6 +93,7 @@ class Lane:
             while True:
                 await self._pause(pause, took)
                 self._began_at = self._loop.time()
+                self._statuses.begin()
                 try:
                     pause = await self._round()
                     self._statuses.check()

@@ -50,11 +50,14 @@ class StatusWriter:
         """What the watch has not told yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
 
+    def begin(self) -> None:
+        """A round begins: what was refused in those before it is asked again in this one."""
+        self._refused = None
+
     def check(self) -> None:
-        """Raises KubeRefused where, since the last time, something was refused that may be taken later."""
-        refused, self._refused = self._refused, None
-        if refused is not None:
-            raise refused
+        """Raises KubeRefused where, since `begin`, something was refused that may be taken later."""
+        if self._refused is not None:
+            raise self._refused
 
     def forget(self) -> None:
         """What is gone by now would be remembered for ever; of the rest some may be written once more."""
