@@ -69,6 +69,28 @@ asyncio.run(main())
 """
 
 
+FIRST_FORMAT = """
+CREATE TABLE documents (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE changes (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB);
+CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, token INTEGER NOT NULL, duration_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL, address TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE watchers (address TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE revision (latest INTEGER NOT NULL);
+INSERT INTO revision VALUES (7);
+INSERT INTO documents VALUES ('k', X'31', 7);
+INSERT INTO changes VALUES (7, 'k', X'31');
+INSERT INTO watchers VALUES ('/tmp/of/a/time/before');
+PRAGMA user_version = 1
+"""
+
+
+def power_is_cut(store: SqliteStore) -> None:
+    """What is in memory is gone, and what was below the temporary folder."""
+    store._doorbell.close()
+    store._connection.close()
+    store._worker.shutdown()
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
@@ -247,8 +269,77 @@ class TestSqliteStore(StoreConformance):
         path.parent.mkdir()
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 77")
-        with pytest.raises(StoreUnavailable, match="format 77; must be 1"):
+        with pytest.raises(StoreUnavailable, match="format 77; this version reads 1 and 2"):
             await SqliteStore.open(path, clock)
+
+    async def test_a_store_of_the_first_format_is_taken_over(self, path: Path, open_store: OpenStore) -> None:
+        path.parent.mkdir()
+        with sqlite3.connect(path) as connection:
+            connection.executescript(FIRST_FORMAT)
+        store = await open_store()
+        assert await store.get("k") == ("k", b"1", 7)
+        assert await store.put("k", b"2", 7) == 8
+        assert await store.acquire_lease("broker-1", "a", 1000) is not None
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+    async def test_leases_of_the_time_before_a_reboot_have_ended(self, path: Path, clock: ManualClock) -> None:
+        clock.time_ms = 900_000
+        before = await SqliteStore.open(path, clock, "boot 1")
+        assert await before.acquire_lease("broker-1", "a", 9_000) is not None
+        power_is_cut(before)
+        clock.time_ms = 895_000  # Of the next uptime, at a time at which that lease seems valid.
+        after = await SqliteStore.open(path, clock, "boot 2")
+        assert await after.leases("") == []
+        lease = await after.acquire_lease("broker-1", "b", 9_000)
+        assert lease is not None
+        assert lease.token == 2
+        with sqlite3.connect(path) as connection:
+            assert len(connection.execute("SELECT address FROM watchers").fetchall()) == 1
+        await after.close()
+
+    async def test_leases_that_end_later_than_they_can_are_of_another_uptime(
+        self, path: Path, clock: ManualClock
+    ) -> None:
+        clock.time_ms = 900_000
+        before = await SqliteStore.open(path, clock)
+        assert await before.acquire_lease("broker-1", "a", 9_000) is not None
+        power_is_cut(before)
+        clock.time_ms = 0
+        after = await SqliteStore.open(path, clock)
+        assert await after.acquire_lease("broker-1", "b", 9_000) is not None
+        await after.close()
+
+    async def test_a_lease_of_another_boot_whose_process_answers_goes_on(self, path: Path, clock: ManualClock) -> None:
+        one = await SqliteStore.open(path, clock, "a container's boot id")
+        assert await one.acquire_lease("broker-1", "a", 9_000) is not None
+        other = await SqliteStore.open(path, clock, "another container's")
+        assert await other.acquire_lease("broker-1", "b", 9_000) is None
+        await other.close()
+        await one.close()
+
+    async def test_history_is_bounded_by_its_bytes(
+        self, path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_documents, "HISTORY_BYTES", 100_000)
+        monkeypatch.setattr(sqlite_documents, "TRIM_EVERY_BYTES", 20_000)
+        store = await open_store()
+        for _ in range(40):
+            await store.put("k", b"1" * 10_000)
+        with sqlite3.connect(path) as connection:
+            (kept,) = connection.execute("SELECT sum(length(value)) FROM changes").fetchone()
+        assert 80_000 <= kept <= 130_000
+        assert len(await changes_until(store, "", 35, 40)) == 5
+
+    async def test_a_document_larger_than_the_history_is_told_to_who_watches(
+        self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_documents, "HISTORY_BYTES", 100)
+        monkeypatch.setattr(sqlite_documents, "TRIM_EVERY_BYTES", 10)
+        store = await open_store()
+        for number in range(1, 4):
+            last = await store.put("k", b"1" * 1000)
+            assert len(await changes_until(store, "", number - 1, last)) == 1
 
     async def test_many_processes_may_make_the_store_at_once(self, path: Path, open_store: OpenStore) -> None:
         stores = await asyncio.gather(*(open_store() for _ in range(8)))

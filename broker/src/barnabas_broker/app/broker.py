@@ -138,7 +138,7 @@ class Broker:
 
     async def _open_store(self) -> MetadataStore:
         try:
-            store = await open_store(self._config.metadata_store, self._clock, self._stopping)
+            store = await open_store(self._config.metadata_store, self._clock, _boot_id(), self._stopping)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={self._config.metadata_store}: {error}") from error
         self._takedown.append(store.close)

@@ -18,23 +18,23 @@ POD_UID: Final = "POD_UID"
 log = logging.getLogger(__name__)
 
 
-async def open_store(metadata_store: str, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
+async def open_store(metadata_store: str, clock: Clock, boot_id: str, stopping: asyncio.Event) -> MetadataStore:
     """The store, ready for use. One on a network is waited for until `stopping` is set. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile() as file:
-            return await _open_sqlite(file, clock)
+            return await _open_sqlite(file, clock, boot_id)
         case KubernetesCluster() as cluster:
             return await _open_kubernetes(cluster, clock, stopping)
 
 
-async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
+async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> MetadataStore:
     from barnabas_broker.metadata.sqlite_store import SqliteStore
 
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(str(error)) from error
-    return await SqliteStore.open(file.path, clock)
+    return await SqliteStore.open(file.path, clock, boot_id)
 
 
 async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: asyncio.Event) -> MetadataStore:

@@ -17,7 +17,9 @@ from barnabas_broker.metadata.store import (
 )
 
 HISTORY_CHANGES: Final = 20_000
-"""Changes that are kept for watchers at least. Who missed more lists anew."""
+HISTORY_BYTES: Final = 64 * 1024 * 1024
+"""Changes that are kept for watchers, so many or so large. Who missed more lists anew."""
+TRIM_EVERY_BYTES: Final = HISTORY_BYTES // 8
 _TRIM_EVERY: Final = 1_000
 _BELOW: Final = "substr(key, 1, length(?1)) = ?1"
 
@@ -61,7 +63,7 @@ def latest_revision(connection: sqlite3.Connection) -> int:
 def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
     """One transaction, in which each write succeeds or fails for itself."""
     with transaction(connection):
-        before = latest_revision(connection)
+        before, untrimmed_bytes = connection.execute("SELECT latest, untrimmed_bytes FROM revision").fetchone()
         results: list[int | VersionConflict] = []
         latest = before
         for write in writes:
@@ -69,11 +71,26 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[i
             if conflict is None:
                 latest += 1
                 _apply(connection, write, latest)
+                untrimmed_bytes += len(write.value or b"")
             results.append(latest if conflict is None else conflict)
-        connection.execute("UPDATE revision SET latest = ?", (latest,))
-        if before // _TRIM_EVERY != latest // _TRIM_EVERY:
-            connection.execute("DELETE FROM changes WHERE revision <= ?", (latest - HISTORY_CHANGES,))
+        if before // _TRIM_EVERY != latest // _TRIM_EVERY or untrimmed_bytes >= TRIM_EVERY_BYTES:
+            _trim(connection, latest)
+            untrimmed_bytes = 0
+        connection.execute("UPDATE revision SET latest = ?, untrimmed_bytes = ?", (latest, untrimmed_bytes))
     return results
+
+
+def _trim(connection: sqlite3.Connection, latest: int) -> None:
+    """Sizes are in the rows' heads, so the values are not read. The last change stays, however large it is."""
+    first_kept, size = max(latest - HISTORY_CHANGES + 1, 1), 0
+    rows = connection.execute("SELECT revision, ifnull(length(value), 0) FROM changes ORDER BY revision DESC")
+    for revision, value_bytes in rows:
+        size += value_bytes
+        if revision < first_kept or (size > HISTORY_BYTES and revision != latest):
+            first_kept = revision + 1
+            break
+    rows.close()
+    connection.execute("DELETE FROM changes WHERE revision < ?", (first_kept,))
 
 
 def _conflict(connection: sqlite3.Connection, write: Write) -> VersionConflict | None:

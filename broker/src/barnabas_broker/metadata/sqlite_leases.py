@@ -1,7 +1,7 @@
 """The SQLite store's leases and the doorbells of its processes, as statements on a connection. Raises sqlite3.Error.
 
 A lease ends with its holder's process, too, even before it expires, where that process is gone for certain: so a
-killed broker can start again at once.
+killed broker can start again at once. Times are those since the machine was started, so a lease ends with that, too.
 """
 
 import sqlite3
@@ -74,10 +74,27 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
     return [Lease(*row[:-1]) for row in rows if ring(row[-1]) is not Answer.GONE]
 
 
-def add_watcher(connection: sqlite3.Connection, address: str) -> None:
-    """From now on every writer rings at `address`."""
+def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_ms: int) -> None:
+    """From now on every writer rings at `address`. What is left of the time before the machine started has ended.
+
+    Containers may each have a boot id of their own: who answers is alive in any case.
+    """
+    _end_leases_of_other_uptimes(connection, now_ms)
+    known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
+    others = [each for each, of_boot in known if of_boot not in ("", boot_id) and ring(each) is not Answer.ALIVE]
+    for each in others:
+        release_all(connection, each)
+    forget_watchers(connection, others)
     with transaction(connection):
-        connection.execute("INSERT INTO watchers VALUES (?)", (address,))
+        connection.execute("INSERT INTO watchers VALUES (?, ?)", (address, boot_id))
+
+
+def _end_leases_of_other_uptimes(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Those that would last longer than any that was taken or renewed since the machine was started."""
+    with transaction(connection):
+        connection.execute(
+            "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE expires_at_ms > ? + duration_ms", (now_ms,)
+        )
 
 
 def watchers(connection: sqlite3.Connection) -> list[str]:

@@ -6,24 +6,31 @@ each commit, so that what was answered outlives a power cut.
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 _SYNCED: Final = "PRAGMA synchronous = FULL"
 BUSY_TIMEOUT_S: Final = 10.0
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _TABLES: Final = """
 CREATE TABLE documents (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE changes (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB);
 CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, token INTEGER NOT NULL, duration_ms INTEGER NOT NULL,
     expires_at_ms INTEGER NOT NULL, address TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE watchers (address TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE revision (latest INTEGER NOT NULL);
-INSERT INTO revision VALUES (0)
+CREATE TABLE watchers (address TEXT PRIMARY KEY, boot_id TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE TABLE revision (latest INTEGER NOT NULL, untrimmed_bytes INTEGER NOT NULL DEFAULT 0);
+INSERT INTO revision VALUES (0, 0)
 """
+_FROM_1_TO_2: Final = """
+ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
+"""
+"""Brokers of the version before that run meanwhile know all of what they use; the next start of one is refused."""
+_SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
+"""What makes the tables of now, by the format that the file has."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -56,12 +63,13 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _create_or_check(connection: sqlite3.Connection) -> None:
     (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found == 0:
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-    elif found != FORMAT:
-        raise sqlite3.DatabaseError(f"the file has format {found}; must be {FORMAT}")
+    if found == FORMAT:
+        return
+    if found not in _SCRIPTS:
+        raise sqlite3.DatabaseError(f"the file has format {found}; this version reads 1 and {FORMAT}")
+    for statement in _SCRIPTS[found].split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class SqliteStore:
-    """A MetadataStore. Leases go by the machine's wall clock, which all its processes share."""
+    """A MetadataStore. Leases go by the time since the machine was started, which all its processes share."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
         """Use `open`."""
@@ -38,8 +38,11 @@ class SqliteStore:
         self._doorbell = Doorbell(asyncio.get_running_loop(), self._wake_watches)
 
     @classmethod
-    async def open(cls, path: Path, clock: Clock) -> Self:
-        """The store in the file `path`, which is made where it is not there. Raises StoreUnavailable."""
+    async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
+        """The store in the file `path`, which is made where it is not there. Raises StoreUnavailable.
+
+        `boot_id` is another one whenever the machine has started anew; "" where nobody knows.
+        """
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(worker, open_database, path)
@@ -48,7 +51,7 @@ class SqliteStore:
             raise StoreUnavailable(f"{path}: {error}") from error
         store = cls(connection, path, clock, worker)
         try:
-            await store._run(sqlite_leases.add_watcher, store._doorbell.address)
+            await store._run(sqlite_leases.add_watcher, store._doorbell.address, boot_id, monotonic_ms(clock))
         except BaseException:
             await store.close()
             raise
