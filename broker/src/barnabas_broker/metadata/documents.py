@@ -13,6 +13,7 @@ from barnabas_broker.metadata.model import (
     ProducerIdsDocument,
     TopicDocument,
 )
+from barnabas_broker.metadata.unknown_fields import MARK, with_unknown_fields, with_unknown_fields_gathered
 
 AnyDocument = (
     TopicDocument | BrokerRegistration | ConfigDocument | ClusterDocument | ControllerDocument | ProducerIdsDocument
@@ -24,13 +25,16 @@ PRODUCER_IDS_KEY: Final = "producer-ids"
 ALL_BROKERS: Final = ""
 """The name, in place of a broker id, of the configs that hold for every broker."""
 
+_KINDS: Final[Mapping[str, type[AnyDocument]]] = {
+    "topics": TopicDocument,
+    "brokers": BrokerRegistration,
+    "broker-configs": ConfigDocument,
+    CLUSTER_KEY: ClusterDocument,
+    CONTROLLER_KEY: ControllerDocument,
+    PRODUCER_IDS_KEY: ProducerIdsDocument,
+}
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[AnyDocument]]] = {
-    "topics": msgspec.json.Decoder(TopicDocument),
-    "brokers": msgspec.json.Decoder(BrokerRegistration),
-    "broker-configs": msgspec.json.Decoder(ConfigDocument),
-    CLUSTER_KEY: msgspec.json.Decoder(ClusterDocument),
-    CONTROLLER_KEY: msgspec.json.Decoder(ControllerDocument),
-    PRODUCER_IDS_KEY: msgspec.json.Decoder(ProducerIdsDocument),
+    key: msgspec.json.Decoder(kind) for key, kind in _KINDS.items()
 }
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -55,8 +59,9 @@ def broker_configs_key(broker: str) -> str:
 
 
 def encode(document: AnyDocument) -> bytes:
-    """One line of JSON."""
-    return _ENCODER.encode(document)
+    """One line of JSON, with what was not known of it when it was decoded."""
+    value = _ENCODER.encode(document)
+    return with_unknown_fields(value) if MARK in value else value
 
 
 def decode(key: str, value: bytes) -> AnyDocument | None:
@@ -64,10 +69,14 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
 
     Raises MalformedDocument.
     """
-    decoder = _DECODERS.get(key.partition("/")[0])
+    kind = key.partition("/")[0]
+    decoder = _DECODERS.get(kind)
     if decoder is None:
         return None
     try:
-        return decoder.decode(value)
+        try:
+            return decoder.decode(value)
+        except msgspec.ValidationError:  # Perhaps only for fields of a newer version.
+            return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
     except msgspec.MsgspecError as error:
         raise MalformedDocument(f"{key}: {error}") from error

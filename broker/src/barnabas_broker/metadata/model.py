@@ -1,6 +1,7 @@
 """What the metadata store holds: one readable JSON document a topic, a broker, a set of configs.
 
 Values never change; a change is a new document, written by compare-and-set on the version of the old one.
+While a cluster is upgraded, brokers of two versions write the same documents: what a newer one has added stays.
 """
 
 from typing import Final
@@ -13,7 +14,13 @@ from barnabas_core.config.listeners import Endpoint
 NO_LEADER: Final = -1
 
 
-class PartitionState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`unknown_fields` are those of a newer version, as a JSON object, "" for none: `documents` puts them back."""
+
+    unknown_fields: str = ""
+
+
+class PartitionState(Extensible, frozen=True, gc=False):
     """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
@@ -33,7 +40,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     last_known_leader: int = NO_LEADER
 
 
-class TopicDocument(msgspec.Struct, frozen=True):
+class TopicDocument(Extensible, frozen=True):
     """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic."""
 
     name: str
@@ -42,7 +49,7 @@ class TopicDocument(msgspec.Struct, frozen=True):
     configs: dict[str, str] = {}
 
 
-class BrokerRegistration(msgspec.Struct, frozen=True):
+class BrokerRegistration(Extensible, frozen=True):
     """One broker as it started last. A fenced broker leads nothing and is in no ISR.
 
     `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
@@ -63,26 +70,26 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     is_shutting_down: bool = False
 
 
-class ConfigDocument(msgspec.Struct, frozen=True):
+class ConfigDocument(Extensible, frozen=True):
     """The dynamic configs of one resource: a broker, all brokers, or a group."""
 
     configs: dict[str, str]
 
 
-class ClusterDocument(msgspec.Struct, frozen=True):
+class ClusterDocument(Extensible, frozen=True):
     """What is decided once, by whoever comes first: Kafka's 22-character cluster id."""
 
     cluster_id: str
 
 
-class ControllerDocument(msgspec.Struct, frozen=True):
+class ControllerDocument(Extensible, frozen=True):
     """Which broker holds the controller lease; the epoch rises with each change of holder."""
 
     broker_id: int
     epoch: int
 
 
-class ProducerIdsDocument(msgspec.Struct, frozen=True):
+class ProducerIdsDocument(Extensible, frozen=True):
     """The first producer id that no broker has been given."""
 
     next_producer_id: int
