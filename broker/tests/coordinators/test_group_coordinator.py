@@ -606,6 +606,31 @@ def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world
     assert client.committed() == {"flights-0": 1}
 
 
+def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client does as librdkafka does: after a failed sync it joins again at once."""
+    caplog.set_level(logging.INFO)
+    client = Client(world, "a").join()
+    world.time.run(for_ms=5_000)
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    started_ms, appends_before, lines_before = world.time.ms, world.log.batches, len(caplog.records)
+    while world.time.ms < started_ms + 60_000:
+        joins = len(client.joined)
+        client.sync(**{client.member_id: "part"})
+        assert client.synced[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        client.join()
+        assert world.log.batches - appends_before <= 20
+        while len(client.joined) == joins:
+            world.time.run(for_ms=10)
+    assert world.log.batches - appends_before >= 10
+    assert len(caplog.records) - lines_before == 1
+    world.log.failing = None
+    client.sync(**{client.member_id: "part"})
+    assert client.synced[-1].assignment == b"part"
+    assert "is stable, after" in caplog.records[-1].message
+
+
 def test_a_broker_that_may_not_know_of_its_successor_does_not_answer(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1))

@@ -393,7 +393,66 @@ def test_an_assignment_that_cannot_be_stored_is_refused_and_the_group_tries_anew
         >> store fails COORDINATOR_NOT_AVAILABLE
         << a-1 COORDINATOR_NOT_AVAILABLE
         >> join a as a-1
+        >> wait 100
         << a joined 2 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_one_is_stored() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> wait 100
+        >> join a as a-1
+        << a joined 2 as a-1, leads of a-1, range
+        >> sync a-1 gen 2 a-1=P0
+        << store generation 2: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1
+        >> wait 199
+        >> wait 1
+        << a joined 3 as a-1, leads of a-1, range
+        >> sync a-1 gen 3 a-1=P0
+        << store generation 3: a-1=P0
+        >> stored
+        << a-1 assigned P0
+        >> join a as a-1
+        << a joined 4 as a-1, leads of a-1, range
+        >> sync a-1 gen 4 a-1=P0
+        << store generation 4: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1
+        >> wait 100
+        << a joined 5 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> None:
+    check(
+        """
+        >> join a rebalance 50 v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1 rebalance 50
+        >> join b rebalance 50 v3
+        >> wait 99
+        >> wait 1
+        << a joined 2 as a-1, leads of a-1 b-2, range
+        << b joined 2 as b-2, follows a-1, range
         """,
         AT_ONCE,
     )

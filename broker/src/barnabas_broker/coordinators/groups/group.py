@@ -54,6 +54,8 @@ class Member:
     session_deadline_ms: int = 0
     is_new: bool = False
     """Has not had its first join answered, so it cannot send heartbeats yet."""
+    is_unheard_of: bool = False
+    """Known from the log alone. The coordinator before may have told the client a newer id that it could not write."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """What it says for that protocol; nothing where it does not know it."""
@@ -78,6 +80,8 @@ class JoinDeadline:
     delay_ms: int = 0
     remaining_ms: int = 0
     new_member_added: bool = False
+    paused_until_ms: int = 0
+    """Until then it does not end, though everybody may have joined: what fails at once is not to spin."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +107,8 @@ class Group:
     subscribed_topics: frozenset[str] | None = None
     """None: not known, as the group does not speak the consumer protocol."""
     storing_assignment: bool = False
+    failed_stores: int = 0
+    """How many assignments in a row could not be stored."""
     wake_ms: int | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
     """How many members know each protocol."""
@@ -156,11 +162,16 @@ class Group:
         self.protocol_counts.update(_names(protocols))
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE."""
+        """Whether it is who it says it is: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
+
+        FENCED_INSTANCE_ID ends a client for good, so it needs proof that another one has the name: a request under the
+        current id. The log alone is none, as an id may be told before it is written.
+        """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is not None and current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
+                is_doubtful = self.members[current].is_unheard_of
+                return ErrorCode.UNKNOWN_MEMBER_ID if is_doubtful else ErrorCode.FENCED_INSTANCE_ID
             if current is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
@@ -232,6 +243,7 @@ class Group:
 
     def touch(self, member: Member, now: Now) -> None:
         """The member lives: its session begins anew."""
+        member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 
     def first_deadline_ms(self) -> int | None:
@@ -240,6 +252,8 @@ class Group:
         deadlines.extend(self.pending_joins.values())
         if self.join_deadline is not None:
             deadlines.append(self.join_deadline.at_ms)
+            if self.join_deadline.paused_until_ms:
+                deadlines.append(self.join_deadline.paused_until_ms)
         if self.sync_deadline_ms is not None:
             deadlines.append(self.sync_deadline_ms)
         return min(deadlines, default=None)
@@ -314,6 +328,7 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
         )
         group.add(restored, stored.protocol_type)
         group.touch(restored, now)
+        restored.is_unheard_of = True
     if stored.leader in group.members:
         group.leader = stored.leader
     group.subscribed_topics = group.compute_subscribed_topics()

@@ -50,9 +50,18 @@ def on_time(group: Group, step: Step) -> None:
     _some_went(group, step, size, "members were removed")
     if group.sync_deadline_ms is not None and group.sync_deadline_ms <= step.now.steady_ms:
         _expire_syncs(group, step)
-    if group.join_deadline is not None and group.join_deadline.at_ms <= step.now.steady_ms:
-        rebalance.deadline_passed(group, step)
+    _end_join_phase(group, step)
     group.wake_ms = group.first_deadline_ms()
+
+
+def _end_join_phase(group: Group, step: Step) -> None:
+    deadline = group.join_deadline
+    if deadline is None:
+        return
+    if deadline.at_ms <= step.now.steady_ms:
+        rebalance.deadline_passed(group, step)
+    elif 0 < deadline.paused_until_ms <= step.now.steady_ms:
+        rebalance.pause_over(group, step)
 
 
 def _expire_members(group: Group, step: Step) -> None:

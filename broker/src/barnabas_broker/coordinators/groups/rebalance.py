@@ -5,9 +5,17 @@ static ones stay until their session ends. Whenever somebody goes, the caller as
 never waits for a member that is no longer there.
 """
 
+from typing import Final
+
 from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline, Member
 from barnabas_broker.coordinators.groups.messages import JoinReply, Step, Store, SyncReply
 from barnabas_core.errors import ErrorCode
+
+_FIRST_PAUSE_MS: Final = 100
+"""The clients' own pause between two tries (`retry.backoff.ms`), for those that make none."""
+_PAUSE_MS_MAX: Final = 5_000
+_PAUSE_DOUBLINGS_MAX: Final = 6
+"""More would not be a longer pause."""
 
 
 def begin_or_complete(group: Group, step: Step, reason: str) -> None:
@@ -21,6 +29,27 @@ def begin_or_complete(group: Group, step: Step, reason: str) -> None:
 def begin(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase. From Empty it waits a while for others to come, too (KIP-134)."""
     step.notes.append(f"rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
+    _enter(group, step)
+    complete_if_joined(group, step)
+
+
+def begin_after_failure(group: Group, step: Step, reason: str) -> None:
+    """Enter the join phase because the last assignment could not be stored. The next one most likely cannot either, and
+    some clients join again at once: so the phase lasts a pause at least, and only the first failure in a row is logged.
+    """
+    pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
+    group.failed_stores += 1
+    if group.failed_stores == 1:
+        most = f"trying again after pauses of up to {_PAUSE_MS_MAX // 1000} s"
+        step.notes.append(f"rebalance begins, generation {group.generation}: {reason}; {most}")
+    _enter(group, step)
+    deadline = group.join_deadline
+    assert deadline is not None
+    deadline.paused_until_ms = group.expect(step.now.steady_ms + pause_ms)
+    deadline.at_ms = max(deadline.at_ms, deadline.paused_until_ms)
+
+
+def _enter(group: Group, step: Step) -> None:
     _interrupt_syncs(group, step)
     delay_ms = step.config.initial_rebalance_delay_ms if group.state is GroupState.EMPTY else 0
     timeout_ms = group.rebalance_timeout_ms
@@ -31,7 +60,6 @@ def begin(group: Group, step: Step, reason: str) -> None:
         delay_ms=delay_ms,
         remaining_ms=max(timeout_ms - delay_ms, 0),
     )
-    complete_if_joined(group, step)
 
 
 def _interrupt_syncs(group: Group, step: Step) -> None:
@@ -49,8 +77,17 @@ def _interrupt_syncs(group: Group, step: Step) -> None:
 def complete_if_joined(group: Group, step: Step) -> None:
     """End the join phase if everybody is there. The first phase after Empty runs its time: more may come."""
     deadline = group.join_deadline
-    if deadline is not None and not deadline.is_initial and group.all_joined:
+    if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
+        return
+    if group.all_joined:
         complete(group, step)
+
+
+def pause_over(group: Group, step: Step) -> None:
+    """The join phase may end from now on."""
+    assert group.join_deadline is not None
+    group.join_deadline.paused_until_ms = 0
+    complete_if_joined(group, step)
 
 
 def deadline_passed(group: Group, step: Step) -> None:
@@ -101,7 +138,8 @@ def _start_generation(group: Group, step: Step) -> None:
     group.subscribed_topics = group.compute_subscribed_topics()
     group.transition(GroupState.COMPLETING_REBALANCE, step.now)
     group.sync_deadline_ms = group.expect(step.now.steady_ms + group.rebalance_timeout_ms)
-    step.notes.append(f"generation {group.generation} has {len(group.members)} members")
+    if not group.failed_stores:
+        step.notes.append(f"generation {group.generation} has {len(group.members)} members")
     for member in group.members.values():
         if member.awaiting_join is not None:
             group.pending_syncs.add(member.member_id)
@@ -113,6 +151,7 @@ def _start_generation(group: Group, step: Step) -> None:
 def _become_empty(group: Group, step: Step) -> None:
     group.protocol_name = None
     group.leader = None
+    group.failed_stores = 0
     group.subscribed_topics = group.compute_subscribed_topics()
     group.transition(GroupState.EMPTY, step.now)
     step.notes.append(f"generation {group.generation} is empty")

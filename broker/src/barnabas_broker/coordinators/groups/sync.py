@@ -68,7 +68,9 @@ def _become_stable(group: Group, store: Store, step: Step) -> None:
     assignments = {member.member_id: member.assignment for member in store.metadata.members}
     group.storing_assignment = False
     group.transition(GroupState.STABLE, step.now)
-    step.notes.append(f"generation {group.generation} is stable")
+    tries = f", after {group.failed_stores} that could not be stored" if group.failed_stores else ""
+    step.notes.append(f"generation {group.generation} is stable{tries}")
+    group.failed_stores = 0
     for member in group.members.values():
         member.assignment = assignments[member.member_id]
         if member.awaiting_sync is not None:
@@ -95,4 +97,4 @@ def store_failed(group: Group, store: Store, error: ErrorCode, step: Step) -> No
         for member in group.members.values():
             if rebalance.answer_sync(member, step, error):
                 group.touch(member, step.now)
-        rebalance.begin(group, step, f"the assignment could not be stored: {error.name}")
+        rebalance.begin_after_failure(group, step, f"the assignment could not be stored: {error.name}")
