@@ -78,17 +78,19 @@ class ManualTimer:
 
 
 class HelperHere:
-    """Answers as the helper process does. `before` may look at a request, change the world, or raise."""
+    """Answers as the helper process does. `before` and `after` may look at a request, change the world, or raise."""
 
     def __init__(self, files: FileSystem) -> None:
         self.worker = Worker(files, lambda seconds: None)
         self.before: Callable[[Request], None] = lambda _: None
+        self.after: Callable[[Request], None] = lambda _: None
         self.asked: list[tuple[Request, Response]] = []
         self.stopped = False
 
     async def request(self, request: Request) -> Response:
         self.before(request)
         answer = self.worker.answer(request)
+        self.after(request)
         self.asked.append((request, answer))
         return answer
 

@@ -91,9 +91,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @property
     def clean_until(self) -> int:
-        offsets = self.one.cleaner._offsets
-        offsets.read(self.one.logs.log_dirs)  # After a start it is the next round that reads the checkpoint.
-        return offsets.of(self.one.log) or 0
+        return self.one.log.clean_until or 0
 
     def newest(self) -> dict[bytes | None, int]:
         return {key: offset for offset, (key, _, _) in self.written.items() if offset < self.clean_until}

@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
@@ -57,7 +57,9 @@ class LogChores:
         for call in self._logs.checkpoint_calls(self.high_watermarks()):
             try:
                 await in_thread(call)
-            except OSError as error:
+            except LogDirFailed as error:
+                self._replicas.log_dir_failed(error)
+            except StorageError as error:
                 log.error("cannot write a checkpoint: %s", error)
 
     async def flush(self) -> None:

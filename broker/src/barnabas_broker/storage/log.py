@@ -5,13 +5,13 @@ StorageError (`disk_access`); ApiError where the caller's request is at fault.
 """
 
 from collections.abc import Collection
-from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
-from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.flush_job import FlushJob, sync_calls
 from barnabas_broker.storage.follower_append import append_fetched
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.log_offsets import LogOffsets
@@ -56,6 +56,7 @@ class Log:
         "_reader",
         "_snapshots",
         "_stamps",
+        "clean_until",
         "directory",
         "log_dir",
         "log_end_offset",
@@ -93,6 +94,8 @@ class Log:
         self._producers: ProducerStates | None = None
         self._snapshots = snapshots
         self._reader = LogReader(self.segments)
+        self.clean_until: int | None = None
+        """Up to here the log is compacted; None where it never was. A truncation lowers it."""
         self.truncations = 0
         """How often the log was truncated; what was read before one may have changed."""
         self._flushed_ms = 0
@@ -106,6 +109,11 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    @property
+    def files(self) -> FileSystem:
+        """The disk that it is on."""
+        return self._environment.files
 
     @property
     def size_bytes(self) -> int:
@@ -246,15 +254,8 @@ class Log:
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.recovery_point:
             return None
-        files = self._environment.files
         self.epochs.flush()
-        segments = [one for one in self.segments.starting_at(self.recovery_point) if one.base_offset < end]
-        calls = [call for segment in segments for call in segment.sync_calls()]
-        small = (f"{self.directory}/{name}" for name in self.small_files())
-        calls += [files.open_file(path).sync for path in small if files.exists(path)]
-        return FlushJob(
-            self.log_dir, self.directory, (*calls, partial(files.sync_dir, self.directory)), end, self.truncations
-        )
+        return FlushJob(self.log_dir, self.directory, sync_calls(self, end), end, self.truncations)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
         """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
@@ -384,9 +385,12 @@ class Log:
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
         self._producers = None
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            self._environment.recovery_lowered(self.log_dir, self.topic_partition)
+        lowered = offset < self.recovery_point
+        self.recovery_point = min(offset, self.recovery_point)
+        if self.clean_until is not None and offset < self.clean_until:
+            self.clean_until, lowered = offset, True
+        if lowered:
+            self._environment.checkpoints_lowered(self.log_dir, self.topic_partition)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""

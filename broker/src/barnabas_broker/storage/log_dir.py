@@ -65,6 +65,8 @@ class LogDir:
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
         self._writing = Lock()
+        self._clean_offsets: dict[TopicPartition, int] = {}
+        """As the checkpoint has them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -151,7 +153,7 @@ class LogDir:
             return {}
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
-        """Writes of the three checkpoints, for a thread. They raise OSError."""
+        """Writes of the checkpoints, for a thread. They raise StorageError."""
         starts = {
             key: log.log_start_offset
             for key, log in self.logs.items()
@@ -162,10 +164,10 @@ class LogDir:
             file_names.HIGH_WATERMARKS: {key: high_watermarks[key] for key in self.logs if key in high_watermarks},
         }
         others = [self.checkpoint_call(name, offsets) for name, offsets in contents.items()]
-        return [self.checkpoint_recovery_points, *others]
+        return [self.checkpoint_recovery_points, self.checkpoint_clean_offsets, *others]
 
     def checkpoint_recovery_points(self) -> None:
-        """As they are when it is written, for a truncation may have lowered one since it was due. Raises OSError.
+        """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
 
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
@@ -173,13 +175,38 @@ class LogDir:
             offsets = {key: log.recovery_point for key, log in list(self.logs.items())}
             self.checkpoint_call(file_names.RECOVERY_POINTS, offsets)()
 
+    def checkpoint_clean_offsets(self) -> None:
+        """Up to where each log is compacted, if that has changed. Raises StorageError.
+
+        What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
+        """
+        with self._writing:
+            offsets = {key: log.clean_until for key, log in list(self.logs.items()) if log.clean_until is not None}
+            if offsets != self._clean_offsets:
+                self.checkpoint_call(file_names.CLEAN_OFFSETS, offsets)()
+                self._clean_offsets = offsets
+
+    def take_clean_offsets(self) -> None:
+        """Tell the logs that have been loaded up to where they are compacted. StorageError.
+
+        What the checkpoint has beyond a log's end, or of a log that is gone, counts for nothing from now on.
+        """
+        self._clean_offsets = self.offsets(file_names.CLEAN_OFFSETS)
+        for key, offset in self._clean_offsets.items():
+            if key in self.logs:
+                self.logs[key].clean_until = min(offset, self.logs[key].log_end_offset)
+        self.checkpoint_clean_offsets()
+
     def checkpoint_call(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """The write of one offset checkpoint, for a thread. It raises OSError."""
-        return partial(self._files.write_atomically, f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
+        """The write of one offset checkpoint, for a thread. It raises StorageError."""
+        return partial(self._write, file_name, encode_offsets(offsets))
 
     @disk_access
+    def _write(self, file_name: str, data: bytes) -> None:
+        self._files.write_atomically(f"{self.path}/{file_name}", data, sync=True)
+
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the three checkpoints now."""
+        """Write the checkpoints now. StorageError."""
         for call in self.checkpoint_calls(high_watermarks):
             call()
 

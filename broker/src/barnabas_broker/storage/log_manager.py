@@ -70,8 +70,9 @@ class LogManager:
         """Logs on their way to another directory; whoever started a move goes on with it."""
         self.interrupted_moves: dict[TopicPartition, str] = {}
         """Where logs were on their way to when the broker ended: to be started again."""
-        lowered = WeakMethod(self._recovery_lowered)  # The locks of its log dirs end with the last user of this object.
-        self._environment = replace(environment, recovery_lowered=lambda *log: (tell := lowered()) and tell(*log))
+        # Weak, for the locks of its log dirs end with the last user of this object.
+        lowered = WeakMethod(self._checkpoints_lowered)
+        self._environment = replace(environment, checkpoints_lowered=lambda *log: (tell := lowered()) and tell(*log))
         self._clock = clock
         self._settings = settings
         self._identity = identity
@@ -188,6 +189,7 @@ class LogManager:
                 clean_shutdown_ns=clean_shutdown_ns,
             )
             self._load_log(log_dir, place, count)
+        log_dir.take_clean_offsets()
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
@@ -236,11 +238,12 @@ class LogManager:
         except OSError as error:
             raise storage_error(log_dir.path, log_dir.path, error) from error
 
-    def _recovery_lowered(self, path: str, topic_partition: TopicPartition) -> None:
+    def _checkpoints_lowered(self, path: str, topic_partition: TopicPartition) -> None:
         """At once, for power may be lost before the next checkpoint. A log that is being loaded has time."""
         for log_dir in self.log_dirs:
             if log_dir.path == path and topic_partition in log_dir.logs:
                 log_dir.checkpoint_recovery_points()
+                log_dir.checkpoint_clean_offsets()
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None

@@ -113,7 +113,7 @@ class ReplicaMove:
         for parent in (self.log_dir, old.rsplit("/", 1)[0]):
             files.sync_dir(parent)
         moved = open_log(self._environment, self._place(new), now_ms)
-        moved.producers = producers
+        moved.producers, moved.clean_until = producers, log.clean_until
         return moved
 
     def _place(self, directory: str) -> LogPlace:

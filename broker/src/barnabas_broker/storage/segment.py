@@ -38,8 +38,8 @@ class LogEnvironment:
     trash: Trash
     random: Random
     producer_id_expiration_ms: int = 86_400_000
-    recovery_lowered: Callable[[str, TopicPartition], object] = lambda *_: None
-    """Told of the log dir and name of a log that is truncated below its recovery point."""
+    checkpoints_lowered: Callable[[str, TopicPartition], object] = lambda *_: None
+    """Told of the log dir and name of a log that is truncated below its recovery point, or below what is compacted."""
 
 
 class SegmentSizes(NamedTuple):

@@ -15,18 +15,8 @@ _MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp"
 
 
 def promote_cleaned(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
-    """Rename the `.cleaned` files of these segments to `.swap`: the point of no return.
-
-    It waits for the disk, so a thread may do it; for files that are promoted already nothing happens.
-    """
-    if _rename_all(files, directory, offsets, file_names.CLEANED, file_names.SWAP):
-        files.sync_dir(directory)
-
-
-def discard_swap(files: FileSystem, directory: str, offset: int) -> None:
-    """What was promoted is not wanted any more. The log goes last: an index alone would take the old one's place."""
-    for suffix in reversed(file_names.SEGMENT_SUFFIXES):
-        files.remove(f"{directory}/{file_names.segment_file(offset, suffix)}{file_names.SWAP}")
+    """Rename the `.cleaned` files of these segments to `.swap`: the point of no return."""
+    _rename_all(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
 
 
 def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
@@ -34,8 +24,7 @@ def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> No
     _rename_all(files, directory, offsets, file_names.SWAP, "")
 
 
-def _rename_all(files: FileSystem, directory: str, offsets: Iterable[int], old: str, new: str) -> int:
-    """How many files were renamed."""
+def _rename_all(files: FileSystem, directory: str, offsets: Iterable[int], old: str, new: str) -> None:
     paths = [
         f"{directory}/{file_names.segment_file(offset, suffix)}"
         for offset in offsets
@@ -44,7 +33,6 @@ def _rename_all(files: FileSystem, directory: str, offsets: Iterable[int], old: 
     present = [path for path in paths if files.exists(path + old)]
     for path in present:
         files.rename(path + old, path + new)
-    return len(present)
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.cleaner.backoff import Backoff
 from barnabas_broker.storage.cleaner.batch_filter import RetentionRules
-from barnabas_broker.storage.cleaner.clean_offsets import CleanOffsets
 from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
 from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
 from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
@@ -32,7 +31,6 @@ from barnabas_broker.storage.errors import InvalidBatch, StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.segment import Segment
-from barnabas_broker.storage.swap import discard_swap, promote_cleaned
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.topic_partition import TopicPartition
 
@@ -48,10 +46,11 @@ class LogChanged(Exception):
 
 
 class DirtyLog(NamedTuple):
-    """A log and what a round on it is about."""
+    """A log and what a round on it is about. `truncations`: how many there had been; one more makes the round void."""
 
     log: Log
     section: DirtySection
+    truncations: int
 
 
 class LogCleaner:
@@ -79,7 +78,6 @@ class LogCleaner:
         self._settings = settings
         self._stable_offset = stable_offset
         self._on_storage_error = on_storage_error
-        self._offsets = CleanOffsets()
         self._timer: Cancellable | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +88,6 @@ class LogCleaner:
 
     def start(self) -> None:
         """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none."""
-        self._offsets.read(self._logs.log_dirs)
         self._wait()
 
     async def stop(self) -> None:
@@ -121,10 +118,10 @@ class LogCleaner:
         dirtiest = self._dirtiest() if self._settings().is_enabled else None
         if dirtiest is None:
             return False
-        log, section = dirtiest
+        log, section, _ = dirtiest
         started_s = self._clock.monotonic_s()
         try:
-            await self._clean(log, section)
+            await self._clean(dirtiest)
         except LogChanged as changed:
             _logger.info("%s: compaction begins again: %s", log.topic_partition, changed)
             return False
@@ -138,7 +135,6 @@ class LogCleaner:
     def _dirtiest(self) -> DirtyLog | None:
         """Of the logs that are due the one with the largest dirty share; those that failed lately have a pause."""
         now_ms = self._clock.now_ms()
-        self._offsets.read(self._logs.log_dirs)
         logs = self._logs.logs
         for gone in self.backoff.failed.keys() - logs.keys():
             self.backoff.success(gone)
@@ -156,13 +152,14 @@ class LogCleaner:
     def _dirty(self, log: Log, now_ms: int) -> DirtyLog | None:
         stable_offset = self._stable_offset(log.topic_partition)
         try:
-            return DirtyLog(log, dirty_section(log, self._offsets.of(log), stable_offset, now_ms))
+            return DirtyLog(log, dirty_section(log, stable_offset, now_ms), log.truncations)
         except (OSError, InvalidBatch) as error:
             self._failed(log, None, str(error))
             return None
 
-    async def _clean(self, log: Log, section: DirtySection) -> None:
-        mapped = await self._map_keys(log, section)
+    async def _clean(self, dirty: DirtyLog) -> None:
+        log = dirty.log
+        mapped = await self._map_keys(log, dirty.section)
         self.stats.map_utilization_percent = 100 * mapped.keys * SLOT_BYTES / self._settings().map_bytes_max
         now_ms = self._clock.now_ms()
         rules = RetentionRules(
@@ -174,10 +171,10 @@ class LogCleaner:
         )
         before = self.stats.bytes_read, self.stats.bytes_written
         for group in segments_to_rewrite(log, mapped.end_offset):
-            await self._rewrite(log, group, rules)
+            await self._rewrite(dirty, group, rules)
         read_bytes = self.stats.bytes_read - before[0]
         self.stats.recopy_percent = 100 * (self.stats.bytes_written - before[1]) / max(read_bytes, 1)
-        await self._checkpoint(log, mapped.end_offset)
+        await self._checkpoint(dirty, mapped.end_offset)
 
     async def _map_keys(self, log: Log, section: DirtySection) -> KeysMapped:
         settings = self._settings()
@@ -200,10 +197,10 @@ class LogCleaner:
         assert isinstance(answer, KeysMapped), "the answer to MapKeys"
         return answer
 
-    async def _rewrite(self, log: Log, group: list[Segment], rules: RetentionRules) -> None:
+    async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:
         """Have one new segment written, and put it in the place of `group`."""
-        settings = self._settings()
-        self._check_unchanged(log, group)
+        log, settings = dirty.log, self._settings()
+        self._check_unchanged(dirty, group)
         cleaned = await self._ask(
             CleanSegments(
                 directory=log.directory,
@@ -215,29 +212,27 @@ class LogCleaner:
             )
         )
         assert isinstance(cleaned, SegmentCleaned), "the answer to CleanSegments"
-        await self._swap(log, group, cleaned.base_offset)
+        await self._swap(dirty, group, cleaned.base_offset)
         self._count(cleaned)
 
-    async def _swap(self, log: Log, group: list[Segment], base_offset: int) -> None:
-        """The waiting for the disk is done in a thread. What changes the log is done on the loop, in one go."""
-        files, directory = self._logs.files, log.directory
-        self._check_unchanged(log, group)
-        await asyncio.to_thread(promote_cleaned, files, directory, [base_offset])
-        try:
-            self._check_unchanged(log, group)
-        except LogChanged:
-            await asyncio.to_thread(discard_swap, files, directory, base_offset)
-            raise
+    async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int) -> None:
+        """All renames in one go on the loop: nothing may change the log between them. A thread waits for the disk."""
+        log = dirty.log
+        self._check_unchanged(dirty, group)
         try:
             log.replace_segments(group, [base_offset], self._clock.now_ms())
         except StorageError as error:
             self._on_storage_error(log.topic_partition, error)
             raise
-        await asyncio.to_thread(files.sync_dir, directory)
+        await asyncio.to_thread(self._logs.files.sync_dir, log.directory)
 
-    def _check_unchanged(self, log: Log, group: Sequence[Segment]) -> None:
+    def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
+        """A truncation may have cut a segment in place, and may have taken what the map of keys goes by."""
+        log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the partition is gone")
+        if log.truncations != dirty.truncations:
+            raise LogChanged("it was truncated")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")
 
@@ -247,10 +242,12 @@ class LogCleaner:
             raise RoundFailed(answer.message)
         return answer
 
-    async def _checkpoint(self, log: Log, end_offset: int) -> None:
-        self._offsets.set(log, end_offset)
+    async def _checkpoint(self, dirty: DirtyLog, end_offset: int) -> None:
+        log = dirty.log
+        self._check_unchanged(dirty, ())
+        log.clean_until = end_offset
         log_dir = next(each for each in self._logs.log_dirs if each.path == log.log_dir)
-        await asyncio.to_thread(self._offsets.checkpoint_call(log_dir))
+        await asyncio.to_thread(log_dir.checkpoint_clean_offsets)
 
     def _failed(self, log: Log, section: DirtySection | None, reason: str) -> None:
         now_ms = self._clock.now_ms()

@@ -31,16 +31,13 @@ class DirtySection(NamedTuple):
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-def dirty_section(log: Log, clean_until: int | None, stable_offset: int, now_ms: int) -> DirtySection:
-    """What a round would be about. `clean_until` is the checkpoint of the last one, `stable_offset` bounds what is
-    committed and belongs to no open transaction. A checkpoint that lies outside the log counts for nothing.
+def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
+    """What a round would be about. `stable_offset` bounds what is committed and belongs to no open transaction.
 
     Never the active segment, nothing past `stable_offset`, nothing younger than `min.compaction.lag.ms`; whole segments
     only. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
     """
-    start = log.log_start_offset
-    if clean_until is not None and start <= clean_until <= log.log_end_offset:
-        start = clean_until
+    start = max(log.log_start_offset, log.clean_until or 0)
     config = log.config
     cleanable: list[tuple[Segment, int]] = []
     for segment, following in pairwise(log.segments):
