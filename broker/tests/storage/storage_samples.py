@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.log import Log, LogAppend
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.open_files import OpenFiles
@@ -82,11 +83,14 @@ class OneLog:
     files: FileSystem = field(default_factory=PosixFileSystem)
     open_files_max: int = 100
     log_start_offset: int = 0
+    index_pages: IndexPages = field(default_factory=IndexPages)
 
     def __post_init__(self) -> None:
         self.directory = self.path / str(FLIGHTS)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.environment = LogEnvironment(self.files, OpenFiles(self.open_files_max), Trash(), random.Random(0))
+        self.environment = LogEnvironment(
+            self.files, OpenFiles(self.open_files_max), Trash(), random.Random(0), index_pages=self.index_pages
+        )
 
     def place(self, recovery_point: int | None, clean_shutdown_ns: int | None) -> LogPlace:
         return LogPlace(

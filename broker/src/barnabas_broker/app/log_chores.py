@@ -10,6 +10,7 @@ from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -46,15 +47,22 @@ class LogChores:
             Chore("producer ids", expiry_s, self.expire_producers),
         ]
 
-    def enforce_retention(self) -> None:
-        """Old segments go."""
-        failures = self._logs.enforce_retention(self._clock.now_ms(), self.high_watermarks())
-        for topic_partition, error in failures.items():
-            self._replicas.log_failed(topic_partition, error)
+    async def enforce_retention(self) -> None:
+        """Old segments go, none at or past its high watermark. The first look into a log opens its files."""
+        async for each in FairTurn(self._clock).over(self._logs.online_logs()):
+            if self._logs.get(each.topic_partition) is each:
+                partition = self._replicas.hosted(each.topic_partition)
+                high_watermark = each.log_start_offset if partition is None else partition.high_watermark
+                try:
+                    each.enforce_retention(self._clock.now_ms(), high_watermark)
+                except StorageError as error:
+                    self._replicas.log_failed(each.topic_partition, error)
 
     async def checkpoint(self) -> None:
         """Recovery points, log start offsets and high watermarks to their files."""
-        for call in self._logs.checkpoint_calls(self.high_watermarks()):
+        partitions = FairTurn(self._clock).over(self._replicas.partitions())
+        high_watermarks = {each.topic_partition: each.high_watermark async for each in partitions}
+        for call in self._logs.checkpoint_calls(high_watermarks):
             try:
                 await in_thread(call)
             except LogDirFailed as error:
@@ -65,7 +73,7 @@ class LogChores:
     async def flush(self) -> None:
         """Rolled segments to the disk; only then do their recovery points move."""
         now_ms = self._clock.now_ms()
-        for each in list(self._logs.logs.values()):
+        async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
             try:
                 job = each.due_flush(now_ms)
                 if job is not None:
@@ -91,10 +99,11 @@ class LogChores:
             self._replicas.delete_unassigned()
         self._replicas.bring_back()
 
-    def expire_producers(self) -> None:
+    async def expire_producers(self) -> None:
         """Idempotent producers that have been silent are forgotten."""
-        self._logs.expire_producers(self._clock.now_ms())
+        async for each in FairTurn(self._clock).over(self._logs.online_logs()):
+            each.expire_producers(self._clock.now_ms())
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """Of every partition that is here."""
+        """Of every partition that is here, for the last checkpoint: nobody waits for the loop any more."""
         return {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}

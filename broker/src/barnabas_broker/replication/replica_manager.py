@@ -26,6 +26,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairRounds, FairTurn
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
@@ -33,8 +34,7 @@ log = logging.getLogger(__name__)
 
 MADE_IN_A_TURN: Final = 8
 MAKING_S: Final = 0.002
-"""In one turn of the loop so many partitions are made, or as many as begin within this time: each is a directory and
-a file, which some disks are slow to make. The others come in the next turns."""
+"""In one turn of the loop so few partitions are made: each is a directory and a file, and some disks are slow."""
 
 
 class HostedTopic:
@@ -77,6 +77,8 @@ class ReplicaManager:
         """As they were checkpointed before the start."""
         self.topics: dict[str, HostedTopic] = {}
         self._topics_by_id: dict[UUID, HostedTopic] = {}
+        self._offline: dict[TopicPartition, Partition] = {}
+        self._isr_checks = FairRounds(surroundings.clock, surroundings.timers, self.partitions, self._check_isr)
         self._unmade: OrderedDict[TopicPartition, None] = OrderedDict()
         """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
         self._is_making = False
@@ -163,6 +165,7 @@ class ReplicaManager:
         for partition in affected:
             self._surroundings.fetching.unfollow(partition)
             partition.go_offline(error)
+            self._offline[partition.topic_partition] = partition
         self._give_up({each.topic_partition: each.failed_epoch for each in affected})
 
     def _give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
@@ -193,7 +196,7 @@ class ReplicaManager:
 
     def bring_back(self) -> None:
         """What is offline and has a log again, loaded anew. Of the rest is said once more that it goes on elsewhere."""
-        for partition in [each for each in self.partitions() if each.failure is not None]:
+        for partition in list(self._offline.values()):
             self._look_after(partition)
         for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
             document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
@@ -212,6 +215,7 @@ class ReplicaManager:
         loaded = self._claim(topic_partition, partition.topic_id)
         if loaded is not None and loaded is not partition.log:
             partition.come_back(loaded)
+            del self._offline[topic_partition]
             self._follow(partition)
             log.info("%s is online again", topic_partition)
 
@@ -321,11 +325,9 @@ class ReplicaManager:
             self._make_next()
 
     def _make_next(self) -> None:
-        clock = self._surroundings.clock
-        end_s, count = clock.monotonic_s() + MAKING_S, 0
-        while self._unmade and count < MADE_IN_A_TURN and (clock.monotonic_s() < end_s or not count):
+        turn = FairTurn(self._surroundings.clock, MADE_IN_A_TURN, MAKING_S)
+        while self._unmade and turn.take():
             self._make_one()
-            count += 1
         self._is_making = bool(self._unmade)
         if self._is_making:
             self._surroundings.timers.call_soon(self._make_next)
@@ -371,6 +373,7 @@ class ReplicaManager:
     def _remove(self, topic: HostedTopic, index: int) -> None:
         """The replica is elsewhere now, or its topic is gone: nothing answers for it, its files go later."""
         partition = topic.partitions.pop(index)
+        self._offline.pop(partition.topic_partition, None)
         self._surroundings.fetching.unfollow(partition)
         partition.resign()
         self._delete_log(partition.topic_partition)
@@ -435,7 +438,8 @@ class ReplicaManager:
                 self._delete_log(TopicPartition(document.name, index))
 
     def check_isr(self) -> None:
-        """Who lags for too long leaves the ISR of the partitions led here, who can joins."""
-        now_ms = monotonic_ms(self._surroundings.clock)
-        for partition in self.partitions():
-            partition.check_isr(now_ms)
+        """Who lags for too long leaves the ISR of the partitions led here, who can joins. Some a turn of the loop."""
+        self._isr_checks.begin()
+
+    def _check_isr(self, partition: Partition) -> None:
+        partition.check_isr(monotonic_ms(self._surroundings.clock))

@@ -2,7 +2,7 @@
 
 New entries wait in memory for `flush` (on roll, close, sync, or when a page of them is full); what a crash loses of
 them lies past the recovery point, where recovery makes them anew. A lookup leaves no file open: it keeps the page that
-it found.
+it found, until `IndexPages` takes that for others.
 """
 
 import struct
@@ -10,6 +10,7 @@ from bisect import bisect_right
 from typing import Final
 
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.index_pages import IndexPages
 
 PAGE_ENTRIES: Final = 512
 """Entries read and written together: 4 KiB of offset index, which stand for at least 2 MiB of log."""
@@ -18,21 +19,23 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 """Last offset of a batch, relative to the segment's base; position of that batch."""
 TIME_ENTRY: Final = struct.Struct(">qi")
 """The largest timestamp so far, ms; last offset, relative, of the batch that brought it."""
+NO_PAGE: Final = (0, b"")
+"""The number of a page's first entry, and the page."""
 
 
 class SparseIndex:
     """Entries of two numbers, neither of which ever falls from one entry to the next."""
 
-    __slots__ = ("_entry", "_files", "_page", "_page_start", "_tail", "_written", "path")
+    __slots__ = ("_entry", "_files", "_page", "_pages", "_tail", "_written", "path")
 
-    def __init__(self, files: FileSystem, path: str, entry: struct.Struct, size_bytes: int) -> None:
+    def __init__(self, files: FileSystem, path: str, entry: struct.Struct, size_bytes: int, pages: IndexPages) -> None:
         self.path = path
         self._files = files
+        self._pages = pages
         self._entry = entry
         self._written = size_bytes // entry.size
         self._tail = bytearray()
-        self._page = b""
-        self._page_start = 0
+        self._page = NO_PAGE
 
     def __len__(self) -> int:
         return self._written + len(self._tail) // self._entry.size
@@ -52,7 +55,16 @@ class SparseIndex:
             self._files.open_file(self.path).append(self._tail, self._written * self._entry.size)
             self._written = len(self)
             self._tail = bytearray()
-            self._page = b""
+            self._page = NO_PAGE
+
+    @property
+    def keeps_page(self) -> bool:
+        """Whether a page of the file is in memory."""
+        return self._page is not NO_PAGE
+
+    def drop_page(self) -> None:
+        """Called by `IndexPages`, perhaps in another thread."""
+        self._page = NO_PAGE
 
     def last(self) -> tuple[int, int] | None:
         """The newest entry."""
@@ -69,9 +81,10 @@ class SparseIndex:
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
-        if not self._page_covers(target, field):
-            self._load_page(target, field)
-        return self._page_start + self._bisect(self._page, target, field)
+        start, page = self._page
+        if not self._covers(start, page, target, field):
+            start, page = self._load_page(target, field)
+        return start + self._bisect(page, target, field)
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
@@ -79,12 +92,12 @@ class SparseIndex:
         if count < self._written:
             self._files.open_file(self.path).truncate(count * self._entry.size)
             self._written = count
-            self._page = b""
+            self._page = NO_PAGE
 
     def create_file(self) -> None:
         """An empty file, whatever was there."""
         self._files.open_file(self.path).truncate(0)
-        self._written, self._tail, self._page = 0, bytearray(), b""
+        self._written, self._tail, self._page = 0, bytearray(), NO_PAGE
 
     def is_sane(self, last_second_max: int) -> bool:
         """Whether the file can be this index: whole entries, the last no less than the first and within the bounds."""
@@ -98,11 +111,11 @@ class SparseIndex:
         return rises and min(*first, *last) >= 0 and last[1] <= last_second_max
 
     def _read(self, number: int) -> tuple[int, int]:
-        size = self._entry.size
+        size, (start, page) = self._entry.size, self._page
         if number >= self._written:
             found = self._entry.unpack_from(self._tail, (number - self._written) * size)
-        elif self._page_start <= number < self._page_start + len(self._page) // size:
-            found = self._entry.unpack_from(self._page, (number - self._page_start) * size)
+        elif start <= number < start + len(page) // size:
+            found = self._entry.unpack_from(page, (number - start) * size)
         else:
             found = self._entry.unpack(self._files.open_file(self.path).read_at(number * size, size))
         return found[0], found[1]
@@ -116,16 +129,16 @@ class SparseIndex:
 
         return bisect_right(range(len(entries) // size), target, key=value)
 
-    def _page_covers(self, target: int, field: int) -> bool:
-        """Whether the kept page holds the last entry up to `target`."""
-        page, size = self._page, self._entry.size
+    def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
+        """Whether the page that begins with entry `start` holds the last entry up to `target`."""
+        size = self._entry.size
         if not page:
             return False
-        starts = self._page_start == 0 or self._entry.unpack_from(page)[field] <= target
-        is_last = self._page_start + len(page) // size == self._written
+        starts = start == 0 or self._entry.unpack_from(page)[field] <= target
+        is_last = start + len(page) // size == self._written
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
-    def _load_page(self, target: int, field: int) -> None:
+    def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
         """Keep the page that holds the last entry up to `target`: bisect over the pages' first entries."""
         file, size = self._files.open_file(self.path), self._entry.size
 
@@ -135,6 +148,8 @@ class SparseIndex:
 
         pages = range((self._written + PAGE_ENTRIES - 1) // PAGE_ENTRIES)
         page = max(bisect_right(pages, target, key=first_value) - 1, 0)
-        self._page_start = page * PAGE_ENTRIES
-        length = min(PAGE_ENTRIES, self._written - self._page_start)
-        self._page = file.read_at(self._page_start * size, length * size)
+        start = page * PAGE_ENTRIES
+        length = min(PAGE_ENTRIES, self._written - start)
+        found = self._page = start, file.read_at(start * size, length * size)
+        self._pages.kept(self)
+        return found

@@ -30,7 +30,7 @@ from barnabas_broker.storage.timestamp_lookup import (
 )
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
-from barnabas_core.config.log_config import LogConfig, TimestampType
+from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -86,9 +86,8 @@ class Log:
         self.directory = directory
         self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
         self.segments = Segments(segments)
-        self._config = config
-        self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._environment = environment
+        self.config = config
         self._epochs: LeaderEpochs | None = None
         self._latest_epoch = -1
         self._producers: ProducerStates | None = None
@@ -109,6 +108,8 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        if config.flush_ms != LONG_MAX:
+            self._environment.unflushed.add(self)
 
     @property
     def files(self) -> FileSystem:
@@ -119,10 +120,6 @@ class Log:
     def size_bytes(self) -> int:
         """Of all `.log` files."""
         return self.segments.size_bytes
-
-    @property
-    def _epochs_path(self) -> str:
-        return f"{self.directory}/{file_names.LEADER_EPOCHS}"
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -140,7 +137,7 @@ class Log:
 
     @disk_access
     def _load_epochs(self) -> LeaderEpochs:
-        epochs = self._epochs = LeaderEpochs.load(self._environment.files, self._epochs_path)
+        epochs = self._epochs = LeaderEpochs.load(self.files, f"{self.directory}/{file_names.LEADER_EPOCHS}")
         epochs.truncate_from_end(self.log_end_offset)
         epochs.truncate_from_start(self.log_start_offset)
         return epochs
@@ -245,6 +242,7 @@ class Log:
         self._snapshots.write(self.log_end_offset, self.producers.snapshot())
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
+        self._environment.unflushed.add(self)
         self._reader.forget_tails()
         return new
 
@@ -261,11 +259,13 @@ class Log:
         """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
         if self.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
-            return None
-        if now_ms - self._flushed_ms >= self._config.flush_ms:
+        elif now_ms - self._flushed_ms >= self._config.flush_ms:
             self._flushed_ms = now_ms
             return self.flush_job()
-        return self.flush_job(self.segments.active.base_offset)
+        job = self.flush_job(self.segments.active.base_offset)
+        if job is None and self._config.flush_ms == LONG_MAX:
+            self._environment.unflushed.discard(self)
+        return job
 
     def flushed(self, job: FlushJob) -> None:
         """The job has run."""
@@ -315,13 +315,12 @@ class Log:
 
         None of them is the active one. A crash at any moment leaves either the old or the new ones.
         """
-        files = self._environment.files
-        promote_cleaned(files, self.directory, cleaned_offsets)
+        promote_cleaned(self.files, self.directory, cleaned_offsets)
         deleted = [path for segment in old for path in segment.mark_deleted()]
-        finish_swap(files, self.directory, cleaned_offsets)
+        finish_swap(self.files, self.directory, cleaned_offsets)
         for path in deleted:
             self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
-        listed, _ = listed_segments(self._environment, self.directory, self._config, files.scan(self.directory))
+        listed, _ = listed_segments(self._environment, self.directory, self._config, self.files.scan(self.directory))
         self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
         self._snapshots.keep_only(segment.base_offset for segment in self.segments)
 
@@ -377,6 +376,7 @@ class Log:
         """Recovery has found the log's end: bring the rest of the state there."""
         self._ends_at(self.log_end_offset)
         self._load_producers()
+        self._environment.unflushed.add(self)
 
     def _ends_at(self, offset: int) -> None:
         self.log_end_offset = offset

@@ -154,17 +154,17 @@ class LogDir:
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread. They raise StorageError."""
-        starts = {
-            key: log.log_start_offset
-            for key, log in self.logs.items()
-            if log.log_start_offset > log.segments.first.base_offset
-        }
-        contents = {
-            file_names.LOG_START_OFFSETS: starts,
-            file_names.HIGH_WATERMARKS: {key: high_watermarks[key] for key in self.logs if key in high_watermarks},
-        }
-        others = [self.checkpoint_call(name, offsets) for name, offsets in contents.items()]
-        return [self.checkpoint_recovery_points, self.checkpoint_clean_offsets, *others]
+        return [
+            self.checkpoint_recovery_points,
+            self.checkpoint_clean_offsets,
+            partial(self._write_offset_of_each, file_names.LOG_START_OFFSETS, self.logs, _raised_start),
+            partial(
+                self._write_offset_of_each,
+                file_names.HIGH_WATERMARKS,
+                self.logs,
+                lambda log: high_watermarks.get(log.topic_partition),
+            ),
+        ]
 
     def checkpoint_recovery_points(self) -> None:
         """As they are when it is written, for a truncation may have lowered one since it was due. StorageError.
@@ -172,8 +172,7 @@ class LogDir:
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
         with self._writing:
-            offsets = {key: log.recovery_point for key, log in list(self.logs.items())}
-            self.checkpoint_call(file_names.RECOVERY_POINTS, offsets)()
+            self._write_offset_of_each(file_names.RECOVERY_POINTS, self.logs, lambda log: log.recovery_point)
 
     def checkpoint_clean_offsets(self) -> None:
         """Up to where each log is compacted, if that has changed. Raises StorageError.
@@ -181,9 +180,9 @@ class LogDir:
         What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
         """
         with self._writing:
-            offsets = {key: log.clean_until for key, log in list(self.logs.items()) if log.clean_until is not None}
+            offsets = _offset_of_each(self.logs, lambda log: log.clean_until)
             if offsets != self._clean_offsets:
-                self.checkpoint_call(file_names.CLEAN_OFFSETS, offsets)()
+                self._write_offsets(file_names.CLEAN_OFFSETS, offsets)
                 self._clean_offsets = offsets
 
     def take_clean_offsets(self) -> None:
@@ -197,13 +196,14 @@ class LogDir:
                 self.logs[key].clean_until = min(offset, self.logs[key].log_end_offset)
         self.checkpoint_clean_offsets()
 
-    def checkpoint_call(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """The write of one offset checkpoint, for a thread. It raises StorageError."""
-        return partial(self._write, file_name, encode_offsets(offsets))
+    def _write_offset_of_each(
+        self, file_name: str, logs: Mapping[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+    ) -> None:
+        self._write_offsets(file_name, _offset_of_each(logs, offset_of))
 
     @disk_access
-    def _write(self, file_name: str, data: bytes) -> None:
-        self._files.write_atomically(f"{self.path}/{file_name}", data, sync=True)
+    def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._files.write_atomically(f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the checkpoints now. StorageError."""
@@ -224,3 +224,15 @@ class LogDir:
         self._files.remove(f"{self.path}/{file_names.CLEAN_SHUTDOWN}")
         self.was_clean = found is not None
         return found.modified_ns if found else None
+
+
+def _offset_of_each(
+    logs: Mapping[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+) -> dict[TopicPartition, int]:
+    """An offset of each log that has one. In a thread, while the loop adds logs and takes some away."""
+    return {key: offset for key, log in list(logs.items()) if (offset := offset_of(log)) is not None}
+
+
+def _raised_start(log: Log) -> int | None:
+    """What its first segment does not tell."""
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None

@@ -89,6 +89,16 @@ class LogManager:
         """All that are online."""
         return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
+    def online_logs(self) -> list[Log]:
+        """All that are online now, for work that goes through them in turns of the loop."""
+        return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
+
+    def unflushed_logs(self) -> list[Log]:
+        """Those that may have something to sync by their settings: `due_flush` says what."""
+        unflushed = self._environment.unflushed
+        unflushed -= {log for log in list(unflushed) if self.get(log.topic_partition) is not log}
+        return list(unflushed)
+
     @property
     def was_clean(self) -> bool:
         """Whether all log dirs were shut down cleanly before this start, so that nothing written is lost."""
@@ -357,23 +367,6 @@ class LogManager:
             log = log_dir.logs.pop(topic_partition)
             self._mark(log, file_names.STRAY_DIR)
             _logger.warning("%s is set aside: the partition is in another log dir by now", log.directory)
-
-    def enforce_retention(
-        self, now_ms: int, high_watermarks: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, StorageError]:
-        """Delete old segments of all logs, none at or past its high watermark; what failed."""
-        failures: dict[TopicPartition, StorageError] = {}
-        for key, log in self.logs.items():
-            try:
-                log.enforce_retention(now_ms, high_watermarks.get(key, log.log_start_offset))
-            except StorageError as error:
-                failures[key] = error
-        return failures
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget idle idempotent producers."""
-        for log in self.logs.values():
-            log.expire_producers(now_ms)
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Paths to give to `remove_files`."""

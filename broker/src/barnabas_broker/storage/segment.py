@@ -5,9 +5,9 @@ All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `L
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.batch_scan import (
@@ -19,12 +19,16 @@ from barnabas_broker.storage.batch_scan import (
 )
 from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.files import FileSystem, LogFile
+from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas_broker.storage.log import Log
 
 _ALL_OFFSETS: Final = 2**63 - 1
 
@@ -38,6 +42,9 @@ class LogEnvironment:
     trash: Trash
     random: Random
     producer_id_expiration_ms: int = 86_400_000
+    index_pages: IndexPages = field(default_factory=IndexPages)
+    unflushed: set["Log"] = field(default_factory=set)
+    """Logs that have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
     checkpoints_lowered: Callable[[str, TopicPartition], object] = lambda *_: None
     """Told of the log dir and name of a log that is truncated below its recovery point, or below what is compacted."""
 
@@ -90,6 +97,7 @@ class Segment:
             (sizes.index_bytes or 0, sizes.time_index_bytes or 0),
             base_offset,
             config.index_interval_bytes,
+            environment.index_pages,
         )
 
     @classmethod

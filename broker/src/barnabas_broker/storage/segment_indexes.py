@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
@@ -43,11 +44,17 @@ class SegmentIndexes:
 
     @classmethod
     def of(
-        cls, files: FileSystem, paths: tuple[str, str], sizes: tuple[int, int], base_offset: int, interval_bytes: int
+        cls,
+        files: FileSystem,
+        paths: tuple[str, str],
+        sizes: tuple[int, int],
+        base_offset: int,
+        interval_bytes: int,
+        pages: IndexPages,
     ) -> "SegmentIndexes":
         """Over the `.index` and `.timeindex` of these paths and sizes in bytes."""
-        offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0])
-        times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1])
+        offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0], pages)
+        times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.segment_indexes import SegmentIndexes
 from barnabas_broker.wire.record_batch import parse_header
 
@@ -22,7 +23,9 @@ class CleanedSegment:
         log, index, times = self._paths
         self._file = files.open_file(log)
         self._file.truncate(0)
-        self._indexes = SegmentIndexes.of(files, (index, times), (0, 0), base_offset, index_interval_bytes)
+        self._indexes = SegmentIndexes.of(
+            files, (index, times), (0, 0), base_offset, index_interval_bytes, IndexPages(2)
+        )
         self._indexes.create_files()
         self._write_bytes = write_bytes
         self._waiting = bytearray()

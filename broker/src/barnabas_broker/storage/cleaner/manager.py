@@ -32,6 +32,7 @@ from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.segment import Segment
 from barnabas_core.clock import Cancellable, Clock, Timers
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class LogCleaner:
 
     async def clean_dirtiest(self) -> bool:
         """One round on one log; whether there was one to be compacted, and it is worth looking for the next."""
-        dirtiest = self._dirtiest() if self._settings().is_enabled else None
+        dirtiest = await self._dirtiest() if self._settings().is_enabled else None
         if dirtiest is None:
             return False
         log, section, _ = dirtiest
@@ -132,17 +133,16 @@ class LogCleaner:
             self._count_round(self._clock.monotonic_s() - started_s)
         return True
 
-    def _dirtiest(self) -> DirtyLog | None:
+    async def _dirtiest(self) -> DirtyLog | None:
         """Of the logs that are due the one with the largest dirty share; those that failed lately have a pause."""
         now_ms = self._clock.now_ms()
-        logs = self._logs.logs
-        for gone in self.backoff.failed.keys() - logs.keys():
+        for gone in [each for each in self.backoff.failed if self._logs.get(each) is None]:
             self.backoff.success(gone)
         sections = [
             dirty
-            for log in logs.values()
+            async for log in FairTurn(self._clock).over(self._logs.online_logs())
             if log.config.compacted and self.backoff.may_try(log.topic_partition, now_ms)
-            if (dirty := self._dirty(log, now_ms)) is not None
+            if self._logs.get(log.topic_partition) is log and (dirty := self._dirty(log, now_ms)) is not None
         ]
         self.stats.last_look_s = self._clock.monotonic_s()
         self.stats.max_dirty_percent = 100 * max((each.section.ratio for each in sections), default=0.0)

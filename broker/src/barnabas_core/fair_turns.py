@@ -1,0 +1,99 @@
+"""Work over many things in slices: a turn of the loop takes some of them, then everybody else has a turn.
+
+One bound is by time and one by number, for a simulated clock stands still within a turn. Whoever works so looks at each
+thing when its turn comes, not before: meanwhile it may be gone.
+"""
+
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from types import coroutine
+from typing import Final, TypeVar
+
+from barnabas_core.clock import Clock, Timers
+
+THINGS_MAX: Final = 256
+LASTS_S: Final = 0.004
+"""A turn that is begun so seldom that nobody notices, and so long that a round of 10,000 things costs little more."""
+
+T = TypeVar("T")
+
+
+@coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """What every event loop understands: this task goes on once all others have had their turn."""
+    yield
+
+
+class FairTurn:
+    """What is left of one turn of the loop: `things_max` things, or those that begin within `lasts_s`; one at least."""
+
+    __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
+
+    def __init__(self, clock: Clock, things_max: int = THINGS_MAX, lasts_s: float = LASTS_S) -> None:
+        self._clock = clock
+        self._things_max = things_max
+        self._lasts_s = lasts_s
+        self.begin()
+
+    def begin(self) -> None:
+        """The next turn is there."""
+        self._left = self._things_max
+        self._ends_s = self._clock.monotonic_s() + self._lasts_s
+
+    def take(self) -> bool:
+        """Whether one more thing may be done in this turn; it counts as done."""
+        if self._left <= 0 or (self._left < self._things_max and self._clock.monotonic_s() >= self._ends_s):
+            return False
+        self._left -= 1
+        return True
+
+    async def give_way(self) -> None:
+        """Before each thing: in this turn or, when that is used up, in the next."""
+        if not self.take():
+            await _next_turn()
+            self.begin()
+            self.take()
+
+    async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
+        """All of them as they are now, those that follow when the turn is used up in the next turns."""
+        for thing in list(things):
+            await self.give_way()
+            yield thing
+
+
+class FairRounds:
+    """Calls `work` on all of `things()`, some a turn, where no task waits for it.
+
+    To begin while a round is under way means one more round after it, however often it is said.
+    """
+
+    __slots__ = ("_again", "_clock", "_left", "_things", "_timers", "_work")
+
+    def __init__(
+        self, clock: Clock, timers: Timers, things: Callable[[], Iterable[T]], work: Callable[[T], object]
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._things: Callable[[], Iterable[object]] = things
+        self._work: Callable[..., object] = work
+        self._left: list[object] = []
+        self._again = False
+
+    def begin(self) -> None:
+        """The first slice is taken at once."""
+        if self._left:
+            self._again = True
+            return
+        self._left = list(self._things())
+        self._left.reverse()
+        self._slice()
+
+    def _slice(self) -> None:
+        turn = FairTurn(self._clock)
+        while self._left and turn.take():
+            self._work(self._left.pop())
+        if not self._left and self._again:
+            self._again = False
+            self._left = list(self._things())
+            self._left.reverse()
+        if self._left:
+            self._timers.call_soon(self._slice)

@@ -1,0 +1,42 @@
+"""Index pages that lookups have read stay in memory, but not all of them for ever."""
+
+from pathlib import Path
+
+from storage_samples import OneLog, append, batch
+
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.index_pages import IndexPages
+from barnabas_broker.storage.indexes import OFFSET_ENTRY, SparseIndex
+
+
+def written_index(path: Path, pages: IndexPages) -> SparseIndex:
+    path.touch()
+    index = SparseIndex(PosixFileSystem(), str(path), OFFSET_ENTRY, 0, pages)
+    for number in range(1000):
+        index.append(number * 10, number * 4096)
+    index.flush()
+    return index
+
+
+def test_only_the_pages_that_were_read_last_are_kept(tmp_path: Path) -> None:
+    pages = IndexPages(2)
+    indexes = [written_index(tmp_path / f"{number}.index", pages) for number in range(5)]
+    for index in indexes:
+        assert index.floor(7_015) == (7_010, 701 * 4096)
+    kept = [index for index in indexes if index.keeps_page]
+    assert kept == indexes[3:]
+    assert all(index.floor(1_015) == (1_010, 101 * 4096) for index in indexes)
+    assert len(pages) == 2
+
+
+def test_a_look_into_many_logs_keeps_a_bounded_number_of_pages(tmp_path: Path) -> None:
+    pages = IndexPages(4)
+    for number in range(10):
+        one = OneLog(tmp_path / str(number), index_pages=pages)
+        log = one.open()
+        for _ in range(20):
+            append(log, batch(1, value=bytes(1000)))
+        log.close()
+        again = one.open(recovery_point=20, clean=True)
+        assert again.read(13, 1, 20, at_least_one_batch=True) is not None
+    assert len(pages) == 4
