@@ -46,6 +46,10 @@ class SimulatedFile:
         self.disk.before_read()
         return bytes(self.data[position : position + length])
 
+    def rewrite(self, position: int) -> None:
+        self.disk.before_write(0)
+        assert position <= len(self.data)
+
     def truncate(self, length: int) -> None:
         self.disk.before_write(0)
         del self.data[length:]

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,19 @@ def test_a_full_disk_fails_the_round_leaves_no_file_and_is_tried_again(tmp_path:
     one.clock.time_ms += 15_000
     assert one.clean()
     assert sorted(one.records()) == [3]
+
+
+def test_a_sync_that_fails_in_the_helper_takes_the_disk_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = dirty(tmp_path)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    assert one.clean()
+    assert [type(error).__name__ for error in one.storage_errors] == ["LogDirFailed"]
 
 
 class BreaksInTheSwap(PosixFileSystem):

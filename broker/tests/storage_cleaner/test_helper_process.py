@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, ManualTimers, OneCompactedLog, SetClock
 
-from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
+from barnabas_broker.storage.cleaner.frames import frame
+from barnabas_broker.storage.cleaner.helper import WORKER_COMMAND, Helper, HelperDied
 from barnabas_broker.storage.cleaner.inspection import inspection
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.cleaner.requests import Failed, InspectBatch, Inspected, KeysMapped, MapKeys, SourceSegment
@@ -279,3 +280,12 @@ def test_the_process_ends_when_the_broker_is_killed(tmp_path: Path, state: str) 
         finally:
             broker.kill()
     asyncio.run(until(lambda: not runs(process_id)))
+
+
+def test_a_request_that_breaks_off_ends_the_helper_quietly() -> None:
+    """The broker was killed while it wrote."""
+    request = frame(quick_request())
+    command = [*WORKER_COMMAND, str(1 << 30)]
+    for length in (1, 3, len(request) // 2, len(request) - 1):
+        done = subprocess.run(command, input=request[:length], capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

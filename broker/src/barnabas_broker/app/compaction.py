@@ -10,7 +10,6 @@ from barnabas_broker.storage.cleaner.helper import Helper
 from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
-from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
@@ -37,8 +36,7 @@ def make_cleaner(
             return NOTHING_STABLE
         return partition.last_stable_offset if partition.failure is None else NOTHING_STABLE
 
-    def storage_failed(topic_partition: TopicPartition, error: StorageError) -> None:
-        replicas.storage_failed(replicas.find(topic_partition.topic, None, topic_partition.partition), error)
-
     helper = Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
-    return LogCleaner(logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, storage_failed)
+    return LogCleaner(
+        logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.log_failed
+    )

@@ -11,7 +11,7 @@ from typing import Final
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.throttle import Throttle
-from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_core.errors import ApiError, ErrorCode
@@ -80,6 +80,8 @@ class LogMover:
                 self._swap(move, partition)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
+            if isinstance(error, LogDirFailed):
+                self._replicas.log_dir_failed(error)
             if self._is_wanted(move):
                 self._logs.stop_move(topic_partition)
 

@@ -21,7 +21,7 @@ class DiskFull(StorageError):
 
 
 class LogDirFailed(StorageError):
-    """The directory cannot be read or written: its partitions are offline until it can."""
+    """The directory cannot be read, written or synced: its partitions are offline until it can."""
 
 
 class CorruptLog(StorageError):
@@ -30,6 +30,13 @@ class CorruptLog(StorageError):
 
 class LogDirRefused(StorageError):
     """Another process uses the directory, or it is another broker's: this broker must not start."""
+
+
+class SyncFailed(OSError):
+    """An fsync failed, for lack of space too: pages that were to be written may be gone, and the next one may pass."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
 
 
 class InvalidBatch(Exception):
@@ -48,6 +55,10 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
     """What the operating system said, or what a scan of `path` found, as the failure it is."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
+    if isinstance(error, SyncFailed):
+        return LogDirFailed(
+            log_dir, f"a sync failed ({error}), and what was written may be lost: its partitions go offline"
+        )
     if error.errno in _NO_SPACE:
         return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")
     return LogDirFailed(log_dir, f"the disk failed ({error}): its partitions are offline until it works again")

@@ -1,12 +1,17 @@
 """All file IO of the storage floor, behind one object, so that a simulated disk can take its place.
 
-Every method raises OSError; the callers make it a StorageError, because they know the log dir.
+Every method raises OSError, SyncFailed where it is a sync that failed; the callers make it a StorageError, because they
+know the log dir.
 """
 
 import fcntl
 import os
 import shutil
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from barnabas_broker.storage.errors import SyncFailed
+
+_REWRITTEN_BYTES: Final = 1 << 20
 
 
 class FileEntry(NamedTuple):
@@ -43,12 +48,16 @@ class LogFile(Protocol):
         """Up to `length` bytes from `position`; fewer only at the file's end."""
         ...
 
+    def rewrite(self, position: int) -> None:
+        """Write what is there from `position` on once more: a sync that failed has let it pass for written."""
+        ...
+
     def truncate(self, length: int) -> None:
         """Cut the file to `length` bytes."""
         ...
 
     def sync(self) -> None:
-        """Return when the data are on the disk. Blocks: for a thread, not the loop."""
+        """Return when the data are on the disk, or raise SyncFailed. Blocks: for a thread, not the loop."""
         ...
 
     def size_bytes(self) -> int:
@@ -153,11 +162,18 @@ class PosixFile:
             data += more
         return data
 
+    def rewrite(self, position: int) -> None:
+        while data := os.pread(self._descriptor, _REWRITTEN_BYTES, position):
+            position += os.pwrite(self._descriptor, data, position)
+
     def truncate(self, length: int) -> None:
         os.ftruncate(self._descriptor, length)
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise SyncFailed(error) from error
 
     def size_bytes(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -220,6 +236,8 @@ class PosixFileSystem:
             return
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed(error) from error
         finally:
             os.close(descriptor)
 

@@ -42,6 +42,8 @@ class LogPlace:
     """None when the checkpoint does not know this log."""
     clean_shutdown_ns: int | None = None
     """When the clean-shutdown marker was written; None after a crash."""
+    has_failed: bool = False
+    """The disk has failed in the life of this process: a sync may have failed, whose pages no later one writes."""
 
 
 def open_log(
@@ -68,6 +70,8 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     log.topic_id = _topic_id(environment, place, entries)
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
         _recover(log, place.recovery_point or 0, on_recovered)
+        if place.has_failed:
+            _rewrite(log)
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
@@ -135,6 +139,14 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
             log.drop_segments_after(segment)
             break
     log.recovered()
+
+
+def _rewrite(log: Log) -> None:
+    """All that was not synced: after a sync that failed it is in the page cache, and counts as written to the disk."""
+    for segment in log.segments.starting_at(log.recovery_point):
+        found = segment.find(log.recovery_point)
+        if found:
+            segment.file.rewrite(found.position)
 
 
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:

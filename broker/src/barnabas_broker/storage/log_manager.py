@@ -197,6 +197,7 @@ class LogManager:
                 log_start_offset=starts.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition),
                 clean_shutdown_ns=clean_shutdown_ns,
+                has_failed=log_dir.failure is not None,
             )
             self._load_log(log_dir, place, count)
         log_dir.take_clean_offsets()

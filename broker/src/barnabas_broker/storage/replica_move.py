@@ -4,11 +4,12 @@
 that takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.errors import disk_access, storage_error
 from barnabas_broker.storage.files import LogFile
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
@@ -16,7 +17,7 @@ from barnabas_broker.storage.segment import LogEnvironment, Segment
 
 
 class ReplicaMove:
-    """Raises StorageError of the directory that it goes to (`log_dir`); whose disk failed the message says."""
+    """Raises StorageError of the directory whose disk failed: the one that it goes to (`log_dir`), or the log's."""
 
     def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
         self.log = log
@@ -63,7 +64,8 @@ class ReplicaMove:
             file = self._files[segment] = self._environment.files.open_file(self._path(segment, file_names.LOG))
             file.truncate(0)
         position = file.size_bytes()
-        data = segment.file.read_at(position, min(bytes_max, segment.size_bytes - position))
+        with self._blaming_the_source():
+            data = segment.file.read_at(position, min(bytes_max, segment.size_bytes - position))
         file.append(data, position)
         if segment is not self.log.segments.active and position + len(data) == segment.size_bytes:
             self._copy_indexes(segment)
@@ -71,15 +73,24 @@ class ReplicaMove:
         return len(data)
 
     def _copy_indexes(self, segment: Segment) -> None:
-        segment.seal()
+        with self._blaming_the_source():
+            segment.seal()
         for suffix in (file_names.INDEX, file_names.TIME_INDEX):
             self._copy_file(file_names.segment_file(segment.base_offset, suffix))
 
     def _copy_file(self, name: str) -> None:
-        files = self._environment.files
-        if files.exists(f"{self.log.directory}/{name}"):
-            data = files.read(f"{self.log.directory}/{name}")
+        files, path = self._environment.files, f"{self.log.directory}/{name}"
+        with self._blaming_the_source():
+            data = files.read(path) if files.exists(path) else None
+        if data is not None:
             files.write_atomically(f"{self.directory}/{name}", data, sync=True)
+
+    @contextmanager
+    def _blaming_the_source(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(self.log.log_dir, self.log.directory, error) from error
 
     def _path(self, segment: Segment, suffix: str) -> str:
         return f"{self.directory}/{file_names.segment_file(segment.base_offset, suffix)}"

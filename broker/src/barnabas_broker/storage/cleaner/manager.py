@@ -5,6 +5,7 @@ tried again later, the others go on.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ from barnabas_broker.storage.cleaner.requests import (
 )
 from barnabas_broker.storage.cleaner.settings import CleanerSettings
 from barnabas_broker.storage.cleaner.stats import CleanerStats
-from barnabas_broker.storage.errors import InvalidBatch, StorageError
+from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.segment import Segment
@@ -57,7 +58,8 @@ class DirtyLog(NamedTuple):
 class LogCleaner:
     """`stable_offset` bounds what may be compacted of a partition: its high watermark, or its last stable offset.
 
-    `on_storage_error` is called when a swap failed half-way: the partition is offline until its log is loaded again.
+    `on_storage_error` hears of what the disk did to a round: a partition whose swap failed half-way has to be loaded
+    again, a directory whose sync failed is offline.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class LogCleaner:
             return False
         except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
             self._failed(log, section, str(error))
+            self._tell(log, error)
         else:
             self.backoff.success(log.topic_partition)
             self._count_round(self._clock.monotonic_s() - started_s)
@@ -219,11 +222,7 @@ class LogCleaner:
         """All renames in one go on the loop: nothing may change the log between them. A thread waits for the disk."""
         log = dirty.log
         self._check_unchanged(dirty, group)
-        try:
-            log.replace_segments(group, [base_offset], self._clock.now_ms())
-        except StorageError as error:
-            self._on_storage_error(log.topic_partition, error)
-            raise
+        log.replace_segments(group, [base_offset], self._clock.now_ms())
         await asyncio.to_thread(self._logs.files.sync_dir, log.directory)
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
@@ -238,6 +237,8 @@ class LogCleaner:
 
     async def _ask(self, request: Request) -> Response:
         answer = await self._helper.request(request)
+        if isinstance(answer, Failed) and answer.sync_failed:
+            raise SyncFailed(OSError(errno.EIO, answer.message))
         if isinstance(answer, Failed):
             raise RoundFailed(answer.message)
         return answer
@@ -262,6 +263,13 @@ class LogCleaner:
             reason,
             (failed.retry_ms - now_ms) // 1000,
         )
+
+    def _tell(self, log: Log, error: Exception) -> None:
+        """A swap that failed half-way, a sync that failed: more than this round is at stake."""
+        if isinstance(error, SyncFailed):
+            error = storage_error(log.log_dir, log.directory, error)
+        if isinstance(error, StorageError):
+            self._on_storage_error(log.topic_partition, error)
 
     def _count(self, cleaned: SegmentCleaned) -> None:
         stats, counts = self.stats, cleaned.counts

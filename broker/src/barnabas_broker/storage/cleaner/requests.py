@@ -90,6 +90,7 @@ class Failed(NamedTuple):
     """The request could not be done: the disk, damage, memory."""
 
     message: str
+    sync_failed: bool = False
 
 
 Request = MapKeys | CleanSegments | InspectBatch

@@ -33,7 +33,7 @@ from barnabas_broker.storage.cleaner.requests import (
 )
 from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
 from barnabas_broker.storage.cleaner.throttle import Throttle
-from barnabas_broker.storage.errors import InvalidBatch
+from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 
 _logger: Final = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Worker:
         try:
             return self._answers[type(request)](request)
         except (OSError, InvalidBatch) as error:
-            return Failed(str(error))
+            return Failed(str(error), sync_failed=isinstance(error, SyncFailed))
         except MemoryError:
             self._offsets = None
             return Failed("the helper process has not enough memory: a batch or the map of keys is too large")
@@ -86,10 +86,13 @@ class Worker:
 
 
 def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
-    """Until the other end closes the pipe."""
+    """Until the other end closes the pipe: between two requests, or within one where the broker was killed."""
     while len(length := requests.read(LENGTH.size)) == LENGTH.size:
-        request = pickle.loads(requests.read(LENGTH.unpack(length)[0]))
-        responses.write(frame(worker.answer(request)))
+        (size_bytes,) = LENGTH.unpack(length)
+        request = requests.read(size_bytes)
+        if len(request) < size_bytes:
+            return
+        responses.write(frame(worker.answer(pickle.loads(request))))
         responses.flush()
 
 

@@ -1,0 +1,149 @@
+"""A sync that fails may have lost pages, and the next one passes all the same: the log dir goes offline (fsyncgate)."""
+
+import errno
+import os
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch, read_all
+
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+FLIGHTS = TopicPartition("flights", 0)
+TOPIC_ID = UUID(int=7)
+ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO]
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def started(*paths: Path) -> LogManager:
+    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+    settings = LogManagerSettings([str(path) for path in paths])
+    logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
+    logs.load()
+    return logs
+
+
+def filled(logs: LogManager, directory: Path) -> Log:
+    log = logs.create(FLIGHTS, TOPIC_ID, LogConfig(), str(directory))
+    for _ in range(3):
+        append(log, batch(2))
+    return log
+
+
+def failing_syncs(monkeypatch: pytest.MonkeyPatch, code: int, *, at: str = "") -> None:
+    """Of files and directories below `at`."""
+
+    def fail(descriptor: int) -> None:
+        if at in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    log = filled(started(tmp_path), tmp_path)
+    failing_syncs(monkeypatch, code)
+    with pytest.raises(LogDirFailed, match="what was written may be lost"):
+        log.flush()
+    assert log.recovery_point == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_an_append_without_space_leaves_the_disk_online(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    log = filled(started(tmp_path), tmp_path)
+
+    def full(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(DiskFull):
+        append(log, batch(1))
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_a_failed_sync_of_a_checkpoint_is_a_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    logs = started(tmp_path)
+    filled(logs, tmp_path).flush()
+    failing_syncs(monkeypatch, code)
+    with pytest.raises(LogDirFailed):
+        logs.checkpoint_calls({})[0]()
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_a_shutdown_whose_sync_fails_leaves_no_clean_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    logs = started(tmp_path)
+    filled(logs, tmp_path)
+    failing_syncs(monkeypatch, code, at="flights-0")
+    logs.shutdown({})
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_a_failed_sync_of_a_copy_blames_the_disk_that_it_goes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    logs = started(tmp_path / "a", tmp_path / "b")
+    filled(logs, tmp_path / "a")
+    move = logs.start_move(FLIGHTS, str(tmp_path / "b"))
+    assert move is not None
+    move.copy(1 << 20)
+    failing_syncs(monkeypatch, code)
+    for step in (move.sync, lambda: move.swap(NOW_MS)):
+        with pytest.raises(LogDirFailed) as failed:
+            step()
+        assert failed.value.log_dir == str(tmp_path / "b")
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    log = filled(logs, tmp_path)
+    log.flush(4)
+    logs.checkpoint({})
+    logs.fail_dir(LogDirFailed(str(tmp_path), "a sync failed"))
+    written: list[tuple[int, int]] = []
+    pwrite = os.pwrite
+
+    def noted(descriptor: int, data: bytes, position: int) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".log"):
+            written.append((position, len(data)))
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    assert logs.probe_failed_dirs()
+    size = len(batch(2))
+    assert written == [(2 * size, size)]
+    again = logs.logs[FLIGHTS]
+    assert again.recovery_point == 4
+    assert len(read_all(again)) == 3
