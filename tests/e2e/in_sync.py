@@ -26,6 +26,9 @@ class InSync:
         self._ending = Event()
         self._looking = Thread(target=self._run)
         self.fewest = REPLICAS
+        self.looks = 0
+        """That were answered."""
+        self.failed_looks = 0
 
     def __enter__(self) -> Self:
         self.look()
@@ -44,7 +47,9 @@ class InSync:
         try:
             topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics.values()
         except KafkaException:
-            return  # The broker that was asked went away.
+            self.failed_looks += 1  # The broker that was asked went away.
+            return
+        self.looks += 1
         rows = [row for topic in topics for row in topic.partitions.values() if len(row.replicas) == REPLICAS]
         self.fewest = min([self.fewest, *(len(row.isrs) for row in rows)])
 

@@ -78,13 +78,23 @@ class Traffic:
             self._read_commits()
             self.problems = check(self.history)
 
+    @property
+    def writer_gap_s(self) -> float:
+        """The longest time between two acknowledgements."""
+        return self.writer.longest_gap_s
+
+    @property
+    def reader_gap_s(self) -> float:
+        """The longest time in which a member of the group was given nothing."""
+        return max(reader.longest_gap_s for reader in self._readers)
+
     def summary(self) -> str:
         """A line for a table."""
-        acknowledged, gap_s = len(self.history.acknowledged), self.writer.longest_gap_s
+        acknowledged = len(self.history.acknowledged)
         p50_ms, p99_ms = (quantiles(self.writer.latencies_s, n=100)[each] * 1000 for each in (49, 98))
         times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms"
-        read_s = max(reader.longest_gap_s for reader in self._readers)
-        gaps = f"longest time without one {gap_s:.1f} s, of a reader without records {read_s:.1f} s"
+        gaps = f"longest time without one {self.writer_gap_s:.1f} s"
+        gaps += f", of a reader without records {self.reader_gap_s:.1f} s"
         return f"{acknowledged} records acknowledged, {times}; {gaps}"
 
     def _read_back(self) -> None:

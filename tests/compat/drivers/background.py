@@ -1,6 +1,7 @@
 """A consumer that is polled by a thread of its own, as every client library wants it."""
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +20,9 @@ class PolledMember(ABC):
         self._calls: list[tuple[Future[None], Callable[[], None]]] = []
         self._leaving = threading.Event()
         self._failure: BaseException | None = None
+        self._read_s: float | None = None
+        self.longest_gap_s = 0.0
+        """Between two polls that brought records."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -47,12 +51,19 @@ class PolledMember(ABC):
     def _poll_until_leaving(self) -> None:
         while not self._leaving.is_set():
             records, assignment = self.poll()
+            if records:
+                self._note_gap(time.monotonic())
             with self._lock:
                 self._records += records
                 self._assignment = assignment
                 calls, self._calls = self._calls, []
             for future, call in calls:
                 _complete(future, call)
+
+    def _note_gap(self, now_s: float) -> None:
+        if self._read_s is not None:
+            self.longest_gap_s = max(self.longest_gap_s, now_s - self._read_s)
+        self._read_s = now_s
 
     def _check(self) -> None:
         if self._failure is not None:
