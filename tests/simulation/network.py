@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.exchange import CloseConnection
 from barnabas_broker.server.connection import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
@@ -202,6 +203,8 @@ class Channel:
         self.connection = connection
         self.server = server
         self.peer = peer
+        self.client_id: str | None = None
+        self.trust: ConnectionTrust | None = None
         self.is_closed = False
         self._requests: deque[bytes | None] = deque()
         self._late: deque[LateAnswer] = deque()

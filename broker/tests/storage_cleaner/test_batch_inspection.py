@@ -1,6 +1,7 @@
 """Clients' batches for topics that are compacted or have a codec of their own (F03)."""
 
 import asyncio
+import random
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.inspector import BYTES_IN_FLIGHT_MAX, RECORDS_HERE_MAX, BatchInspector
-from barnabas_broker.storage.cleaner.requests import Failed, Request, Response
+from barnabas_broker.storage.cleaner.inspection import (
+    MESSAGES_MAX,
+    RECORD_ERRORS_MAX,
+    inspects_records,
+    must_inspect,
+)
+from barnabas_broker.storage.cleaner.inspector import (
+    BYTES_IN_FLIGHT_MAX,
+    RECORDS_HERE_MAX,
+    UNPACKED_HERE_MAX,
+    BatchInspector,
+    BatchRefused,
+    is_quick,
+)
+from barnabas_broker.storage.cleaner.requests import Failed, Inspected, Request, Response
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import crc_matches, parse_header
@@ -38,29 +52,44 @@ def inspector(helper: Any = None) -> BatchInspector:
 
 
 def inspect(data: bytes, config: LogConfig, helper: Any = None) -> bytes:
-    return asyncio.run(inspector(helper).inspect(data, config))
+    return stored(data, asyncio.run(inspector(helper).inspect(data, config)))
+
+
+def stored(data: bytes, inspected: Inspected) -> bytes:
+    return data if inspected.batch is None else inspected.batch
 
 
 @pytest.mark.parametrize("target", [each for each in Compression if each is not Compression.PRODUCER])
 @pytest.mark.parametrize("source", list(Codec))
 def test_a_batch_gets_the_topics_codec_and_keeps_all_else(source: Codec, target: Compression) -> None:
     data = batch(100, codec=source)
-    stored = inspect(data, LogConfig(compression=target))
-    before, after = parse_header(data, 0), parse_header(stored, 0)
+    result = inspect(data, LogConfig(compression=target))
+    before, after = parse_header(data, 0), parse_header(result, 0)
     codec = Codec.NONE if target is Compression.UNCOMPRESSED else Codec[target.name]
     assert after.compression == codec
-    assert crc_matches(memoryview(stored), 0, after)
+    assert crc_matches(memoryview(result), 0, after)
     assert after._replace(crc=0, length=0, attributes=0) == before._replace(crc=0, length=0, attributes=0)
     assert after.attributes & ~7 == before.attributes & ~7
-    assert decode_batch(stored, 0, after, 1 << 20) == decode_batch(data, 0, before, 1 << 20)
-    assert (stored is data) == (source == codec)
+    assert decode_batch(result, 0, after, 1 << 20) == decode_batch(data, 0, before, 1 << 20)
+    assert (result is data) == (source == codec)
 
 
-def test_a_topic_with_neither_a_codec_nor_compaction_takes_a_batch_unseen() -> None:
-    helper = HelperHere(PosixFileSystem())
-    data = batch()
-    assert inspect(data, LogConfig(), helper) is data
-    assert helper.asked == []
+@pytest.mark.parametrize(
+    ("config", "codec", "must"),
+    [
+        (LogConfig(), Codec.NONE, False),
+        (COMPACTED, Codec.NONE, True),
+        (LogConfig(compression=Compression.LZ4), Codec.LZ4, False),
+        (LogConfig(compression=Compression.LZ4), Codec.NONE, True),
+        (LogConfig(timestamp_before_max_ms=1000), Codec.NONE, True),
+        (LogConfig(timestamp_before_max_ms=1000, timestamp_type=TimestampType.LOG_APPEND_TIME), Codec.NONE, False),
+    ],
+)
+def test_a_batch_must_be_looked_into_where_its_topic_asks_what_headers_do_not_tell(
+    config: LogConfig, codec: Codec, must: bool
+) -> None:
+    assert must_inspect(config, parse_header(batch(codec=codec), 0)) == must
+    assert inspects_records(config) >= must
 
 
 @pytest.mark.parametrize(
@@ -92,13 +121,34 @@ def test_a_record_without_a_key_is_refused_for_a_compacted_topic_only(records: i
     assert inspect(data, LogConfig(compression=Compression.ZSTD))
 
 
-def test_few_uncompressed_records_are_looked_through_here_more_by_the_helper() -> None:
-    helper = HelperHere(PosixFileSystem())
-    inspect(batch(RECORDS_HERE_MAX), COMPACTED, helper)
-    assert helper.asked == []
-    inspect(batch(MANY), COMPACTED, helper)
-    inspect(batch(1, codec=Codec.ZSTD), COMPACTED, helper)
-    assert len(helper.asked) == 2
+def test_few_records_of_few_bytes_are_looked_through_here_in_any_codec_that_they_keep() -> None:
+    def quick(config: LogConfig, data: bytes) -> bool:
+        return is_quick(config, parse_header(data, 0), RECORDS_HERE_MAX)
+
+    assert quick(COMPACTED, batch(RECORDS_HERE_MAX))
+    assert quick(COMPACTED, batch(1, codec=Codec.ZSTD))
+    assert quick(LogConfig(compression=Compression.ZSTD), batch(1, codec=Codec.ZSTD))
+    assert not quick(LogConfig(compression=Compression.ZSTD), batch(1))
+    assert not quick(COMPACTED, batch(MANY))
+    large = [Record(0, NOW_MS, b"k", random.Random(0).randbytes(20_000))]
+    assert not quick(COMPACTED, bytes(encode_batch(large, attributes=Codec.ZSTD)))
+
+
+@pytest.mark.parametrize("value_bytes", [UNPACKED_HERE_MAX // 2, UNPACKED_HERE_MAX])
+def test_what_unpacks_to_much_is_not_decided_here(value_bytes: int) -> None:
+    data = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(value_bytes))], attributes=Codec.GZIP))
+    decided = inspector().inspect_now(data, COMPACTED)
+    assert decided == (Inspected(None, NOW_MS) if value_bytes < UNPACKED_HERE_MAX else None)
+
+
+@pytest.mark.parametrize("count", [MESSAGES_MAX + 1, RECORD_ERRORS_MAX + 1])
+def test_of_many_records_at_fault_not_all_have_a_message_and_of_too_many_none_is_named(count: int) -> None:
+    data = bytes(encode_batch([Record(number, NOW_MS, None, b"") for number in range(count)]))
+    with pytest.raises(BatchRefused) as refused:
+        inspect(data, COMPACTED)
+    assert len(refused.value.record_errors) == (count if count <= RECORD_ERRORS_MAX else 0)
+    assert sum(text is not None for _, text in refused.value.record_errors) <= MESSAGES_MAX
+    assert refused.value.message.startswith(f"{count} of {count} records are refused: record 0 has no key;")
 
 
 def test_a_time_out_of_bounds_hidden_behind_a_modest_header_is_refused() -> None:
@@ -146,12 +196,12 @@ def test_hostile_batches_are_refused_or_stored_never_a_crash(body: bytes, codec:
     struct.pack_into(">qiibIhiqqqhii", data, 0, *header._replace(length=len(data) - 12))
     config = LogConfig(cleanup_policies=COMPACT, compression=Compression.GZIP, timestamp_before_max_ms=2**63 - 1)
     try:
-        stored = inspect(bytes(data), config)
+        result = inspect(bytes(data), config)
     except ApiError as error:
         refused = error.code
     else:
         refused = None
-        assert len(decode_batch(stored, 0, parse_header(stored, 0), 1 << 20)) == count
+        assert len(decode_batch(result, 0, parse_header(result, 0), 1 << 20)) == count
     assert refused in {None, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 
 
@@ -218,6 +268,6 @@ def test_only_so_many_bytes_are_at_the_helper_at_once() -> None:
             assert len(helper.waiting) == done + 1
             helper.waiting[done].set()
             done += 1
-        assert [len(each) < len(large) for each in await asyncio.gather(*tasks)] == [True] * 3
+        assert [len(stored(large, each)) < len(large) for each in await asyncio.gather(*tasks)] == [True] * 3
 
     asyncio.run(run())

@@ -240,7 +240,8 @@ def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
         inspector = BatchInspector(helper, SetClock())
         config = LogConfig(compression=Compression.GZIP)
         for _ in range(3):
-            stored = await inspector.inspect(batch(), config)
+            stored = (await inspector.inspect(batch(), config)).batch
+            assert stored is not None
             assert parse_header(stored, 0).compression == Codec.GZIP
             process_id = helper.process_id
             assert process_id is not None

@@ -25,7 +25,9 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 times_ms = st.just(-1) | st.integers(0, 2**41)
 """What kio takes for times."""
 topics = st.lists(st.tuples(names, topic_ids, st.lists(st.tuples(int32s, records), max_size=4)), max_size=3)
-results = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.none() | st.text(max_size=200))
+record_errors = st.lists(st.tuples(int32s, st.none() | st.text(max_size=200)), max_size=4).map(tuple)
+refused = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.text(max_size=200), record_errors)
+results = refused | st.tuples(int32s, st.just(0), int64s, times_ms, int64s, st.none(), st.just(()))
 
 
 def encoded_request(version: int, transactional_id: str | None, asked: list) -> bytes:
@@ -97,12 +99,14 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: list) ->
 
 def seen(partition: object) -> tuple[object, ...]:
     fields = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "error_message")
-    return tuple(getattr(partition, name) for name in fields)
+    errors = tuple((each.batch_index, each.batch_index_error_message) for each in partition.record_errors or ())  # type: ignore[attr-defined]
+    return (*(getattr(partition, name) for name in fields), errors)
 
 
 def expected(result: ProduceResult, version: int) -> tuple[object, ...]:
-    *head, log_start_offset, message = result
-    return (*head, log_start_offset if version >= 5 else -1, message if version >= 8 else None)
+    *head, log_start_offset, message, errors = result
+    told = (message, errors) if version >= 8 else (None, ())
+    return (*head, log_start_offset if version >= 5 else -1, *told)
 
 
 def test_tagged_fields_anywhere_are_ignored() -> None:

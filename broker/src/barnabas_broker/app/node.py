@@ -17,6 +17,7 @@ from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import Environment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
@@ -170,6 +171,7 @@ class Node:
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             inspector=self._machine.inspector,
+            trust=BatchTrust(self._machine.random),
             spawn=self.spawn,
         )
 

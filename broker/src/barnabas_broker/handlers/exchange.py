@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas_broker.wire.parts import Part
 
 if TYPE_CHECKING:
+    from barnabas_broker.handlers.batch_trust import ConnectionTrust
     from barnabas_broker.handlers.services import Services
 
 
@@ -13,6 +14,10 @@ class Channel(Protocol):
     """The connection, as a handler sees it."""
 
     peer: str
+    client_id: str | None
+    """As the first request of the connection had it."""
+    trust: "ConnectionTrust | None"
+    """What Produce thinks of the batches that came in by this connection; None before the first."""
 
     def respond(self, parts: list[Part]) -> None:
         """Send the answer now."""

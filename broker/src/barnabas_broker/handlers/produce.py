@@ -1,19 +1,32 @@
 """Produce (0), v3 to v13. Batches are checked by their headers and appended as they are; nothing is copied.
 
-v9 is flexible, v13 names topics by id. acks=all is answered when the high watermark is past every batch. Only topics
-that recompress or compact look into batches, in the helper process; that answer comes later, too. acks=0 gets no
+v9 is flexible, v13 names topics by id. acks=all is answered when the high watermark is past every batch. Looked into
+are the batches of topics that recompress, compact or limit how old records may be, and those that are not trusted
+(`batch_trust`): small ones at once, others in the helper process, and that answer comes later, too. acks=0 gets no
 answer; when it fails the connection is closed, which is all the client would notice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, cast
 
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.exchange import Channel, CloseConnection
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
+from barnabas_broker.storage.cleaner.inspection import must_inspect
+from barnabas_broker.storage.cleaner.inspector import (
+    RECORDS_HERE_MAX,
+    SELDOM_HERE_MAX,
+    BatchRefused,
+    CannotInspect,
+    is_quick,
+)
+from barnabas_broker.storage.cleaner.requests import Inspected
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.plausibility import is_implausible
 from barnabas_broker.wire.produce import (
     ProducePartition,
     ProduceRequest,
@@ -22,12 +35,14 @@ from barnabas_broker.wire.produce import (
     encode_produce_response,
     parse_produce,
 )
-from barnabas_broker.wire.record_batch import BatchHeader, parse_header, validate_produced
+from barnabas_broker.wire.record_batch import BatchHeader, assign_max_timestamp, parse_header, validate_produced
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
 NO_ERROR: Final = 0
+LOOKED_AT_MAX: Final = 1000
+"""Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
 
 Results = list[ProduceResult | None]
 """Of one topic; None is not known yet."""
@@ -58,7 +73,7 @@ def handle(
 def _check_unanswered(answers: Answers) -> None:
     """With acks=0 nobody hears of errors: the connection is closed, so that the client at least looks again."""
     for _, results in answers:
-        for _, error, _, _, _, message in results:
+        for _, error, _, _, _, message, _ in results:
             if error:
                 raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
 
@@ -143,7 +158,18 @@ def _why_late(partition: Partition) -> ApiError:
 class _Appender:
     """Appends the batches of one request, one after the other."""
 
-    __slots__ = ("_acks", "_buffer", "_make_late", "_now_ms", "_replicas", "_request", "_services", "late")
+    __slots__ = (
+        "_acks",
+        "_buffer",
+        "_looked_at",
+        "_make_late",
+        "_now_ms",
+        "_replicas",
+        "_request",
+        "_services",
+        "_trust",
+        "late",
+    )
 
     def __init__(
         self,
@@ -160,6 +186,8 @@ class _Appender:
         self._request = request
         self._acks = request.acks
         self._now_ms = services.clock.now_ms()
+        self._trust = channel.trust or _no_trust_yet(services, channel)
+        self._looked_at = 0
         self._make_late = partial(_LateAnswer, services, channel, request, version, correlation_id)
         self.late: _LateAnswer | None = None
 
@@ -183,13 +211,11 @@ class _Appender:
             if self._acks not in partition.accepted_acks:
                 self._refuse(partition)
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
-            if partition.inspects_records:
-                batch = bytes(self._buffer[start:end])
-                late = self._wait(place, partition)
-                late.mute()
-                self._services.spawn(self._append_inspected(partition, batch, late, place))
-                return None
-            return self._append_batch(partition, self._buffer[start:end], header, place)
+            batch = self._buffer[start:end]
+            must = partition.inspects_records and must_inspect(partition.log.config, header)
+            if must or self._trust.doubts(partition.topic_partition.topic, header, self._now_ms):
+                return self._look_into(partition, batch, header, place, must=must)
+            return self._append_batch(partition, batch, header, place)
         except ApiError as error:
             return refused(number, error)
         except StorageError as error:
@@ -202,7 +228,7 @@ class _Appender:
         """Appended; with acks=all the result comes when the high watermark is past the batch."""
         offset, append_time_ms, _ = partition.append_as_leader(batch, header, self._now_ms)
         number = partition.topic_partition.partition
-        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None)
+        result = (number, NO_ERROR, offset, append_time_ms, partition.log_start_offset, None, ())
         end_offset = offset + header.last_offset_delta + 1
         if self._acks != ACKS_ALL or end_offset <= partition.high_watermark:
             return result
@@ -224,23 +250,84 @@ class _Appender:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
         partition.check_writable(all_replicas=self._acks == ACKS_ALL)
 
-    async def _append_inspected(
-        self, partition: Partition, batch: bytes, late: _LateAnswer, place: tuple[int, int]
+    def _look_into(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int], *, must: bool
+    ) -> ProduceResult | None:
+        """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
+        config = partition.log.config
+        copy = bytes(batch)
+        if self._looked_at < LOOKED_AT_MAX and is_quick(config, header, RECORDS_HERE_MAX if must else SELDOM_HERE_MAX):
+            self._looked_at += header.record_count
+            with self._telling_untrue(partition):
+                inspected = self._services.inspector.inspect_now(copy, config)
+            if inspected is not None:
+                return self._append_inspected(partition, batch, header, inspected, place)
+        late = self._wait(place, partition)
+        late.mute()
+        self._services.spawn(self._append_later(partition, copy, late, place, must=must))
+        return None
+
+    def _append_inspected(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        inspected: Inspected,
+        place: tuple[int, int],
+    ) -> ProduceResult | None:
+        """As Kafka does it: the largest timestamp is that of the records, whatever the producer said."""
+        told_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
+        if inspected.batch is not None:
+            batch = memoryview(bytearray(inspected.batch))
+            header = parse_header(batch, 0)
+        elif told_ms != true_ms:
+            header = assign_max_timestamp(batch, 0, header, true_ms)
+        if told_ms != true_ms:
+            self._trust.corrected(partition.topic_partition.topic, told_ms, true_ms)
+        return self._append_batch(partition, batch, header, place)
+
+    async def _append_later(
+        self, partition: Partition, batch: bytes, late: _LateAnswer, place: tuple[int, int], *, must: bool
     ) -> None:
-        """Null keys on a compacted topic are refused; a topic with a codec of its own gets it. Off the event loop."""
         name, number = partition.topic_partition
+        header = parse_header(batch, 0)
         result: ProduceResult | None
         try:
-            stored = memoryview(bytearray(await self._services.inspector.inspect(batch, partition.log.config)))
+            with self._telling_untrue(partition):
+                inspected = await self._inspected(partition, batch, header, must=must)
             with self._replicas.using(name, number) as current:
                 current.check_writable(all_replicas=self._acks == ACKS_ALL)
-                result = self._append_batch(current, stored, parse_header(stored, 0), place)
+                result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
             result = refused(number, error)
         if result is not None:
             late.settle(place, result)
 
+    async def _inspected(self, partition: Partition, batch: bytes, header: BatchHeader, *, must: bool) -> Inspected:
+        """Without a helper a batch that is looked into to be on the safe side is taken as its header has it."""
+        try:
+            return await self._services.inspector.inspect(batch, partition.log.config)
+        except CannotInspect:
+            if must or is_implausible(header, self._now_ms):
+                raise
+            return Inspected(None, header.max_timestamp_ms)
+
+    @contextmanager
+    def _telling_untrue(self, partition: Partition) -> Iterator[None]:
+        try:
+            yield
+        except BatchRefused as refusal:
+            if refusal.is_broken:
+                self._trust.refused(partition.topic_partition.topic, str(refusal))
+            raise
+
+
+def _no_trust_yet(services: Services, channel: Channel) -> ConnectionTrust:
+    trust = channel.trust = services.trust.of_connection(channel.client_id or "")
+    return trust
+
 
 def refused(number: int, error: ApiError) -> ProduceResult:
     """The result that carries an error."""
-    return number, error.code, -1, -1, -1, error.message
+    errors = error.record_errors if isinstance(error, BatchRefused) else ()
+    return number, error.code, -1, -1, -1, error.message, errors

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -43,6 +44,7 @@ class Services:
     groups: GroupCoordinator
     producer_ids: ProducerIds
     inspector: BatchInspector
+    trust: BatchTrust
     spawn: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
 

@@ -13,12 +13,13 @@ from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueu
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext
 from barnabas_broker.replication.purgatory import WaitList
+from barnabas_broker.storage.cleaner.inspection import inspects_records
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log, LogAppend
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_core.clock import monotonic_ms
-from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
+from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -36,7 +37,6 @@ class Partition:
         "_segment_bytes",
         "_state",
         "_timestamp_after_max_ms",
-        "_timestamp_before_max_ms",
         "_watchers",
         "accepted_acks",
         "batch_bytes_max",
@@ -140,12 +140,11 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Take over the topic's settings."""
         self.log.config = config
-        self.inspects_records = config.compacted or config.compression is not Compression.PRODUCER
+        self.inspects_records = inspects_records(config)
         self.batch_bytes_max = config.message_bytes_max
         self._segment_bytes = config.segment_bytes
         stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
-        self._timestamp_before_max_ms = LONG_MAX if stamps else config.timestamp_before_max_ms
         self._settle()
         self._advance_high_watermark(monotonic_ms(self._context.clock))
 
@@ -246,9 +245,8 @@ class Partition:
 
         ApiError for its sequence or its timestamps, StorageError for the disk.
         """
-        too_late = header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms
-        if too_late or 0 <= header.base_timestamp_ms < now_ms - self._timestamp_before_max_ms:
-            raise _out_of_bounds(header, now_ms, self.log.config)
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:
+            raise _too_late(header, now_ms, self.log.config)
         if len(batch) > self._segment_bytes:
             message = f"a batch of {len(batch)} bytes; segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -441,10 +439,10 @@ class Partition:
         self.high_watermark = min(self.high_watermark, offset)
 
 
-def _out_of_bounds(header: BatchHeader, now_ms: int, config: LogConfig) -> ApiError:
-    after, before = config.timestamp_after_max_ms, config.timestamp_before_max_ms
+def _too_late(header: BatchHeader, now_ms: int, config: LogConfig) -> ApiError:
+    """What is too early takes a look at each record to be found: `inspects_records`."""
     return ApiError(
         ErrorCode.INVALID_TIMESTAMP,
-        f"timestamps {header.base_timestamp_ms} to {header.max_timestamp_ms} with the broker's clock at {now_ms}; "
-        f"message.timestamp.before.max.ms={before} and message.timestamp.after.max.ms={after}",
+        f"timestamps up to {header.max_timestamp_ms} with the broker's clock at {now_ms}; "
+        f"message.timestamp.after.max.ms={config.timestamp_after_max_ms}",
     )

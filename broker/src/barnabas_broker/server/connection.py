@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.exchange import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.outbox import Outbox
@@ -70,6 +71,8 @@ class Connection:
         self._receive = client_socket.recv_into
         self.peer = peer
         self.listener_name = listener_name
+        self.client_id: str | None = None
+        self.trust: ConnectionTrust | None = None
         self._dispatch = dispatch
         self._scratch = scratch
         self._pool = pool

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from barnabas_broker.handlers.exchange import CloseConnection, Context, MessageHandler, RawHandler
 from barnabas_broker.handlers.services import Services
@@ -17,6 +17,9 @@ from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate
 from barnabas_broker.wire.parts import Part
 
 log = logging.getLogger(__name__)
+
+CLIENT_ID_CHARS_MAX: Final = 200
+"""Kept of it for as long as the connection lasts."""
 
 
 class Dispatcher:
@@ -43,6 +46,8 @@ class Dispatcher:
         began_s = perf_counter()
         api_key, version, correlation_id, body_start = locate_body(buffer, start, end)
         stats = self.stats[api_key]
+        if connection.client_id is None:
+            connection.client_id = (parse_request_header(buffer, start, end).client_id or "")[:CLIENT_ID_CHARS_MAX]
         try:
             raw = self._raw_handlers.get((api_key, version))
             if raw is not None:

@@ -35,8 +35,12 @@ ERROR_MESSAGES_SINCE: Final = 8
 ProducePartition = tuple[int, int, int]
 """Partition number, and where its batch starts and ends in the buffer (the same place for null records)."""
 
-ProduceResult = tuple[int, int, int, int, int, str | None]
-"""Partition number, error, base offset, log append time in ms, log start offset, error message; -1 for none."""
+RecordErrors = tuple[tuple[int, str | None], ...]
+"""The records at fault by their number in the batch, and why: None where the batch's message says it (KIP-467)."""
+
+ProduceResult = tuple[int, int, int, int, int, str | None, RecordErrors]
+"""Partition number, error, base offset, log append time in ms, log start offset; -1 for none. The error message, and
+the records at fault where it is not the batch as a whole: none without a message."""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -166,13 +170,13 @@ def _encode_classic(out: bytearray, version: int, topics: list[tuple[ProduceTopi
     for topic, results in topics:
         out += write_name(topic.name or "", flexible=False)
         out += _INT32.pack(len(results))
-        for partition, error, base_offset, append_time_ms, log_start_offset, message in results:
+        for partition, error, base_offset, append_time_ms, log_start_offset, message, errors in results:
             if version < LOG_START_OFFSET_SINCE:
                 out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
                 continue
             out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
             if version >= ERROR_MESSAGES_SINCE:
-                out += _NO_ERRORS_NO_MESSAGE if message is None else b"\0\0\0\0" + write_name(message, flexible=False)
+                out += _NO_ERRORS_NO_MESSAGE if message is None else _errors_classic(errors, message)
     out += b"\0\0\0\0"  # Throttle time.
 
 
@@ -182,11 +186,28 @@ def _encode_flexible(out: bytearray, topics: list[tuple[ProduceTopic, list[Produ
     for topic, results in topics:
         out += write_name(topic.name or "", flexible=True) if topic.topic_id is None else topic.topic_id.bytes
         out += encode_unsigned_varint(len(results) + 1)
-        for partition, error, base_offset, append_time_ms, log_start_offset, message in results:
+        for partition, error, base_offset, append_time_ms, log_start_offset, message, errors in results:
             out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
             if message is None:
                 out += _NO_ERRORS_NO_MESSAGE_COMPACT
             else:
-                out += b"\1" + write_name(message, flexible=True) + b"\0"
+                out += _errors_flexible(errors, message)
         out += b"\0"
     out += b"\0\0\0\0\0"  # Throttle time, no tagged fields.
+
+
+def _errors_classic(errors: RecordErrors, message: str) -> bytes:
+    out = bytearray(_INT32.pack(len(errors)))
+    for number, text in errors:
+        out += _INT32.pack(number)
+        out += b"\xff\xff" if text is None else write_name(text, flexible=False)
+    return bytes(out + write_name(message, flexible=False))
+
+
+def _errors_flexible(errors: RecordErrors, message: str) -> bytes:
+    """Tagged fields end every record error, and the partition behind its message."""
+    out = bytearray(encode_unsigned_varint(len(errors) + 1))
+    for number, text in errors:
+        out += _INT32.pack(number)
+        out += (b"\0" if text is None else write_name(text, flexible=True)) + b"\0"
+    return bytes(out + write_name(message, flexible=True) + b"\0")

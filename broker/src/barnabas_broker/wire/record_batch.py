@@ -98,9 +98,15 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
 def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Set timestamp type LogAppendTime and the max timestamp, which the CRC covers, so it is computed anew."""
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME_BIT)
-    _MAX_TIMESTAMP.pack_into(buffer, position + 35, now_ms)
+    assign_max_timestamp(buffer, position, header, now_ms)
+
+
+def assign_max_timestamp(buffer: memoryview, position: int, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
+    """Set the max timestamp, which the CRC covers, so it is computed anew; the header as it is then."""
+    _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp_ms)
     crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
     _CRC.pack_into(buffer, position + _CRC_PLACE, crc)
+    return header._replace(max_timestamp_ms=timestamp_ms, crc=crc)
 
 
 def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:

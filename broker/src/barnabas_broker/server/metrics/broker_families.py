@@ -9,7 +9,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 def broker_families(services: Services) -> list[Family]:
     """Traffic, replicas, log dirs."""
-    return [*_traffic(services), *_replicas(services), *_logs(services)]
+    return [*_traffic(services), _untrue_batches(services), *_replicas(services), *_logs(services)]
 
 
 def _traffic(services: Services) -> list[Family]:
@@ -30,6 +30,16 @@ def _topic_counter(services: Services, name: str, help_text: str, value: Callabl
         yield Sample("", total)
 
     return Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", help_text, samples)
+
+
+def _untrue_batches(services: Services) -> Family:
+    def samples() -> Iterator[Sample]:
+        for (client_id, untruth), count in services.trust.untrue.items():
+            yield Sample(labels(client_id=client_id, outcome=untruth), count)
+
+    name = "barnabas_untrue_batches_total"
+    help_text = "Batches whose records were not what their header said, by client id: refused, or corrected"
+    return Family(name, "counter", help_text, samples)
 
 
 def _replicas(services: Services) -> list[Family]:

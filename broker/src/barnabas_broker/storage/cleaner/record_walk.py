@@ -25,16 +25,22 @@ _NULL: Final = 1
 
 def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, list[WalkedRecord]]:
     """The uncompressed bytes that hold the records of the batch at `start`, and where they lie. BrokenRecords."""
+    if header.compression != Codec.NONE and not header.record_count:
+        return b"", []
+    data, position, end = unpacked(batch, start, header, bytes_max)
+    return data, walk_records(data, position, end, header.record_count)
+
+
+def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
+    """The bytes that hold the records of the batch at `start`, uncompressed, and from where to where. BrokenRecords."""
     end = start + header.size_bytes
     if header.compression == Codec.NONE:
-        return batch, walk_records(batch, start + HEADER_BYTES, end, header.record_count)
-    if not header.record_count:
-        return b"", []
+        return batch, start + HEADER_BYTES, end
     try:
         data = bytes(decompress(header.compression, memoryview(batch)[start + HEADER_BYTES : end], bytes_max))
     except BrokenCompression as error:
         raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
-    return data, walk_records(data, 0, len(data), header.record_count)
+    return data, 0, len(data)
 
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:

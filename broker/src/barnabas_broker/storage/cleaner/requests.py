@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_broker.storage.cleaner.batch_filter import FilterCounts, RetentionRules
+from barnabas_broker.wire.produce import RecordErrors
 
 
 class SourceSegment(NamedTuple):
@@ -71,19 +72,28 @@ class InspectBatch:
     size_bytes_max: int
     timestamp_ms_min: int
     timestamp_ms_max: int
+    keeps_times: bool
+    """The records' times are the producer's; else all of them get the broker's."""
 
 
 class Inspected(NamedTuple):
-    """The batch as it is to be stored; None where it is that already."""
+    """The batch as it is to be stored, None where it is that already; and the largest time that it has to tell of."""
 
     batch: bytes | None
+    max_timestamp_ms: int
 
 
 class Refused(NamedTuple):
-    """The client's batch is at fault: an ErrorCode and why."""
+    """The client's batch is at fault: an ErrorCode and why.
+
+    `record_errors` names the records at fault where it is not the batch as a whole (KIP-467): number, and why, which
+    is None where it is said often enough. `is_broken`: the bytes are not records at all.
+    """
 
     code: int
     message: str
+    record_errors: RecordErrors = ()
+    is_broken: bool = False
 
 
 class Failed(NamedTuple):

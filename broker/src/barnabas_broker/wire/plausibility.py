@@ -1,0 +1,30 @@
+"""Whether the header of a client's batch can be true, told from the header alone: what cannot be is looked into."""
+
+from typing import Final
+
+from barnabas_broker.wire.record_batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_OFFSET, BatchHeader
+
+RECORD_BYTES_MIN: Final = 7
+"""Its length, attributes, timestamp, offset, two more lengths and the number of headers, of one byte each."""
+COMPRESSED_TO_MAX: Final = 200
+"""Records are compressed to a tenth of their bytes, perhaps to a fiftieth, not to less than a 200th."""
+TIMESTAMP_MS_MIN: Final = 946_684_800_000
+"""The year 2000: earlier times are no times, and retention would delete the records at its next check."""
+AHEAD_MS_MAX: Final = 24 * 3600 * 1000
+_BATCH_BYTES_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
+
+
+def is_implausible(header: BatchHeader, now_ms: int) -> bool:
+    """The records' times cannot be what the header says, or there cannot be so many of them in so few bytes.
+
+    Hot: asked for each batch that is produced.
+    """
+    base_ms, largest_ms, count = header.base_timestamp_ms, header.max_timestamp_ms, header.record_count
+    if not base_ms <= largest_ms <= now_ms + AHEAD_MS_MAX or base_ms < TIMESTAMP_MS_MIN:
+        return True
+    if count == 1:
+        return base_ms != largest_ms
+    bytes_max = header.length - _BATCH_BYTES_MIN
+    if header.attributes & COMPRESSION_MASK:
+        bytes_max *= COMPRESSED_TO_MAX
+    return count * RECORD_BYTES_MIN > bytes_max

@@ -1,0 +1,384 @@
+"""Batches whose records are not what their header says, as Produce takes, corrects or refuses them."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
+
+from barnabas_broker.handlers import produce
+from barnabas_broker.handlers.batch_trust import (
+    CLIENTS_MAX,
+    FIRST_BATCHES,
+    OTHER_CLIENTS,
+    SAMPLE,
+    BatchTrust,
+    ConnectionTrust,
+    Untruth,
+)
+from barnabas_broker.storage.cleaner.helper import HelperDied
+from barnabas_broker.storage.cleaner.inspector import SELDOM_HERE_MAX, BatchInspector
+from barnabas_broker.storage.cleaner.requests import Request, Response
+from barnabas_broker.storage.cleaner.worker import Worker
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.wire.compression import Codec
+from barnabas_broker.wire.parts import Part
+from barnabas_broker.wire.record_batch import HEADER_BYTES, crc_matches, parse_header, sealed_batch
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_core.config.log_config import CleanupPolicy, LogConfig, TimestampType
+from barnabas_core.errors import ErrorCode
+
+VERSION = 12
+MANY = SELDOM_HERE_MAX + 1
+
+
+class NeverSampled(random.Random):
+    """Takes as many batches unseen as may be."""
+
+    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+        return bounds[-1] - 1
+
+
+class HelperHere:
+    """Answers as the helper process does."""
+
+    def __init__(self) -> None:
+        self.worker = Worker(PosixFileSystem(), lambda seconds: None)
+        self.asked: list[Request] = []
+
+    async def request(self, request: Request) -> Response:
+        self.asked.append(request)
+        return self.worker.answer(request)
+
+
+class Client:
+    """One connection to a broker of one replica."""
+
+    def __init__(self, broker: "Producing", client_id: str = "sarama") -> None:
+        self.broker = broker
+        self.peer = "127.0.0.1:5"
+        self.client_id: str | None = client_id
+        self.trust: ConnectionTrust | None = None
+        self.is_muted = False
+        self.answers: list[Part] = []
+        self.closed: str | None = None
+
+    def respond(self, parts: list[Part]) -> None:
+        self.answers += parts
+
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        self.is_muted = self.is_muted or not reads_on
+
+        def answered(parts: list[Part]) -> None:
+            self.is_muted = self.is_muted and reads_on
+            self.answers += parts
+
+        return answered
+
+    def close(self, reason: str | None = None) -> None:
+        self.closed = reason
+
+    def begin(self, *batches: bytes) -> None:
+        topic = ProduceRequest.TopicProduceData
+        partitions = [topic.PartitionProduceData(index=0, records=batch) for batch in batches]
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=1,
+            timeout_ms=1500,
+            topic_data=[topic(name=FLIGHTS.topic, partition_data=partitions)],
+        )
+        body = bytearray(request.encode(version=VERSION))
+        services: Any = self.broker.services
+        produce.handle(services, self, VERSION, 7, memoryview(body), 0, len(body))
+
+    def results(self) -> list[Any]:
+        frame = bytes(self.answers.pop())  # type: ignore[arg-type]
+        decoded = ProduceResponse.decode(frame, version=VERSION, header=True, framed=True)
+        return list(decoded.responses[0].partition_responses)
+
+    def send(self, batch: bytes | bytearray) -> Any:
+        self.begin(bytes(batch))
+        self.broker.run_what_was_spawned()
+        return self.results()[0]
+
+    def send_true_ones(self, count: int = FIRST_BATCHES) -> None:
+        for _ in range(count):
+            assert self.send(true_batch()).error_code == 0
+
+
+class Producing(Broker):
+    """What Produce uses of a broker."""
+
+    def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
+        super().__init__(folder, led(HERE, 1, HERE, replicas=1))
+        self.partition.configure(config or LogConfig())
+        self.helper: Any = HelperHere()
+        self.spawned: list[Coroutine[object, object, None]] = []
+        self.services = SimpleNamespace(
+            replicas=self.replicas,
+            clock=self.time,
+            timers=self.time,
+            spawn=self.spawned.append,
+            inspector=BatchInspector(self.helper, self.time),
+            trust=BatchTrust(NeverSampled()),
+        )
+
+    @property
+    def untrue(self) -> dict[tuple[str, Untruth], int]:
+        return dict(self.services.trust.untrue)
+
+    def run_what_was_spawned(self) -> None:
+        while self.spawned:
+            asyncio.run(self.spawned.pop(0))  # type: ignore[arg-type]
+
+    def stored_times_ms(self) -> list[int]:
+        """The largest timestamp of each batch in the log, whose CRC is right."""
+        data, position, times = (self.folder / f"{FLIGHTS}" / f"{0:020}.log").read_bytes(), 0, []
+        while position < len(data):
+            header = parse_header(data, position)
+            assert crc_matches(memoryview(data), position, header)
+            times.append(header.max_timestamp_ms)
+            position += header.size_bytes
+        return times
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Producing:
+    return Producing(tmp_path)
+
+
+def true_batch(records: int = 3, **told: int) -> bytearray:
+    made = [Record(number, NOW_MS + number, b"key", b"value") for number in range(records)]
+    return encode_batch(made, **told)  # type: ignore[arg-type]
+
+
+def no_records(count: int = 3, size_bytes: int = 40) -> bytearray:
+    header = parse_header(true_batch(count), 0)
+    return sealed_batch(header, b"\xff" * size_bytes)
+
+
+@pytest.mark.parametrize("seen", [0, FIRST_BATCHES + 1])
+@pytest.mark.parametrize("told_ms", [-1, 0, NOW_MS - 1, NOW_MS + 90_000_000])
+def test_a_largest_time_that_cannot_be_is_corrected_from_the_first_batch_to_the_last(
+    broker: Producing, seen: int, told_ms: int
+) -> None:
+    client = Client(broker)
+    client.send_true_ones(seen)
+    assert client.send(true_batch(max_timestamp_ms=told_ms)).error_code == 0
+    assert broker.stored_times_ms() == [NOW_MS + 2] * (seen + 1)
+    assert broker.untrue == {("sarama", Untruth.CORRECTED): 1}
+
+
+def test_a_producer_that_never_sets_the_largest_time_is_corrected_for_as_long_as_its_connection_lasts(
+    broker: Producing,
+) -> None:
+    client = Client(broker)
+    for _ in range(FIRST_BATCHES * 3):
+        assert client.send(true_batch(max_timestamp_ms=NOW_MS)).error_code == 0
+    assert broker.stored_times_ms() == [NOW_MS + 2] * FIRST_BATCHES * 3
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_bytes_that_are_no_records_are_refused_among_the_first_batches(broker: Producing, count: int) -> None:
+    refused = Client(broker).send(no_records(count, 40 * count))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert refused.record_errors == []
+    assert broker.partition.log.log_end_offset == 0
+    assert broker.untrue == {("sarama", Untruth.REFUSED): 1}
+
+
+def test_fewer_bytes_than_so_many_records_need_are_refused_at_any_time(broker: Producing) -> None:
+    client = Client(broker)
+    client.send_true_ones(FIRST_BATCHES + 1)
+    assert client.send(no_records(3, 20)).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_one_of_many_is_looked_into_and_after_it_lied_all_are(broker: Producing) -> None:
+    client = Client(broker)
+    assert client.send(true_batch()).error_code == 0
+    sent = 0
+    while client.send(no_records()).error_code == 0:  # Nobody looks, until chance has it.
+        sent += 1
+        assert sent < 2 * SAMPLE
+    assert client.send(no_records()).error_code == ErrorCode.INVALID_RECORD
+    assert client.send(true_batch()).error_code == 0
+
+
+def test_the_trust_in_one_connection_is_not_that_in_another(broker: Producing) -> None:
+    liar, honest = Client(broker, "liar"), Client(broker, "honest")
+    honest.send_true_ones(FIRST_BATCHES + 1)
+    liar.send(no_records())
+    assert honest.send(no_records()).error_code == 0
+    assert Client(broker, "honest").send(no_records()).error_code == ErrorCode.INVALID_RECORD
+
+
+def corrupt(batch: bytearray, place: int, new: bytes) -> bytearray:
+    body = bytearray(batch[HEADER_BYTES:])
+    body[place : place + 1] = new
+    return sealed_batch(parse_header(batch, 0), bytes(body))
+
+
+@pytest.mark.parametrize(
+    ("what", "broken"),
+    [
+        ("a record that is longer than its fields", corrupt(true_batch(1), 0, b"\x1e")),
+        ("a negative length", corrupt(true_batch(1), 0, b"\x01")),
+        ("an offset delta that is not 0", corrupt(true_batch(1), 3, b"\x02")),
+        ("a key that ends behind the batch", corrupt(true_batch(1), 4, b"\x7e")),
+        ("a key that ends beyond all bytes", corrupt(true_batch(1), 4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f")),
+        ("a value that ends behind its record", corrupt(true_batch(2), 8, b"\x0e")),
+        ("headers that are not there", corrupt(true_batch(1), 14, b"\x02")),
+        ("a negative number of headers", corrupt(true_batch(1), 14, b"\x01")),
+        (
+            "bytes behind the last record",
+            sealed_batch(parse_header(true_batch(1), 0), bytes(true_batch(1)[61:]) + b"\0"),
+        ),
+        ("fewer records than are told", sealed_batch(parse_header(true_batch(4), 0), bytes(true_batch(3)[61:]))),
+        ("more records than are told", sealed_batch(parse_header(true_batch(2), 0), bytes(true_batch(3)[61:]))),
+        ("a codec's name and other bytes", true_batch(3)[:21] + b"\0\4" + true_batch(3)[23:]),
+    ],
+)
+def test_bodies_that_do_not_parse_are_refused(broker: Producing, what: str, broken: bytearray) -> None:
+    resealed = sealed_batch(parse_header(broken, 0), bytes(broken[HEADER_BYTES:]))
+    refused = Client(broker).send(resealed)
+    assert refused.error_code == ErrorCode.INVALID_RECORD, what
+    assert broker.untrue == {("sarama", Untruth.REFUSED): 1}
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("records", [3, MANY])
+def test_true_batches_are_stored_as_they_came_however_they_are_looked_into(
+    broker: Producing, codec: Codec, records: int
+) -> None:
+    client = Client(broker)
+    batch = true_batch(records, attributes=codec)
+    stored = client.send(batch)
+    assert (stored.error_code, stored.base_offset) == (0, 0)
+    data = (broker.folder / f"{FLIGHTS}" / f"{0:020}.log").read_bytes()
+    assert data[HEADER_BYTES - 44 :] == batch[HEADER_BYTES - 44 :]  # Offset and leader epoch are the broker's.
+    assert bool(broker.helper.asked) == (records == MANY)
+    assert broker.untrue == {}
+
+
+def test_a_small_batch_that_unpacks_to_much_is_looked_into_by_the_helper(broker: Producing) -> None:
+    large = encode_batch([Record(0, NOW_MS, None, bytes(900_000))], attributes=Codec.ZSTD)
+    assert Client(broker).send(large).error_code == 0
+    assert len(broker.helper.asked) == 1
+
+
+def test_batches_of_a_connection_keep_their_order_when_one_goes_off_the_loop(broker: Producing) -> None:
+    client = Client(broker)
+    producer = {"producer_id": 5, "producer_epoch": 0}
+    client.begin(bytes(true_batch(MANY, base_sequence=0, **producer)))
+    assert client.is_muted  # So that what comes behind it, and would be taken at once, waits.
+    broker.run_what_was_spawned()
+    assert not client.is_muted
+    assert client.results()[0].error_code == 0
+    client.begin(bytes(true_batch(1, base_sequence=MANY, **producer)))
+    assert not client.is_muted
+    assert client.results()[0].base_offset == MANY
+
+
+def test_times_that_a_modest_header_hides_are_out_of_bounds(broker: Producing) -> None:
+    hidden = encode_batch(
+        [Record(0, NOW_MS, None, b""), Record(1, NOW_MS + 3_600_001, None, b"")], max_timestamp_ms=NOW_MS
+    )
+    refused = Client(broker).send(hidden)
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [1]
+
+
+def test_where_the_brokers_time_counts_the_producers_is_not_looked_at(tmp_path: Path) -> None:
+    broker = Producing(tmp_path, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
+    assert Client(broker).send(true_batch(max_timestamp_ms=-1)).error_code == 0
+    assert broker.stored_times_ms() == [NOW_MS]
+    assert broker.untrue == {}
+
+
+def test_records_without_a_key_are_named_for_a_compacted_topic(tmp_path: Path) -> None:
+    broker = Producing(tmp_path, LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
+    made = [Record(number, NOW_MS, key, b"value") for number, key in enumerate((b"a", None, b"b", None))]
+    refused = Client(broker).send(encode_batch(made))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [(each.batch_index, each.batch_index_error_message) for each in refused.record_errors] == [
+        (1, "record 1 has no key; cleanup.policy=compact needs one"),
+        (3, "record 3 has no key; cleanup.policy=compact needs one"),
+    ]
+    assert refused.error_message.startswith("2 of 4 records are refused: record 1 has no key")
+    assert broker.untrue == {}
+
+
+def ages(*ages_ms: int) -> bytearray:
+    return encode_batch([Record(number, NOW_MS - age, b"k", b"v") for number, age in enumerate(ages_ms)])
+
+
+def test_a_limit_on_the_age_of_records_holds_for_each_of_a_batch(tmp_path: Path) -> None:
+    broker = Producing(tmp_path, LogConfig(timestamp_before_max_ms=1000))
+    client = Client(broker)
+    for _ in range(FIRST_BATCHES + 1):
+        assert client.send(ages(0, 1000, 0)).error_code == 0
+    refused = client.send(ages(0, 10**9, 0))
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [1]
+
+
+def test_untrue_batches_are_told_once_for_a_client_and_a_topic_and_only_so_many_clients_are_counted(
+    broker: Producing, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for number in range(CLIENTS_MAX + 5):
+            Client(broker, f"client-{number}").send(no_records())
+            Client(broker, f"client-{number}").send(no_records())
+    lines = [record.getMessage() for record in caplog.records if "untrue" in record.getMessage()]
+    assert len(lines) == CLIENTS_MAX + 5
+    assert lines[0].startswith("client 'client-0' sends untrue batches to flights, this one was refused: a varint")
+    assert len(broker.untrue) == CLIENTS_MAX + 1
+    assert broker.untrue[OTHER_CLIENTS, Untruth.REFUSED] == 10
+
+
+class NoHelper:
+    async def request(self, request: Request) -> Response:
+        raise HelperDied("the helper process ended with exit code -9")
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"),
+    [
+        (true_batch(MANY), ErrorCode.NONE),
+        (true_batch(MANY, max_timestamp_ms=0), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_without_a_helper_only_a_header_that_cannot_be_true_keeps_a_batch_out(
+    broker: Producing, batch: bytearray, error: ErrorCode
+) -> None:
+    broker.services.inspector = BatchInspector(NoHelper(), broker.time)  # type: ignore[arg-type]
+    assert Client(broker).send(batch).error_code == error
+
+
+def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Producing) -> None:
+    client = Client(broker)
+    broker.partition.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
+    client.begin(*[bytes(true_batch(50))] * 30)
+    assert len(broker.spawned) == 10
+    broker.run_what_was_spawned()
+    assert [result.error_code for result in client.results()] == [0] * 30
+
+
+def order_of_looks(trust: ConnectionTrust, topics: Sequence[str]) -> list[bool]:
+    header = parse_header(true_batch(), 0)
+    return [trust.doubts(topic, header, NOW_MS) for topic in topics]
+
+
+def test_the_first_batches_of_each_topic_are_looked_into_and_then_one_of_many() -> None:
+    trust = BatchTrust(random.Random(5)).of_connection("client")
+    looks = order_of_looks(trust, ["a"] * 100_000)
+    assert looks[:FIRST_BATCHES] == [True] * FIRST_BATCHES
+    assert not any(looks[FIRST_BATCHES : FIRST_BATCHES + 2])
+    assert 100_000 / SAMPLE * 0.8 < sum(looks) < 100_000 / SAMPLE * 1.25
+    assert order_of_looks(trust, ["b"] * FIRST_BATCHES) == [True] * FIRST_BATCHES
