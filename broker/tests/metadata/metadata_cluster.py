@@ -17,8 +17,10 @@ from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import Write
+from barnabas_broker.metadata.transitions import Transitions
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 
 HEARTBEAT_MS, SESSION_MS = 1000, 3000
@@ -68,7 +70,16 @@ class Node:
         self.image = MetadataImage()
         self.beats: asyncio.Queue[None] = asyncio.Queue()
         self.membership = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, clock, self._sleep)
-        self.controller = Controller(self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id))
+        self.controller = Controller(
+            self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
+        )
+        self.restorations = Restorations(
+            self.broker_id,
+            self.image,
+            Transitions(store, self.image),
+            lambda: self.membership.is_controller,
+            lambda _: asyncio.sleep(0.01),
+        )
         self.duties = ControllerDuties(
             self.broker_id,
             store,
@@ -89,7 +100,8 @@ class Node:
         await image_feed.load(self.image, self.store)
         await self.membership.join()
         follow = image_feed.follow(self.image, self.store, asyncio.sleep)
-        self._tasks = [asyncio.create_task(work) for work in (follow, self.membership.keep(), self.duties.run())]
+        works = (follow, self.membership.keep(), self.duties.run(), self.restorations.run())
+        self._tasks = [asyncio.create_task(work) for work in works]
 
     async def start(self) -> None:
         """As a broker starts, until it is let in."""
@@ -169,7 +181,8 @@ class ClusterOfNodes:
     async def topics(self, *topics: TopicDocument) -> None:
         """Writes topics as they are, and waits until everybody knows them."""
         (some, *_) = self.nodes.values()
-        results = await some.store.write([Write(topic_key(topic.name), encode(topic)) for topic in topics])
+        newest = [_newer_than(some.image.topics.get(topic.name), topic) for topic in topics]
+        results = await some.store.write([Write(topic_key(topic.name), encode(topic)) for topic in newest])
         for node in self.nodes.values():
             async with asyncio.timeout(WAIT_S):
                 await node.image.reached(max(result for result in results if isinstance(result, int)))
@@ -188,6 +201,15 @@ async def cluster_at(path: Path, **settings: str) -> AsyncIterator[ClusterOfNode
         yield cluster
     finally:
         await cluster.close()
+
+
+def _newer_than(known: TopicDocument | None, topic: TopicDocument) -> TopicDocument:
+    """`topic` with partition epochs above those of `known`, for no change lowers one."""
+    epoch = max((1 + state.partition_epoch for state in known.partitions), default=0) if known is not None else 0
+    partitions = [
+        msgspec.structs.replace(each, partition_epoch=each.partition_epoch + epoch) for each in topic.partitions
+    ]
+    return msgspec.structs.replace(topic, partitions=tuple(partitions))
 
 
 def a_topic(name: str, *partitions: PartitionState, **configs: str) -> TopicDocument:

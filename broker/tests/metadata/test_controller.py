@@ -53,7 +53,7 @@ async def started(path: Path, broker_id: int = 0, **settings: str) -> AsyncItera
     await store.put(broker_key(broker_id), encode(registration))
     image = MetadataImage()
     await image_feed.load(image, store)
-    controller = Controller(broker_id, store, image, lambda: config, random.Random(broker_id))
+    controller = Controller(broker_id, store, image, lambda: config, random.Random(broker_id), lambda: 5)
     following = asyncio.create_task(image_feed.follow(image, store, asyncio.sleep))
     try:
         async with asyncio.timeout(60):

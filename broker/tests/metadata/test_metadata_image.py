@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from barnabas_broker.metadata.documents import (
     broker_key,
     decode,
     encode,
+    tombstone_key,
     topic_key,
 )
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
@@ -25,6 +27,8 @@ from barnabas_broker.metadata.model import (
     ConfigDocument,
     ControllerDocument,
     PartitionState,
+    ProducerIdsDocument,
+    TombstoneDocument,
     TopicDocument,
 )
 from barnabas_broker.metadata.store import Change, Changes, Document, HistoryCompacted, Listing, StoreUnavailable
@@ -60,6 +64,97 @@ def test_a_document_of_a_later_version_is_left_alone() -> None:
         decode("topics/a", b'{"name":1}')
 
 
+def a_tombstone(name: str, number: int) -> tuple[str, TombstoneDocument]:
+    topic_id = UUID(int=number)
+    return tombstone_key(topic_id), TombstoneDocument(name, topic_id, 5, 1)
+
+
+def at_epochs(topic: TopicDocument, *epochs: int, leader_epoch: int = 3) -> TopicDocument:
+    states = [PartitionState((1, 2), 1, leader_epoch, (1, 2), partition_epoch=epoch) for epoch in epochs]
+    return msgspec.structs.replace(topic, partitions=tuple(states))
+
+
+def test_what_vanishes_without_a_word_stays_and_is_lost_until_it_is_written_anew() -> None:
+    image = MetadataImage()
+    heard: list[ImageChange] = []
+    there = [
+        (topic_key("a"), a_topic("a", 1)),
+        (broker_key(1), BrokerRegistration(1, UUID(int=1), ())),
+        (broker_configs_key("1"), ConfigDocument({"a": "1"})),
+        ("cluster", ClusterDocument("the-id")),
+        ("controller", ControllerDocument(1, 5)),
+        ("producer-ids", ProducerIdsDocument(7000)),
+    ]
+    image.apply_changes(changes(*there))
+    image.subscribe(heard.append)
+    image.apply_changes(changes((topic_key("a"), None), begin=7))
+    image.apply_listing(Listing(20, []))
+    assert heard == [ImageChange(lost=True)] * 2
+    assert image.lost == dict(there)
+    assert image.topics == {"a": a_topic("a", 1)}
+    assert (image.live_brokers(), image.cluster_id, image.controller_id) == ([1], "the-id", 1)
+    assert image.configs_of_broker("1") == {"a": "1"}
+    assert image.version(topic_key("a")) == 0
+    image.apply_changes(changes(*there, begin=21))
+    assert image.lost == {}
+
+
+def test_a_tombstone_for_what_vanished_before_ends_it() -> None:
+    image = MetadataImage()
+    image.apply_changes(changes((topic_key("a"), a_topic("a", 1)), (topic_key("a"), None)))
+    image.apply_changes(changes(a_tombstone("a", 1), begin=3))
+    assert (image.topics, image.lost) == ({}, {})
+
+
+def test_a_tombstone_ends_no_topic_that_was_made_again() -> None:
+    image = MetadataImage()
+    image.apply_changes(changes((topic_key("a"), a_topic("a", 2)), (topic_key("a"), None), a_tombstone("a", 1)))
+    assert (list(image.topics), list(image.lost)) == (["a"], [topic_key("a")])
+
+
+def test_a_listing_may_bring_a_tombstone_with_the_disappearance() -> None:
+    image = MetadataImage()
+    image.apply_changes(changes((topic_key("a"), a_topic("a", 1))))
+    key, tombstone = a_tombstone("a", 1)
+    image.apply_listing(Listing(5, [Document(key, encode(tombstone), 4)]))
+    assert (image.topics, image.lost) == ({}, {})
+
+
+def test_a_broker_goes_only_when_it_was_unregistered() -> None:
+    image = MetadataImage()
+    gone = BrokerRegistration(1, UUID(int=1), (), fenced=True, is_unregistered=True)
+    image.apply_changes(changes((broker_key(1), gone), (broker_key(1), None)))
+    assert (image.brokers, image.lost) == ({}, {})
+
+
+def test_of_an_older_topic_the_newer_states_count() -> None:
+    image = MetadataImage()
+    known, older = at_epochs(a_topic("a", 1), 4, 9, 2), at_epochs(a_topic("a", 1), 5, 8, leader_epoch=7)
+    image.apply_changes(changes((topic_key("a"), known)))
+    image.apply_changes(changes((topic_key("a"), older), begin=2))
+    merged = image.topics["a"].partitions
+    assert [(state.partition_epoch, state.leader_epoch) for state in merged] == [(5, 7), (9, 8), (2, 3)]
+    assert image.lost == {topic_key("a"): image.topics["a"]}
+    assert image.version(topic_key("a")) == 2
+
+
+def test_producer_ids_never_go_back() -> None:
+    image = MetadataImage()
+    image.apply_changes(changes(("producer-ids", ProducerIdsDocument(7000)), ("producer-ids", ProducerIdsDocument(10))))
+    assert image.next_producer_id == 7000
+    assert image.lost == {"producer-ids": ProducerIdsDocument(7000)}
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_more() -> None:
+    image = MetadataImage()
+    image.apply_listing(Listing(50, []))
+    waiting = asyncio.create_task(image.reached(51))
+    await asyncio.sleep(0)
+    image.apply_listing(Listing(20, []))
+    await waiting
+
+
 def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
     image = MetadataImage()
     heard: list[ImageChange] = []
@@ -67,13 +162,18 @@ def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
     small, grown, again = a_topic("a", 1), a_topic("a", 1, 2), a_topic("a", 2)
     image.apply_changes(changes((topic_key("a"), small)))
     image.apply_changes(changes((topic_key("a"), grown), begin=2))
-    image.apply_changes(changes((topic_key("a"), None), (topic_key("a"), again), begin=3))
-    image.apply_changes(changes((topic_key("b"), a_topic("b", 3)), (topic_key("b"), None), begin=5))
-    image.apply_changes(changes((topic_key("a"), None), begin=7))
+    image.apply_changes(changes(a_tombstone("a", 1), (topic_key("a"), None), (topic_key("a"), again), begin=3))
+    image.apply_changes(
+        changes((topic_key("b"), a_topic("b", 3)), a_tombstone("b", 3), (topic_key("b"), None), begin=6)
+    )
+    image.apply_changes(changes(a_tombstone("a", 2), begin=9))
+    image.apply_changes(changes((topic_key("a"), None), begin=10))
     assert heard == [
         ImageChange(created=(small,)),
         ImageChange(changed=(grown,)),
-        ImageChange(created=(again,), deleted=(grown,)),
+        ImageChange(created=(again,), deleted=(grown,), buried=frozenset({UUID(int=1)})),
+        ImageChange(buried=frozenset({UUID(int=3)})),
+        ImageChange(buried=frozenset({UUID(int=2)})),
         ImageChange(deleted=(again,)),
     ]
     assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
@@ -139,8 +239,14 @@ def test_listing_and_following_give_the_same_image(history: list[tuple[str, int 
         key = topic_key(name)
         value = None if number is None else encode(a_topic(name, ord(name) * 10 + number, revision))
         batch.append(Change(revision, key, value))
+        before = decode(key, stored[key].value) if key in stored else None
         if value is None:
             stored.pop(key, None)
+            if isinstance(before, TopicDocument):
+                tombstone = tombstone_key(before.topic_id)
+                buried = encode(TombstoneDocument(name, before.topic_id, 0))
+                stored[tombstone] = Document(tombstone, buried, revision)
+                batch.insert(len(batch) - 1, Change(revision, tombstone, buried))
         else:
             stored[key] = Document(key, value, revision)
         step = data.draw(st.sampled_from(["wait", "follow", "list"]))
@@ -204,7 +310,7 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
             [changes((topic_key("a"), a_topic("a", 1)), begin=2), StoreUnavailable("away")],
             [StoreUnavailable("still away")],
             [HistoryCompacted("too long")],
-            [changes((topic_key("y"), a_topic("y", 25)), begin=51)],
+            [changes((topic_key("y"), a_topic("y", 25)), a_tombstone("a", 1), begin=51)],
         ],
     )
     image = MetadataImage()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
-from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import Document, Listing
@@ -65,6 +65,10 @@ class Fetching:
         self.followed.discard(partition.topic_partition)
 
 
+def _config(topic: str) -> LogConfig:
+    return LogConfig()
+
+
 class Broker:
     """Broker 1 with a replica of one partition; the test is the metadata."""
 
@@ -77,9 +81,13 @@ class Broker:
         self.image = MetadataImage()
         self._version = 0
         self.show(state)
+        self._start()
+
+    def _start(self) -> None:
+        folder = self.folder.parent
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
-        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
+        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, self._assigned)
         self.logs.load()
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
         surroundings = Surroundings(
@@ -94,12 +102,29 @@ class Broker:
         self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
         self.replicas.start()
 
+    def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
+        name = self.image.topic_name(topic_id)
+        return None if name is None else TopicPartition(name, number)
+
     def show(self, state: PartitionState, *more: PartitionState) -> None:
         self._version += 1
         self.state = state
         document = TopicDocument(FLIGHTS.topic, UUID(int=7), (state, *more), {"min.insync.replicas": "1"})
         key = topic_key(FLIGHTS.topic)
         self.image.apply_listing(Listing(self._version, [Document(key, encode(document), self._version)]))
+
+    def show_only(self, *documents: tuple[str, AnyDocument]) -> None:
+        """The store has these documents, and no others."""
+        self._version += 1
+        listed = [Document(key, encode(document), self._version) for key, document in documents]
+        self.image.apply_listing(Listing(self._version, listed))
+
+    def start_anew(self, *documents: tuple[str, AnyDocument]) -> None:
+        """The next life of the broker, with a store that has only these documents."""
+        self.logs.shutdown({})
+        self.image = MetadataImage()
+        self.show_only(*documents)
+        self._start()
 
     @property
     def partition(self) -> Partition:
@@ -119,7 +144,7 @@ class Broker:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
         if self.logs.probe_failed_dirs():
-            self.replicas.delete_unassigned()
+            self.replicas.sweep()
         self.replicas.bring_back()
 
     def error_of_read(self) -> ErrorCode | None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 from uuid import UUID
 
+import msgspec
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
@@ -92,8 +93,8 @@ def test_what_was_asked_for_holds_for_one_making_only(tmp_path: Path) -> None:
     asked.move(asked.more)
     asked.broker.show(COMES)
     assert asked.log_dir() == asked.more
-    asked.broker.show(NOWHERE)
-    asked.broker.show(COMES)
+    asked.broker.show(msgspec.structs.replace(NOWHERE, leader_epoch=6, partition_epoch=6))
+    asked.broker.show(led(OTHER, 7, OTHER, HERE))
     assert asked.log_dir() == asked.logs
 
 

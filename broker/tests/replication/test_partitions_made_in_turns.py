@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -98,9 +98,14 @@ class Broker:
     def show(self, *states: PartitionState, name: str = "t", topic_id: int = 5) -> None:
         """The image comes to hold the topic so; without partitions it is deleted."""
         document = TopicDocument(name, UUID(int=topic_id), states)
-        value = encode(document) if states else None
+        if not states:
+            tombstone = TombstoneDocument(name, document.topic_id, 0)
+            self._apply(tombstone_key(document.topic_id), encode(tombstone))
+        self._apply(topic_key(name), encode(document) if states else None)
+
+    def _apply(self, key: str, value: bytes | None) -> None:
         revision = self.image.revision + 1
-        self.image.apply_changes(Changes(revision, (Change(revision, topic_key(name), value),)))
+        self.image.apply_changes(Changes(revision, (Change(revision, key, value),)))
 
     def made(self) -> list[int]:
         return sorted(partition.topic_partition.partition for partition in self.replicas.partitions())

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from barnabas_broker.app.chores import Chore, in_thread
@@ -93,10 +94,12 @@ class LogChores:
         for error in await in_thread(self._logs.check_dirs):
             self._replicas.log_dir_failed(error)
         self._replicas.look_at_full_dirs()
+        for stray, wanted in self._logs.strays.wanted_logs():
+            self._logs.stray_read(stray, wanted, await in_thread(partial(self._logs.strays.read, stray, wanted)))
         self._replicas.create_missing()
         is_whole = all(each.is_online for each in self._logs.log_dirs)
         if not is_whole and await in_thread(self._logs.probe_failed_dirs):
-            self._replicas.delete_unassigned()
+            self._replicas.sweep()
         self._replicas.bring_back()
 
     async def expire_producers(self) -> None:

@@ -26,7 +26,9 @@ from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.transitions import Transitions
 from barnabas_broker.metadata.wakefulness import Wakefulness
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import FetchEnvironment
@@ -58,6 +60,7 @@ from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,7 @@ class Node:
         self.services: Services
         self.membership: Membership
         self.duties: ControllerDuties
+        self.restorations: Restorations
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
         self._leader_news: LeaderNews
@@ -129,7 +133,7 @@ class Node:
         )
         settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
         identity = BrokerIdentity(cluster_id, config.broker_id)
-        logs = LogManager(environment, machine.clock, settings, identity, self._log_config)
+        logs = LogManager(environment, machine.clock, settings, identity, self._log_config, self._assigned)
         logs.load(on_progress)
         return logs
 
@@ -137,9 +141,19 @@ class Node:
         document = self.image.topics.get(topic)
         return resolve_log_config({} if document is None else document.configs, self.config)
 
+    def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
+        """The partition of this broker with this topic id and number."""
+        document = self.image.topics.get(self.image.topic_name(topic_id) or "")
+        if document is None or number >= len(document.partitions):
+            return None
+        is_here = self.config.broker_id in document.partitions[number].replicas
+        return TopicPartition(document.name, number) if is_here else None
+
     def _wire(self, logs: LogManager) -> None:
         config, clock, timers = self.config, self._machine.clock, self._machine.timers
-        controller = Controller(config.broker_id, self._store, self.image, self.current_config, self._machine.random)
+        controller = Controller(
+            config.broker_id, self._store, self.image, self.current_config, self._machine.random, clock.now_ms
+        )
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
         self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
@@ -269,11 +283,19 @@ class Node:
             machine.clock,
             machine.timers,
         )
+        self.restorations = Restorations(
+            config.broker_id,
+            self.image,
+            Transitions(self._store, self.image),
+            lambda: self.membership.is_controller,
+            asyncio.sleep,
+        )
         await self.membership.join()
         self._takedown.append(self.membership.leave)
         self.spawn(self._keep())
         self.spawn(image_feed.follow(self.image, self._store, asyncio.sleep))
         self.spawn(self.duties.run())
+        self.spawn(self.restorations.run())
         await self.membership.admitted(self.image)
 
     async def _keep(self) -> None:

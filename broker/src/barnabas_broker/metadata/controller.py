@@ -29,7 +29,14 @@ from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
 from barnabas_broker.metadata.decisions.fencing import settle
 from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.decisions.unregistration import check_unregistration
-from barnabas_broker.metadata.documents import ALL_BROKERS, broker_configs_key, broker_key, topic_key
+from barnabas_broker.metadata.deletions import delete_documents, tombstone_of
+from barnabas_broker.metadata.documents import (
+    ALL_BROKERS,
+    broker_configs_key,
+    broker_key,
+    tombstone_key,
+    topic_key,
+)
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.membership import BROKER_LEASES
 from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
@@ -49,7 +56,7 @@ ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]
 
 
 class Controller(PartitionController):
-    """`config` gives this broker's settings of now; `random` places replicas and makes topic ids."""
+    """`config` gives this broker's settings of now, `now_ms` the time; `random` places replicas and makes topic ids."""
 
     def __init__(
         self,
@@ -58,11 +65,13 @@ class Controller(PartitionController):
         image: MetadataImage,
         config: Callable[[], BrokerConfig],
         random: Random,
+        now_ms: Callable[[], int],
     ) -> None:
         super().__init__(broker_id, image, Transitions(store, image), config)
         self._store = store
         self._config = config
         self._random = random
+        self._now_ms = now_ms
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -97,16 +106,24 @@ class Controller(PartitionController):
         return failures
 
     async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
-        """The topics that are gone now, or why not, by the name or id that was given."""
-        deleted: dict[str | UUID, TopicDocument] = {}
+        """The topics that are gone now, or why not, by the name or id that was given.
+
+        Once a tombstone is written the topic is deleted, by the controller if not by this broker.
+        """
+        found: dict[str | UUID, TopicDocument] = {}
 
         def decide(topic: str | UUID) -> Planned:
-            found = decide_delete_topic(self._view(), topic, self._image.topic_name)
-            deleted[topic] = found
-            return Planned(topic_key(found.name), None)
+            document = decide_delete_topic(self._view(), topic, self._image.topic_name)
+            found[topic] = document
+            return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
 
         outcomes = await self._carry_out(list(dict.fromkeys(topics)), each(decide))
-        return {topic: _answer(outcome, deleted.get(topic)) for topic, outcome in outcomes.items()}
+        buried = [found[topic] for topic, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        gone = await delete_documents({each.name: each for each in buried}, self._transitions, self._image)
+        return {
+            topic: outcome if isinstance(outcome, ApiError) else _answer(gone.get(found[topic].name), found[topic])
+            for topic, outcome in outcomes.items()
+        }
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
@@ -143,8 +160,11 @@ class Controller(PartitionController):
         """
 
         def decide(broker: int) -> Planned:
-            check_unregistration(broker, self._image.brokers.get(broker), self._image.topics.values())
-            return Planned(broker_key(broker), None)
+            registration = self._image.brokers.get(broker)
+            check_unregistration(broker, registration, self._image.topics.values())
+            assert registration is not None, "it was checked"
+            marked = msgspec.structs.replace(registration, is_unregistered=True)
+            return Planned(broker_key(broker), None if registration.is_unregistered else marked)
 
         decide(broker_id)
         holder = f"unregistration by broker {self._broker_id}"
@@ -152,7 +172,7 @@ class Controller(PartitionController):
             lease = await self._store.acquire_lease(f"{BROKER_LEASES}{broker_id}", holder, UNREGISTRATION_MS)
             if lease is None:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was just now alive")
-            outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
+            outcome = await self._marked_and_gone(broker_id, decide)
             await self._store.release_lease(lease)
         except StoreUnavailable as error:
             message = f"the metadata store does not answer: {error}"
@@ -160,10 +180,19 @@ class Controller(PartitionController):
         if isinstance(outcome, ApiError):
             raise outcome
 
+    async def _marked_and_gone(self, broker_id: int, decide: Callable[[int], Planned]) -> Planned | ApiError:
+        """A registration that vanishes without the mark is written anew."""
+        outcome: Planned | ApiError
+        for _ in range(2):
+            outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
+            if isinstance(outcome, ApiError) or outcome.document is None:
+                break
+        return outcome
+
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
         try:
-            return await allocate_block(self._store)
+            return await allocate_block(self._store, self._image.next_producer_id)
         except StoreUnavailable as error:
             message = f"the metadata store does not answer: {error}"
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
@@ -209,7 +238,7 @@ class Controller(PartitionController):
         return view_cluster(self._image.topics, self._image.brokers, self._config())
 
 
-def _answer(outcome: Planned | ApiError, document: TopicDocument | None) -> TopicDocument | ApiError:
+def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:
     if isinstance(outcome, ApiError):
         return outcome
     assert document is not None, "what was carried out was decided on"

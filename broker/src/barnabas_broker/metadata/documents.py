@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -11,12 +12,19 @@ from barnabas_broker.metadata.model import (
     ConfigDocument,
     ControllerDocument,
     ProducerIdsDocument,
+    TombstoneDocument,
     TopicDocument,
 )
 from barnabas_broker.metadata.unknown_fields import MARK, with_unknown_fields, with_unknown_fields_gathered
 
 AnyDocument = (
-    TopicDocument | BrokerRegistration | ConfigDocument | ClusterDocument | ControllerDocument | ProducerIdsDocument
+    TopicDocument
+    | TombstoneDocument
+    | BrokerRegistration
+    | ConfigDocument
+    | ClusterDocument
+    | ControllerDocument
+    | ProducerIdsDocument
 )
 
 CLUSTER_KEY: Final = "cluster"
@@ -27,6 +35,7 @@ ALL_BROKERS: Final = ""
 
 _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     "topics": TopicDocument,
+    "tombstones": TombstoneDocument,
     "brokers": BrokerRegistration,
     "broker-configs": ConfigDocument,
     CLUSTER_KEY: ClusterDocument,
@@ -46,6 +55,11 @@ class MalformedDocument(ValueError):
 def topic_key(name: str) -> str:
     """Where a topic is."""
     return f"topics/{name}"
+
+
+def tombstone_key(topic_id: UUID) -> str:
+    """Where it says that a topic was deleted."""
+    return f"tombstones/{topic_id.hex}"
 
 
 def broker_key(broker_id: int) -> str:

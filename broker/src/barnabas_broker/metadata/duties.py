@@ -16,6 +16,7 @@ from barnabas_broker.metadata.decisions.balance import unbalanced
 from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
 from barnabas_broker.metadata.decisions.fencing import begin_life, settle
 from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.deletions import Deletions
 from barnabas_broker.metadata.documents import broker_key
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
@@ -65,6 +66,7 @@ class ControllerDuties:
         self._clock = clock
         self._timers = timers
         self._transitions = Transitions(store, image)
+        self._deletions = Deletions(image, self._transitions, clock)
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
         self._controls = False
@@ -127,6 +129,7 @@ class ControllerDuties:
             await self._care_for_brokers()
         await self._settle()
         await self._balance()
+        await self._deletions.tend()
 
     def _controller_is_gone(self) -> bool:
         registration = self._image.brokers.get(self._image.controller_id)
@@ -138,6 +141,7 @@ class ControllerDuties:
         self._controls = self._membership.is_controller
         if began:
             log.info("broker %d is the controller", self._broker_id)
+            self._deletions.begin()
             self._brokers_changed = True
             self._changed_topics.update(self._image.topics)
             self._balance_at_s = self._clock.monotonic_s() + self._config().leader_imbalance_check_interval_seconds

@@ -1,6 +1,8 @@
 """The cluster's metadata in memory: what a broker reads, always current up to `revision`.
 
-It holds what the store holds; `image_feed` keeps it so. Everything here runs on the event loop's thread.
+It holds what the store holds; `image_feed` keeps it so. What somebody deletes goes: a topic with a tombstone, a broker
+that was unregistered. What vanishes otherwise, or is put back to an older state, stays as it was known, and is `lost`
+until somebody has written it anew (`restorations`). Everything here runs on the event loop's thread.
 """
 
 import asyncio
@@ -11,18 +13,22 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from barnabas_broker.metadata.decisions.restoration import with_newer_partitions
 from barnabas_broker.metadata.documents import (
     ALL_BROKERS,
     AnyDocument,
     MalformedDocument,
     broker_configs_key,
     decode,
+    topic_key,
 )
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    ProducerIdsDocument,
+    TombstoneDocument,
     TopicDocument,
 )
 from barnabas_broker.metadata.store import ABSENT, Changes, Listing
@@ -45,6 +51,10 @@ class ImageChange:
     """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
     controller: bool = False
     """Another broker is the controller, or the same one anew."""
+    buried: frozenset[UUID] = frozenset()
+    """Ids of topics whose tombstones came."""
+    lost: bool = False
+    """Something has to be written anew."""
 
 
 Listener = Callable[[ImageChange], object]
@@ -66,6 +76,8 @@ class _Pending:
     brokers: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
     controller: bool = False
+    buried: set[UUID] = field(default_factory=set)
+    lost: bool = False
 
 
 class MetadataImage:
@@ -80,6 +92,11 @@ class MetadataImage:
         self.live: frozenset[int] = frozenset()
         """Brokers that are not fenced."""
         self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self.tombstones: dict[UUID, TombstoneDocument] = {}
+        self.next_producer_id = 0
+        """The highest that was ever known."""
+        self.lost: dict[str, AnyDocument] = {}
+        """By key, what is to be written anew."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[Listener] = []
@@ -129,11 +146,11 @@ class MetadataImage:
         """Takes over the whole state of the store; listeners hear of the differences."""
         pending = _Pending()
         present = {document.key for document in listing.documents}
-        for key in [key for key in self._stored if key not in present]:
-            self._remove(key, pending)
         for key, value, version in listing.documents:
             if self.version(key) != version:
                 self._put(key, value, version, pending)
+        for key in [key for key in self._stored if key not in present]:  # The tombstones are known by now.
+            self._remove(key, pending)
         self._finish(listing.revision, pending)
 
     def apply_changes(self, changes: Changes) -> None:
@@ -146,15 +163,37 @@ class MetadataImage:
                 self._put(change.key, change.value, change.revision, pending)
         self._finish(changes.revision, pending)
 
+    def vanished(self, key: str) -> None:
+        """The store has no such document any more, though no watch has told so: its file was edited by hand."""
+        pending = _Pending()
+        self._remove(key, pending)
+        self._finish(self.revision, pending)
+
     def _put(self, key: str, value: bytes, version: int, pending: _Pending) -> None:
         try:
             document = decode(key, value)
         except MalformedDocument as error:
             log.error("the metadata store holds a document that cannot be read; what was there before stays: %s", error)
             return
-        if document is not None:
-            self._stored[key] = _Stored(document, version)
-            self._show(key, document, pending)
+        if document is None:
+            return
+        self.lost.pop(key, None)
+        self._stored[key] = _Stored(document, version)
+        newest = self._newest(document)
+        if newest is not document:
+            self.lost[key], pending.lost = newest, True
+        self._show(key, newest, pending)
+
+    def _newest(self, document: AnyDocument) -> AnyDocument:
+        """`document`, or what is known better."""
+        match document:
+            case TopicDocument(name=name, topic_id=topic_id):
+                known = self.topics.get(name)
+                is_known = known is not None and known.topic_id == topic_id
+                return with_newer_partitions(known, document) if is_known and known is not None else document
+            case ProducerIdsDocument(next_producer_id=found) if found < self.next_producer_id:
+                return ProducerIdsDocument(self.next_producer_id)
+        return document
 
     def _show(self, key: str, document: AnyDocument, pending: _Pending) -> None:
         match document:
@@ -176,32 +215,61 @@ class MetadataImage:
             case ControllerDocument():
                 self.controller_id = document.broker_id
                 pending.controller = True
+            case ProducerIdsDocument():
+                self.next_producer_id = document.next_producer_id
+            case TombstoneDocument():
+                self.tombstones[document.topic_id] = document
+                pending.buried.add(document.topic_id)
+                self._bury(document, pending)
+
+    def _bury(self, tombstone: TombstoneDocument, pending: _Pending) -> None:
+        """The topic, where its document had vanished before."""
+        key = topic_key(tombstone.name)
+        known = self.lost.get(key)
+        if isinstance(known, TopicDocument) and known.topic_id == tombstone.topic_id and key not in self._stored:
+            del self.lost[key]
+            self._hide(known, pending)
 
     def _remove(self, key: str, pending: _Pending) -> None:
         stored = self._stored.pop(key, None)
-        match stored.document if stored is not None else None:
+        if stored is None:
+            return
+        if self._is_deleted(stored.document):
+            self.lost.pop(key, None)
+            self._hide(stored.document, pending)
+        else:
+            self.lost.setdefault(key, stored.document)
+            pending.lost = True
+
+    def _is_deleted(self, document: AnyDocument) -> bool:
+        """Whether somebody has said so."""
+        match document:
+            case TopicDocument(topic_id=topic_id):
+                return topic_id in self.tombstones
+            case BrokerRegistration(is_unregistered=is_unregistered):
+                return is_unregistered
+        return isinstance(document, TombstoneDocument)
+
+    def _hide(self, document: AnyDocument, pending: _Pending) -> None:
+        match document:
             case TopicDocument(name=name, topic_id=topic_id):
                 pending.topics.setdefault(name, self.topics.pop(name, None))
                 self._names.pop(topic_id, None)
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)
                 pending.brokers.add(broker_id)
-            case ConfigDocument():
-                self.broker_configs.pop(_config_owner(key), None)
-                pending.configs.add(_config_owner(key))
-            case ControllerDocument():
-                self.controller_id = NO_CONTROLLER
-                pending.controller = True
+            case TombstoneDocument(topic_id=topic_id):
+                self.tombstones.pop(topic_id, None)
 
     def _finish(self, revision: int, pending: _Pending) -> None:
-        self.revision = revision
+        is_put_back, self.revision = revision < self.revision, revision
         if pending.brokers:
             self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
         change = self._difference(pending)
         if change != ImageChange():
             for listener in self._listeners:
                 listener(change)
-        while self._waiters and self._waiters[0][0] <= revision:
+        while self._waiters and (is_put_back or self._waiters[0][0] <= revision):
             waiter = heapq.heappop(self._waiters)[2]
             if not waiter.done():
                 waiter.set_result(None)
@@ -218,6 +286,8 @@ class MetadataImage:
             brokers=frozenset(pending.brokers),
             configs=frozenset(pending.configs),
             controller=pending.controller,
+            buried=frozenset(pending.buried),
+            lost=pending.lost,
         )
 
 

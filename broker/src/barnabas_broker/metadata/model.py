@@ -38,6 +38,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
+    unconfirmed: tuple[int, ...] = ()
+    restored_epoch: int = 0
 
 
 class TopicDocument(Extensible, frozen=True):
@@ -49,12 +51,22 @@ class TopicDocument(Extensible, frozen=True):
     configs: dict[str, str] = {}
 
 
+class TombstoneDocument(Extensible, frozen=True):
+    """A topic that somebody has deleted: its document goes, and so do its logs, which nothing else makes go."""
+
+    name: str
+    topic_id: UUID
+    deleted_at_ms: int
+    partitions: int = 0
+
+
 class BrokerRegistration(Extensible, frozen=True):
     """One broker as it started last. A fenced broker leads nothing and is in no ISR.
 
     `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
     what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
-    that it ever acknowledged; if not, `may_lack_records`.
+    that it ever acknowledged; if not, `may_lack_records`. Somebody has unregistered it where `is_unregistered`: its
+    document goes now.
     """
 
     broker_id: int
@@ -68,6 +80,7 @@ class BrokerRegistration(Extensible, frozen=True):
     boot_id: str = ""
     may_lack_records: bool = False
     is_shutting_down: bool = False
+    is_unregistered: bool = False
 
 
 class ConfigDocument(Extensible, frozen=True):

@@ -10,11 +10,15 @@ from barnabas_core.config.definitions import LONG_MAX
 BLOCK_SIZE: Final = 1000
 
 
-async def allocate_block(store: MetadataStore) -> range:
-    """The next 1000 ids, this caller's alone: they are written off before they are known. Raises StoreUnavailable."""
+async def allocate_block(store: MetadataStore, first_free: int = 0) -> range:
+    """The next 1000 ids, this caller's alone: they are written off before they are known. Raises StoreUnavailable.
+
+    `first_free` is known to be free, whatever the store says: it may have been put back to an older copy.
+    """
     while True:
         found = await store.get(PRODUCER_IDS_KEY)
         first, version = (0, ABSENT) if found is None else (_next_id(found.value), found.version)
+        first = max(first, first_free)
         assert first <= LONG_MAX - BLOCK_SIZE, "2^63 producer ids are used up"
         try:
             await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(first + BLOCK_SIZE)), version)

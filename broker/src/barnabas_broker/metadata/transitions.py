@@ -1,12 +1,12 @@
 """How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas_broker.metadata.documents import AnyDocument, encode
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable, VersionConflict, Write
+from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict, Write
 from barnabas_core.errors import ApiError, ErrorCode
 
 ATTEMPTS_MAX: Final = 20
@@ -93,7 +93,14 @@ class Transitions:
         await self._image.reached(max((result for result in results if isinstance(result, int)), default=0))
         if conflicts:
             await self._image.reached(await self._store.latest_revision())
+            self._forget_vanished(result for result in results if isinstance(result, VersionConflict))
         return conflicts
+
+    def _forget_vanished(self, conflicts: Iterable[VersionConflict]) -> None:
+        """The watch would have told by now, if the store knew of it."""
+        for conflict in conflicts:
+            if conflict.actual == ABSENT != self._image.version(conflict.key) == conflict.expected:
+                self._image.vanished(conflict.key)
 
     def _as_write(self, planned: Planned) -> Write:
         value = None if planned.document is None else encode(planned.document)

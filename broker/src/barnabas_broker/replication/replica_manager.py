@@ -14,6 +14,7 @@ from barnabas_broker.metadata.decisions.fencing import counts_on
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.surroundings import Surroundings
@@ -64,6 +65,7 @@ class ReplicaManager:
         self._config = config
         self._logs = logs
         self._image = image
+        self._fates = LogFates(broker_id, logs, image)
         self._surroundings = surroundings
         self._context = PartitionContext(
             broker_id,
@@ -212,7 +214,7 @@ class ReplicaManager:
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self._give_up({topic_partition: partition.failed_epoch})
             return
-        loaded = self._claim(topic_partition, partition.topic_id)
+        loaded = self._fates.claim(topic_partition, partition.topic_id)
         if loaded is not None and loaded is not partition.log:
             partition.come_back(loaded)
             del self._offline[topic_partition]
@@ -267,18 +269,16 @@ class ReplicaManager:
         self._high_watermarks = self._logs.checkpointed_high_watermarks()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
-        self.delete_unassigned()
+        self._fates.sweep()
         for document in self._image.topics.values():
             self._host(document)
         while self._unmade:
             self._make_one()
         self._image.subscribe(self._image_changed)
 
-    def delete_unassigned(self) -> None:
-        """Logs that were loaded, of partitions that went while nobody could delete them."""
-        for topic_partition in self._logs.logs.keys() - set(self._assigned()):
-            log.info("%s is not on this broker any more; its log goes", topic_partition)
-            self._delete_log(topic_partition)
+    def sweep(self) -> None:
+        """Logs that came back with a disk, of partitions that went meanwhile."""
+        self._fates.sweep()
 
     def stop(self) -> None:
         """Make no more."""
@@ -292,6 +292,7 @@ class ReplicaManager:
         self._make_some()
 
     def _image_changed(self, change: ImageChange) -> None:
+        self._fates.bury(change.buried)
         for document in change.deleted:
             self._drop(document)
         for document in (*change.created, *change.changed):
@@ -371,28 +372,26 @@ class ReplicaManager:
             fetching.follow(partition)
 
     def _remove(self, topic: HostedTopic, index: int) -> None:
-        """The replica is elsewhere now, or its topic is gone: nothing answers for it, its files go later."""
+        """The replica is elsewhere now, or its topic is gone: nothing answers for it."""
         partition = topic.partitions.pop(index)
         self._offline.pop(partition.topic_partition, None)
         self._surroundings.fetching.unfollow(partition)
         partition.resign()
-        self._delete_log(partition.topic_partition)
-
-    def _delete_log(self, topic_partition: TopicPartition) -> None:
-        try:
-            self._logs.delete(topic_partition)
-        except StorageError as error:
-            log.error("cannot delete %s: %s", topic_partition, error)
+        self._fates.remove(partition.topic_partition, topic.topic_id)
 
     def _open_log(
         self, topic_partition: TopicPartition, topic_id: UUID, state: PartitionState, config: LogConfig
     ) -> Log | None:
         """The log that was found at the start, or a new one; None when no directory can take it."""
-        found = self._claim(topic_partition, topic_id)
+        found = self._fates.claim(topic_partition, topic_id)
+        if found is None and self._logs.strays.find(topic_id, topic_partition.partition):
+            self._uncreated.add(topic_partition)  # It is read first.
+            return None
         if found is None and self._may_lie_elsewhere(topic_partition):
             return None
         self._unloaded.discard(topic_partition)
         if found is not None:
+            self._uncreated.discard(topic_partition)
             return found
         wanted_dir = dict(zip(state.replicas, state.log_dirs, strict=False)).get(self._broker_id) or None
         try:
@@ -404,13 +403,6 @@ class ReplicaManager:
             return None
         self._uncreated.discard(topic_partition)
         return created
-
-    def _claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        try:
-            return self._logs.claim(topic_partition, topic_id)
-        except StorageError as error:
-            log.error("cannot set aside what is in the way of %s: %s", topic_partition, error)
-            return None
 
     def _may_lie_elsewhere(self, topic_partition: TopicPartition) -> bool:
         """Damaged, or perhaps on a lost disk: a new, empty log would hide the records. That was said already."""
@@ -434,8 +426,9 @@ class ReplicaManager:
             for index in list(topic.partitions):
                 self._remove(topic, index)
         for index in range(len(document.partitions)):  # What came back with a disk and was never taken up.
-            if self._logs.get(TopicPartition(document.name, index)) is not None:
-                self._delete_log(TopicPartition(document.name, index))
+            found = self._logs.get(TopicPartition(document.name, index))
+            if found is not None and found.topic_id == document.topic_id:
+                self._fates.remove(found.topic_partition, document.topic_id)
 
     def check_isr(self) -> None:
         """Who lags for too long leaves the ISR of the partitions led here, who can joins. Some a turn of the loop."""

@@ -6,7 +6,6 @@ plain methods that the app's timers call.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -16,13 +15,14 @@ from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
-from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_closing import close_logs
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs
 from barnabas_broker.storage.trash import remove_all
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
@@ -31,8 +31,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
-_CLOSED_TOGETHER: Final = 32
-"""Logs synced at the same time in a shutdown; each has up to six files open meanwhile."""
 
 
 class LoadProgress(NamedTuple):
@@ -53,7 +51,10 @@ class LogManagerSettings(NamedTuple):
 
 
 class LogManager:
-    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories."""
+    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories.
+
+    `assigned` says which partition of this broker a topic id and a number are, None where they are none.
+    """
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class LogManager:
         settings: LogManagerSettings,
         identity: BrokerIdentity,
         config_of: Callable[[str], LogConfig],
+        assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None,
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.failed: dict[TopicPartition, StorageError] = {}
@@ -77,6 +79,7 @@ class LogManager:
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
+        self.strays = StrayLogs(environment, clock, config_of, assigned)
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
     @property
@@ -113,19 +116,41 @@ class LogManager:
         return None
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """The log that a start found for this topic. One of an earlier topic of that name is renamed to `-stray`.
+        """The log of this topic that a start found, or one that was set aside. Another topic's makes room.
 
-        It is kept: whoever restored the wrong metadata wants it back, anyone else may remove it.
+        One that an earlier life set aside has to be read through first (`strays.wanted_logs`): None until then.
         """
         log = self.get(topic_partition)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self.set_aside(topic_partition, "it is of another topic of that name")
+            log = None
         if log is None:
-            return None
-        if log.topic_id in (None, topic_id):
+            log = self._take_back(topic_partition, topic_id)
+        if log is not None:
             self._choice.forget(topic_partition)
-            return log
-        self._rename_away(log, file_names.STRAY_DIR)
-        _logger.warning("%s is set aside: it is of an earlier topic %s", log.directory, topic_partition.topic)
-        return None
+        return log
+
+    def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
+        """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
+        self.stop_move(topic_partition)
+        log = self.get(topic_partition)
+        if log is not None:
+            self._rename_away(log, file_names.STRAY_DIR)
+            self.strays.add(log, why)
+
+    def _take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        taken = self.strays.take_back(topic_partition, topic_id)
+        if taken is not None:
+            self._choice.at(taken.log_dir).logs[topic_partition] = taken
+        return taken
+
+    def stray_read(self, stray: StrayLog, topic_partition: TopicPartition, outcome: Log | StorageError) -> None:
+        """What came of reading a stray log that is wanted (`strays.wanted_logs`)."""
+        self.strays.remove(stray)
+        if isinstance(outcome, Log):
+            self._choice.at(stray.log_dir).logs[topic_partition] = outcome
+        else:
+            self.failed[topic_partition] = outcome
 
     def _rename_away(self, log: Log, state: str) -> None:
         for log_dir in self.log_dirs:
@@ -241,6 +266,8 @@ class LogManager:
                 found.append(parsed.topic_partition)
             elif parsed.state == file_names.DELETED_DIR:
                 self._environment.trash.add(f"{log_dir.path}/{name}", 0)
+            elif parsed.state == file_names.STRAY_DIR:
+                found += self.strays.load(log_dir.path, name, parsed.topic_partition, self._settings.log_dirs)
         return found
 
     def _names(self, log_dir: LogDir) -> list[str]:
@@ -339,6 +366,7 @@ class LogManager:
                     if error.log_dir in (move.log_dir, move.log.log_dir):
                         self.stop_move(move.log.topic_partition)
                 log_dir.fail(error)
+                self.strays.forget_dir(error.log_dir)
                 return affected
         return set()
 
@@ -367,7 +395,7 @@ class LogManager:
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             log = log_dir.logs.pop(topic_partition)
             self._mark(log, file_names.STRAY_DIR)
-            _logger.warning("%s is set aside: the partition is in another log dir by now", log.directory)
+            self.strays.add(log, "the partition is in another log dir by now")
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Paths to give to `remove_files`."""
@@ -403,23 +431,11 @@ class LogManager:
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:
-                    _close_logs(list(log_dir.logs.values()))
+                    close_logs(list(log_dir.logs.values()))
                     log_dir.checkpoint(high_watermarks)
                     log_dir.mark_clean()
                 except StorageError as error:
                     _logger.error("%s", error)
-
-
-def _close_logs(logs: Sequence[Log]) -> None:
-    """Many at a time: the disk merges syncs that wait for it together."""
-    with ThreadPoolExecutor(_CLOSED_TOGETHER) as threads:
-        for start in range(0, len(logs), _CLOSED_TOGETHER):
-            some = logs[start : start + _CLOSED_TOGETHER]
-            jobs = [job for log in some if (job := log.closing_job())]
-            for _ in threads.map(FlushJob.run, jobs):
-                pass
-            for log in some:
-                log.closed()
 
 
 def _failure_of(log_dir: LogDir) -> list[StorageError]:

@@ -26,6 +26,8 @@ def choose_leader(state: PartitionState, terms: Terms) -> int:
     """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
     if state.leader in state.isr and terms.may_lead(state.leader):
         return state.leader
+    if state.unconfirmed and not terms.unclean:
+        return NO_LEADER  # One of those may know of a later state than this one.
     for candidates in _candidates(state, terms.unclean):
         leader = _first(candidates, state.leader, terms)
         if leader != NO_LEADER:
@@ -73,6 +75,8 @@ def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
         isr=isr,
         elr=tuple(broker for broker in state.elr if broker not in isr) if stays else (),
         last_known_leader=NO_LEADER,
+        unconfirmed=(),
+        restored_epoch=0,
     )
 
 
@@ -87,8 +91,9 @@ def _preferred(state: PartitionState, terms: Terms) -> int:
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
-    if preferred not in state.isr or not terms.may_lead(preferred):
+    if preferred not in state.isr or not terms.may_lead(preferred) or state.unconfirmed:
         why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
+        why = f"waiting for {list(state.unconfirmed)} to compare what they know" if state.unconfirmed else why
         message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
         raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return preferred

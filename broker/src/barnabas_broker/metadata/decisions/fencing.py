@@ -59,7 +59,7 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) 
     isr = tuple(replica for replica in state.isr if others.lives(replica))
     after = revised(state, msgspec.structs.replace(state, isr=isr), others, (broker,))
     if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
-        after = led_by(state, broker, terms) if terms.lives(broker) else state
+        after = led_by(state, broker, terms) if terms.lives(broker) and not state.unconfirmed else state
     elif after.leader_epoch <= failed_epoch:
         after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
     return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)

@@ -1,0 +1,98 @@
+"""Topics whose documents are older than what brokers know: somebody has put an older copy of the metadata back.
+
+Every change of a partition raises its partition epoch, so of two states the one with the higher epoch is newer. Brokers
+that ran on have seen every change. One that starts knows what it remembered, which may not be the last: therefore after
+that nobody leads a partition before all its replicas have compared.
+"""
+
+import msgspec
+
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+
+
+def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
+    """`found`, as it is where it is not older than `known`, else with the newer state of each partition.
+
+    Both are of the same topic. The leader epoch is one that only the newer state's leader can have begun.
+    """
+    if not is_older(known, found):
+        return found
+    pairs = zip(known.partitions, found.partitions, strict=False)
+    partitions = tuple(_newer(before, now) for before, now in pairs)
+    longest = max(known.partitions, found.partitions, key=len)
+    return msgspec.structs.replace(found, partitions=partitions + longest[len(partitions) :])
+
+
+def is_older(known: TopicDocument, found: TopicDocument) -> bool:
+    """Whether `found` lacks a change of a partition that `known` has."""
+    if len(found.partitions) < len(known.partitions):
+        return True
+    pairs = zip(known.partitions, found.partitions, strict=False)
+    return any(now.partition_epoch < before.partition_epoch for before, now in pairs)
+
+
+def _newer(known: PartitionState, found: PartitionState) -> PartitionState:
+    if found.partition_epoch >= known.partition_epoch:
+        return found
+    if found.leader_epoch <= known.leader_epoch:
+        return known
+    return msgspec.structs.replace(known, leader_epoch=found.leader_epoch + 1)
+
+
+def compared(remembered: TopicDocument, found: TopicDocument, broker: int) -> TopicDocument:
+    """`found` after `broker`, which starts, has compared it with what it remembers; as it is where it is not older."""
+    pairs = list(zip(remembered.partitions, found.partitions, strict=False))
+    partitions = [_compared(before, now, broker) for before, now in pairs]
+    added = [_unled(state, state, broker) for state in remembered.partitions[len(pairs) :]]
+    if not added and all(state is now for state, (_, now) in zip(partitions, pairs, strict=True)):
+        return found
+    rest = found.partitions[len(pairs) :]
+    return msgspec.structs.replace(found, partitions=(*partitions, *added, *rest))
+
+
+def unled(remembered: TopicDocument, broker: int) -> TopicDocument:
+    """A topic that the store has no more, as `broker`, which starts, remembers it."""
+    states = tuple(_unled(state, state, broker) for state in remembered.partitions)
+    return msgspec.structs.replace(remembered, partitions=states)
+
+
+def _compared(remembered: PartitionState, found: PartitionState, broker: int) -> PartitionState:
+    """While others compare, too, epochs rise; then the state that was remembered at the highest epoch counts."""
+    epoch = found.restored_epoch if found.unconfirmed else found.partition_epoch
+    return found if remembered.partition_epoch <= epoch else _unled(remembered, found, broker)
+
+
+def _unled(remembered: PartitionState, found: PartitionState, broker: int) -> PartitionState:
+    left = found.unconfirmed or tuple(dict.fromkeys((*remembered.replicas, *found.replicas)))
+    unconfirmed = tuple(replica for replica in left if replica != broker)
+    if not unconfirmed and found is remembered:
+        return remembered  # Nobody else can know anything.
+    last_known = remembered.last_known_leader if remembered.leader == NO_LEADER else remembered.leader
+    return msgspec.structs.replace(
+        remembered,
+        leader=NO_LEADER,
+        leader_epoch=max(remembered.leader_epoch, found.leader_epoch) + 1,
+        partition_epoch=max(remembered.partition_epoch, found.partition_epoch) + 1,
+        last_known_leader=last_known,
+        unconfirmed=unconfirmed,
+        restored_epoch=remembered.partition_epoch if unconfirmed else 0,
+    )
+
+
+def confirmed(topic: TopicDocument, broker: int) -> TopicDocument:
+    """`topic` once `broker` has compared it; as it is where nobody waits for that."""
+    if not any(broker in state.unconfirmed for state in topic.partitions):
+        return topic
+    return msgspec.structs.replace(topic, partitions=tuple(_confirmed(state, broker) for state in topic.partitions))
+
+
+def _confirmed(state: PartitionState, broker: int) -> PartitionState:
+    if broker not in state.unconfirmed:
+        return state
+    left = tuple(replica for replica in state.unconfirmed if replica != broker)
+    return msgspec.structs.replace(
+        state,
+        unconfirmed=left,
+        restored_epoch=state.restored_epoch if left else 0,
+        partition_epoch=state.partition_epoch + 1,
+    )

@@ -1,0 +1,98 @@
+"""Topics are deleted in two writes: a tombstone, by which it is decided, then the topic's document goes.
+
+Whoever is the controller ends what another broker began, and removes tombstones that everybody has seen.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from barnabas_broker.metadata.documents import tombstone_key, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.metadata.transitions import Planned, Transitions
+from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_core.errors import ApiError
+
+FINISHED_AFTER_MS: Final = 5_000
+"""Whoever wrote a tombstone deletes the topic at once, if it lives."""
+KEPT_MS: Final = 600_000
+"""A tombstone stays so long, and until all brokers have been alive together for so long."""
+KEPT_MAX: Final = 10_000
+"""Where a broker is down for good. The oldest go; a log that only then comes back is set aside, not deleted."""
+
+log = logging.getLogger(__name__)
+
+
+def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
+    """What says that a topic is deleted."""
+    return TombstoneDocument(topic.name, topic.topic_id, now_ms, len(topic.partitions))
+
+
+async def delete_documents(
+    topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
+) -> dict[str, Planned | ApiError]:
+    """Of topics that have a tombstone, by name; nothing for one that is gone or was made again."""
+
+    def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
+        found = {name: image.topics.get(name) for name in names}
+        return {
+            name: Planned(topic_key(name), None)
+            for name, topic in found.items()
+            if topic is not None and topic.topic_id == topics[name].topic_id
+        }
+
+    return await transitions.carry_out(list(topics), decide)
+
+
+class Deletions:
+    """The controller's part. `tend` comes round; it costs what there are tombstones."""
+
+    def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
+        self._image = image
+        self._transitions = transitions
+        self._clock = clock
+        self._all_alive_since_ms: int | None = None
+
+    def begin(self) -> None:
+        """This broker is the controller now."""
+        self._all_alive_since_ms = None
+
+    async def tend(self) -> None:
+        """Ends deletions that somebody began, forgets those that everybody knows."""
+        image, now_ms = self._image, monotonic_ms(self._clock)
+        if len(image.live) < len(image.brokers):
+            self._all_alive_since_ms = None
+        elif self._all_alive_since_ms is None:
+            self._all_alive_since_ms = now_ms
+        if image.tombstones:
+            await self._finish()
+            await self._forget(now_ms)
+
+    async def _finish(self) -> None:
+        image, now_ms = self._image, self._clock.now_ms()
+        left = {
+            tombstone.name: topic
+            for topic_id, tombstone in image.tombstones.items()
+            if (topic := image.topics.get(tombstone.name)) is not None
+            and topic.topic_id == topic_id
+            and tombstone.deleted_at_ms + FINISHED_AFTER_MS <= now_ms
+        }
+        for name in await delete_documents(left, self._transitions, image) if left else ():
+            log.info("topic %s goes now; its deletion was decided before", name)
+
+    async def _forget(self, now_ms: int) -> None:
+        keys = [tombstone_key(tombstone.topic_id) for tombstone in self._old(now_ms)]
+        if keys:
+            await self._transitions.carry_out(keys, lambda left: {key: Planned(key, None) for key in left})
+
+    def _old(self, now_ms: int) -> list[TombstoneDocument]:
+        since_ms = self._all_alive_since_ms
+        kept = self._image.tombstones.values()
+        ended = [each for each in kept if self._image.topic_name(each.topic_id) is None]
+        if since_ms is not None and since_ms + KEPT_MS <= now_ms:
+            end_ms = self._clock.now_ms() - KEPT_MS
+            return [each for each in ended if each.deleted_at_ms <= end_ms]
+        if len(kept) <= KEPT_MAX:
+            return []
+        return sorted(ended, key=lambda each: each.deleted_at_ms)[: len(kept) - KEPT_MAX]

@@ -1,0 +1,91 @@
+"""What becomes of logs whose partitions are not here: deletion is said by somebody, and never inferred.
+
+A log goes for a tombstone that names its topic's id, or where its topic's document, which is not older than the log,
+says that the replica is elsewhere. All else that the metadata does not know is set aside: perhaps an older copy of it
+was put back, or somebody removed a document by hand.
+"""
+
+import logging
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+def why_kept(
+    image: MetadataImage, topic_partition: TopicPartition, topic_id: UUID | None, latest_epoch: int
+) -> str | None:
+    """None where the log of a partition that is not assigned to this broker can go; `latest_epoch` is the log's."""
+    name, number = topic_partition
+    document = image.topics.get(name)
+    if topic_id in image.tombstones:
+        return None
+    if document is None:
+        return f"the metadata knows no topic {name}, and nothing of its deletion"
+    if topic_id not in (None, document.topic_id):
+        return f"the metadata knows another topic {name}, and nothing of the deletion of this one"
+    if number >= len(document.partitions):
+        return f"the metadata knows {len(document.partitions)} partitions of {name} only"
+    epoch = document.partitions[number].leader_epoch
+    if epoch < latest_epoch:
+        return f"the metadata, with leader epoch {epoch}, is older than the log, with {latest_epoch}"
+    return None
+
+
+class LogFates:
+    """Deletes logs, sets them aside and takes them back, as the image says. What a disk refuses is said in the log."""
+
+    def __init__(self, broker_id: int, logs: LogManager, image: MetadataImage) -> None:
+        self._broker_id: Final = broker_id
+        self._logs = logs
+        self._image = image
+
+    def sweep(self) -> None:
+        """All logs that were loaded: whatever was decided while nobody could carry it out."""
+        self.bury(self._image.tombstones.keys())
+        for topic_partition, found in self._logs.logs.items():
+            if found.topic_id in self._image.tombstones or not self._is_assigned(topic_partition):
+                self.remove(topic_partition, found.topic_id)
+
+    def _is_assigned(self, topic_partition: TopicPartition) -> bool:
+        """By its name: the log of an earlier topic is set aside when the one of now is made."""
+        document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
+        if document is None or number >= len(document.partitions):
+            return False
+        return self._broker_id in document.partitions[number].replicas
+
+    def bury(self, topic_ids: Collection[UUID]) -> None:
+        """Logs of these that were set aside go."""
+        try:
+            self._logs.strays.delete(topic_ids)
+        except StorageError as error:
+            log.error("cannot delete what was set aside: %s", error)
+
+    def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """The log, if there is one, of a partition that is not here any more."""
+        found = self._logs.get(topic_partition)
+        latest_epoch = -1 if found is None else found.epochs.latest_epoch
+        try:
+            why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
+            if why is not None:
+                self._logs.set_aside(topic_partition, why)
+            else:
+                log.info("%s is not on this broker any more; its log goes", topic_partition)
+                self._logs.delete(topic_partition)
+        except StorageError as error:
+            log.error("cannot remove %s: %s", topic_partition, error)
+
+    def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        """The log of a partition that is here now, if there is one."""
+        try:
+            return self._logs.claim(topic_partition, topic_id)
+        except StorageError as error:
+            log.error("cannot set aside what is in the way of %s: %s", topic_partition, error)
+            return None

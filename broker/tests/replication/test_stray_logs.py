@@ -1,0 +1,151 @@
+"""Logs go only when somebody says so; those of which the metadata knows nothing are kept, and come back."""
+
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
+
+from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
+from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
+from barnabas_core.topic_partition import TopicPartition
+
+TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
+HOUR_MS = 3_600_000
+
+
+def the_topic(state: PartitionState, topic_id: UUID = TOPIC_ID) -> tuple[str, AnyDocument]:
+    return topic_key(FLIGHTS.topic), TopicDocument(FLIGHTS.topic, topic_id, (state,))
+
+
+def a_tombstone(topic_id: UUID = TOPIC_ID) -> tuple[str, AnyDocument]:
+    return tombstone_key(topic_id), TombstoneDocument(FLIGHTS.topic, topic_id, NOW_MS, 1)
+
+
+def states(broker: Broker) -> list[str]:
+    """What the directories of the partition are marked as; "" for one in use."""
+    names = [path.name for path in broker.folder.parent.glob("*/*") if path.is_dir()]
+    return sorted(name.rpartition("-")[2] if "." in name else "" for name in names)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    started = Broker(tmp_path, led(HERE, 5, HERE))
+    started.append(3)
+    return started
+
+
+def test_a_topic_that_vanishes_is_served_on(broker: Broker) -> None:
+    broker.show_only()
+    broker.append(1)
+    assert broker.partition.log.log_end_offset == 4
+    assert states(broker) == [""]
+
+
+def test_a_log_of_an_unknown_topic_is_set_aside_at_a_start_and_comes_back_at_the_next(broker: Broker) -> None:
+    broker.start_anew()
+    assert states(broker) == ["stray"]
+    assert broker.logs.strays.totals()[str(broker.folder)].logs == 1
+    assert broker.logs.strays.totals()[str(broker.folder)].size_bytes > 0
+    assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
+    broker.start_anew(the_topic(led(HERE, 6, HERE)))
+    assert broker.partition.log.log_end_offset == 3
+    assert states(broker) == [""]
+    assert broker.logs.strays.totals() == {}
+    broker.append(1)
+
+
+def test_a_log_that_was_set_aside_comes_back_with_its_document(broker: Broker) -> None:
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    assert broker.partition.log.log_end_offset == 3
+    assert states(broker) == [""]
+
+
+def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Broker) -> None:
+    broker.start_anew()
+    broker.start_anew()
+    broker.show_only(the_topic(led(HERE, 6, HERE)))
+    assert broker.replicas.hosted(FLIGHTS) is None
+    assert states(broker) == ["stray"]
+    [(stray, wanted)] = broker.logs.strays.wanted_logs()
+    broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
+    broker.replicas.create_missing()
+    assert broker.partition.log.log_end_offset == 3
+    assert states(broker) == [""]
+
+
+def test_a_tombstone_deletes_the_log_of_a_topic_that_goes(broker: Broker) -> None:
+    broker.show_only(a_tombstone(), the_topic(led(HERE, 5, HERE)))
+    assert states(broker) == [""]
+    broker.show_only(a_tombstone())
+    assert states(broker) == ["delete"]
+
+
+def test_a_tombstone_deletes_the_log_of_a_topic_that_went_while_the_broker_was_down(broker: Broker) -> None:
+    broker.start_anew(a_tombstone())
+    assert states(broker) == ["delete"]
+
+
+def test_a_tombstone_deletes_what_was_set_aside(broker: Broker) -> None:
+    broker.start_anew()
+    broker.show_only(a_tombstone())
+    assert states(broker) == ["delete"]
+    assert broker.logs.strays.totals() == {}
+    assert len(broker.logs.due_deletions(NOW_MS + HOUR_MS)) == 1
+
+
+def test_a_tombstone_deletes_what_an_earlier_life_set_aside(broker: Broker) -> None:
+    broker.start_anew()
+    broker.start_anew(a_tombstone())
+    assert states(broker) == ["delete"]
+
+
+def test_the_log_of_a_topic_that_was_made_again_goes_by_its_tombstone(broker: Broker) -> None:
+    broker.start_anew(a_tombstone(), the_topic(led(HERE, 0, HERE), LATER_ID))
+    assert states(broker) == ["", "delete"]
+    assert broker.partition.log.log_end_offset == 0
+
+
+def test_without_a_tombstone_the_log_of_a_topic_that_was_made_again_is_set_aside(broker: Broker) -> None:
+    broker.start_anew(the_topic(led(HERE, 0, HERE), LATER_ID))
+    assert states(broker) == ["", "stray"]
+    broker.show_only(the_topic(led(HERE, 0, HERE), LATER_ID), a_tombstone())
+    assert states(broker) == ["", "delete"]
+
+
+def test_a_topic_that_takes_the_place_of_one_that_nobody_deleted_sets_its_log_aside(broker: Broker) -> None:
+    broker.show_only(the_topic(led(HERE, 0, HERE), LATER_ID))
+    assert states(broker) == ["", "stray"]
+    assert broker.partition.log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "stray")])
+def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_log(
+    broker: Broker, epoch: int, expected: str
+) -> None:
+    elsewhere = msgspec.structs.replace(led(OTHER, epoch, OTHER), replicas=(OTHER,))
+    broker.start_anew(the_topic(elsewhere))
+    assert states(broker) == [expected]
+
+
+def test_a_partition_that_an_older_document_lacks_is_set_aside(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 5, HERE))
+    broker.show(led(HERE, 5, HERE), led(HERE, 5, HERE))
+    assert broker.replicas.hosted(TopicPartition(FLIGHTS.topic, 1)) is not None
+    broker.start_anew(the_topic(led(HERE, 5, HERE)))
+    assert states(broker) == ["", "stray"]
+
+
+def test_a_replica_that_is_reassigned_while_the_broker_runs_goes(broker: Broker) -> None:
+    broker.show(msgspec.structs.replace(led(OTHER, 6, OTHER), replicas=(OTHER,)))
+    assert states(broker) == ["delete"]
+
+
+def test_what_is_set_aside_goes_offline_and_comes_back_with_its_disk(broker: Broker) -> None:
+    broker.start_anew()
+    broker.lose_disk()
+    assert broker.logs.strays.totals() == {}
+    broker.find_disk()
+    assert broker.logs.strays.totals()[str(broker.folder)].logs == 1
