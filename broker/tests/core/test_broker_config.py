@@ -207,17 +207,18 @@ BY_NODE = {
 def test_a_listeners_host_can_be_told_apart_from_its_port_and_anew_while_the_broker_runs() -> None:
     config = parse_broker_config(BY_NODE)
     assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://10.0.0.7:30002"]
-    config = config.with_dynamic({"advertised.hosts": "OUTSIDE:fd00::7"})
+    config = config.with_usable({"advertised.hosts": "OUTSIDE:fd00::7"}, {}).config
     assert list(map(str, config.listeners.advertised)) == ["INSIDE://pod:1", "OUTSIDE://[fd00::7]:30002"]
 
 
 def test_dynamic_settings_lie_over_the_files_the_brokers_own_on_top() -> None:
     config = parse_broker_config({"message.max.bytes": "1", "num.partitions": "9"})
-    changed = config.with_dynamic({"message.max.bytes": "3"}, {"message.max.bytes": "2", "log.retention.ms": "5"})
+    changed, _ = config.with_usable({"message.max.bytes": "3"}, {"message.max.bytes": "2", "log.retention.ms": "5"})
     assert (changed.message_max_bytes, changed.log_retention_ms, changed.num_partitions) == (3, 5, 9)
-    assert changed.with_dynamic({}).message_max_bytes == 1
-    with pytest.raises(InvalidConfig):
-        config.with_dynamic({"message.max.bytes": "-3"})
+    assert changed.with_usable({}, {}).config.message_max_bytes == 1
+    below, ignored = config.with_usable({"message.max.bytes": "-3"}, {"message.max.bytes": "2"})
+    assert below.message_max_bytes == 2
+    assert [str(problem) for problem in ignored] == ["message.max.bytes=-3: must be an integer, at least 0"]
 
 
 def test_each_log_dir_counts_once() -> None:

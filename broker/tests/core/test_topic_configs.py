@@ -1,29 +1,38 @@
 """A topic's settings over the broker's, and how both are described."""
 
+import time
+
 import pytest
 
-from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
-from barnabas_core.config.topic_configs import check_topic_configs, resolve_log_config
+from barnabas_core.config.topic_configs import check_topic_configs, check_topics_under, effective_log_config
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 DEFAULTS = parse_broker_config({})
 
 
+def resolved_config(overrides: dict[str, str], broker: BrokerConfig) -> LogConfig:
+    """Of settings that can all be used."""
+    config, ignored = effective_log_config(overrides, broker)
+    assert ignored == ()
+    return config
+
+
 def test_without_any_setting_a_log_has_kafkas_defaults() -> None:
-    assert resolve_log_config({}, DEFAULTS) == LogConfig()
+    assert resolved_config({}, DEFAULTS) == LogConfig()
 
 
 def test_the_brokers_settings_are_a_topics_defaults() -> None:
     broker = parse_broker_config({"log.retention.hours": "2", "compression.type": "lz4", "log.roll.ms": "77"})
-    resolved = resolve_log_config({"segment.ms": "88"}, broker)
+    resolved = resolved_config({"segment.ms": "88"}, broker)
     assert (resolved.retention_ms, resolved.compression, resolved.roll_ms) == (7_200_000, Compression.LZ4, 88)
 
 
 def test_a_topics_settings_are_typed() -> None:
-    resolved = resolve_log_config(
+    resolved = resolved_config(
         {
             "cleanup.policy": "compact,delete",
             "message.timestamp.type": "LogAppendTime",
@@ -39,12 +48,12 @@ def test_a_topics_settings_are_typed() -> None:
 
 
 def test_an_empty_policy_keeps_everything() -> None:
-    resolved = resolve_log_config({"cleanup.policy": ""}, DEFAULTS)
+    resolved = resolved_config({"cleanup.policy": ""}, DEFAULTS)
     assert (resolved.compacted, resolved.deletes) == (False, False)
 
 
 def test_tests_may_have_small_segments() -> None:
-    assert resolve_log_config({"internal.segment.bytes": "100"}, DEFAULTS).segment_bytes == 100
+    assert resolved_config({"internal.segment.bytes": "100"}, DEFAULTS).segment_bytes == 100
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
@@ -68,8 +77,10 @@ def described(entries: list[ConfigEntry], name: str) -> ConfigEntry:
 
 
 def test_a_description_says_where_a_topics_value_comes_from() -> None:
-    broker = parse_broker_config({"log.retention.hours": "2"}).with_dynamic(
-        {"log.retention.ms": "4"}, {"log.retention.ms": "3"}
+    broker = (
+        parse_broker_config({"log.retention.hours": "2"})
+        .with_usable({"log.retention.ms": "4"}, {"log.retention.ms": "3"})
+        .config
     )
     entry = described(describe_topic({"retention.ms": " 5 "}, broker), "retention.ms")
     assert (entry.value, entry.source, entry.read_only) == ("5", ConfigSource.TOPIC, False)
@@ -102,27 +113,77 @@ def test_a_description_of_a_broker_says_what_can_change() -> None:
 
 def test_a_segment_of_a_compacted_topic_ends_before_max_compaction_lag_ms() -> None:
     lag = {"max.compaction.lag.ms": "99"}
-    assert resolve_log_config({**lag, "cleanup.policy": "compact"}, DEFAULTS).roll_ms == 99
-    assert resolve_log_config({**lag, "cleanup.policy": "delete"}, DEFAULTS).roll_ms == LogConfig().roll_ms
+    assert resolved_config({**lag, "cleanup.policy": "compact"}, DEFAULTS).roll_ms == 99
+    assert resolved_config({**lag, "cleanup.policy": "delete"}, DEFAULTS).roll_ms == LogConfig().roll_ms
 
 
 def test_throttled_replicas_are_all_or_pairs_of_partition_and_broker() -> None:
     name = "leader.replication.throttled.replicas"
-    some = resolve_log_config({name: "0:1,3:12"}, DEFAULTS).leader_throttled_replicas
+    some = resolved_config({name: "0:1,3:12"}, DEFAULTS).leader_throttled_replicas
     assert [some.includes(*pair) for pair in ((0, 1), (3, 12), (1, 0), (3, 1))] == [True, True, False, False]
-    assert resolve_log_config({name: "*"}, DEFAULTS).leader_throttled_replicas.includes(7, 7)
-    assert not resolve_log_config({name: ""}, DEFAULTS).leader_throttled_replicas.includes(0, 0)
+    assert resolved_config({name: "*"}, DEFAULTS).leader_throttled_replicas.includes(7, 7)
+    assert not resolved_config({name: ""}, DEFAULTS).leader_throttled_replicas.includes(0, 0)
     for bad in ("0:", "all", "1:2:3", "0:1;2:3", "-1:2"):
         with pytest.raises(InvalidConfig, match=name):
-            resolve_log_config({name: bad}, DEFAULTS)
+            check_topic_configs({name: bad}, DEFAULTS)
 
 
 def test_the_throttled_rates_can_be_set_while_the_broker_runs() -> None:
-    entries = describe_broker(DEFAULTS.with_dynamic({"leader.replication.throttled.rate": "1000"}, {}))
+    entries = describe_broker(DEFAULTS.with_usable({"leader.replication.throttled.rate": "1000"}, {}).config)
     rate = described(entries, "leader.replication.throttled.rate")
     assert (rate.value, rate.source, rate.read_only) == ("1000", ConfigSource.DYNAMIC_BROKER, False)
     assert DEFAULTS.follower_replication_throttled_rate == 2**63 - 1
-    with pytest.raises(
-        InvalidConfig, match=r"follower\.replication\.throttled\.rate=-1: must be an integer, at least 0"
-    ):
-        DEFAULTS.with_dynamic({"follower.replication.throttled.rate": "-1"}, {})
+    (problem,) = DEFAULTS.with_usable({"follower.replication.throttled.rate": "-1"}, {}).ignored
+    assert str(problem) == "follower.replication.throttled.rate=-1: must be an integer, at least 0"
+
+
+def test_what_cannot_be_used_is_ignored_by_itself_and_told() -> None:
+    stored = {"retention.ms": "never", "segment.bytes": "2097152", "of.a.newer.version": "7"}
+    config, ignored = effective_log_config(stored, DEFAULTS)
+    assert (config.segment_bytes, config.retention_ms) == (2097152, DEFAULTS.log_retention_ms)
+    assert [str(problem) for problem in ignored] == [
+        "retention.ms=never: must be an integer, at least -1",
+        "of.a.newer.version=7: is no setting of a topic",
+    ]
+
+
+def test_of_two_lags_that_contradict_the_one_that_keeps_records_for_longer_wins() -> None:
+    broker = parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"})
+    config, ignored = effective_log_config({"min.compaction.lag.ms": "60000"}, broker)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (60000, 60000)
+    assert [str(problem) for problem in ignored] == [
+        "max.compaction.lag.ms=1000: must be at least min.compaction.lag.ms=60000"
+    ]
+
+
+def test_a_topic_is_described_with_what_is_in_force_in_place_of_what_cannot_be_used() -> None:
+    entry = described(describe_topic({"retention.ms": "never"}, DEFAULTS), "retention.ms")
+    assert entry.value == str(DEFAULTS.log_retention_ms)
+    assert entry.synonyms[0] == ConfigSynonym("retention.ms", "never", ConfigSource.TOPIC)
+
+
+def test_ten_thousand_topics_are_held_against_a_brokers_settings_within_a_turn_of_the_loop() -> None:
+    topics = {f"topic-{number}": {"min.compaction.lag.ms": str(number % 50)} for number in range(10_000)}
+    began_s = time.thread_time()
+    check_topics_under(topics, DEFAULTS)
+    assert time.thread_time() - began_s < 0.05
+    topics["flights"] = {"min.compaction.lag.ms": "60000"}
+    with pytest.raises(InvalidConfig) as refused:
+        check_topics_under(topics, parse_broker_config({"log.cleaner.max.compaction.lag.ms": "1000"}))
+    assert str(refused.value) == (
+        "topic flights: min.compaction.lag.ms=60000: must be at most max.compaction.lag.ms=1000"
+    )
+
+
+def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
+    own = {"log.cleaner.max.compaction.lag.ms": "5", "message.max.bytes": "many", "of.a.newer.version": "1"}
+    everybodys = {"log.cleaner.min.compaction.lag.ms": "10", "log.retention.ms": "77"}
+    config, ignored = DEFAULTS.with_usable(own, everybodys)
+    assert (config.log_retention_ms, config.message_max_bytes) == (77, DEFAULTS.message_max_bytes)
+    assert config.value("log.cleaner.min.compaction.lag.ms") <= config.value("log.cleaner.max.compaction.lag.ms")
+    assert {problem.name for problem in ignored} == {
+        "message.max.bytes",
+        "of.a.newer.version",
+        "log.cleaner.min.compaction.lag.ms",
+    }
+    assert DEFAULTS.with_usable({"log.retention.ms": "77"}, {}).ignored == ()

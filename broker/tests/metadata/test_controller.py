@@ -54,7 +54,7 @@ async def started(path: Path, broker_id: int = 0, **settings: str) -> AsyncItera
     image = MetadataImage()
     await image_feed.load(image, store)
     controller = Controller(broker_id, store, image, lambda: config, random.Random(broker_id), lambda: 5)
-    following = asyncio.create_task(image_feed.follow(image, store, asyncio.sleep))
+    following = asyncio.create_task(image_feed.ImageFeed(image, store, asyncio.sleep).follow())
     try:
         async with asyncio.timeout(60):
             yield Broker(store, image, config, controller)
@@ -203,7 +203,7 @@ async def test_configs_of_brokers_are_kept_apart_from_those_of_all(broker: Broke
         everyone: [ConfigChange("message.max.bytes", ConfigOperation.SET, "2000")],
     }
     assert await broker.controller.alter_configs(changes) == {one: None, everyone: None}
-    config = broker.config.with_dynamic(broker.image.configs_of_broker("0"), broker.image.configs_of_broker(""))
+    config = broker.config.with_usable(broker.image.configs_of_broker("0"), broker.image.configs_of_broker("")).config
     assert (config.log_retention_ms, config.message_max_bytes) == (1000, 2000)
 
 

@@ -1,5 +1,6 @@
 """What requests turn into, as tables: the cluster, the request, the documents or Kafka's error."""
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from uuid import UUID
@@ -43,6 +44,7 @@ def a_cluster(brokers: int | Sequence[BrokerRegistration] = 3, *topics: TopicDoc
         {topic.name: topic for topic in topics},
         {each.broker_id: each for each in registrations},
         parse_broker_config({name.replace("_", "."): value for name, value in settings.items()}),
+        {},
     )
 
 
@@ -302,3 +304,47 @@ def test_a_brokers_configs_must_fit_together_with_those_of_all() -> None:
         decide_alter_broker(a_cluster(1), "0", [change], of_all)
     assert decide_alter_broker(a_cluster(1), "0", [change], NOTHING) == {change.name: "9"}
     assert decide_alter_broker(a_cluster(1), "", [change], NOTHING) == {change.name: "9"}
+
+
+LAGGING = {"min.compaction.lag.ms": "60000"}
+MAX_LAG = "log.cleaner.max.compaction.lag.ms"
+
+
+@pytest.mark.parametrize("broker", ["0", ""])
+def test_a_brokers_config_that_contradicts_a_topics_own_is_refused(broker: str) -> None:
+    view = a_cluster(1, a_topic("flights", configs=LAGGING))
+    with pytest.raises(ApiError) as refused:
+        decide_alter_broker(view, broker, [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert "topic flights: min.compaction.lag.ms=60000: must be at most max.compaction.lag.ms=1000" in str(
+        refused.value
+    )
+
+
+def test_a_config_of_all_brokers_is_held_against_the_topics_on_brokers_with_their_own() -> None:
+    view = dataclasses.replace(
+        a_cluster(2, a_topic("flights", configs=LAGGING)), overrides={"1": {"log.cleaner.min.compaction.lag.ms": "5"}}
+    )
+    decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "70000")], NOTHING)
+    with pytest.raises(ApiError, match="topic flights"):
+        decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+
+
+def test_a_topics_config_is_held_against_every_broker_that_has_its_own() -> None:
+    view = dataclasses.replace(a_cluster(2, a_topic("flights")), overrides={"1": {MAX_LAG: "1000"}})
+    change = [ConfigChange("min.compaction.lag.ms", SET, "60000")]
+    with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        decide_alter_topic(view, "flights", change)
+    with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        create(view, NewTopic("trains", configs=LAGGING))
+
+
+def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
+    view = a_cluster(1, a_topic("flights", configs={"of.a.newer.version": "1"}))
+    changed = decide_alter_topic(view, "flights", [ConfigChange("retention.ms", SET, "5")])
+    assert changed.configs == {"of.a.newer.version": "1", "retention.ms": "5"}
+    of_all = BrokerOverrides({}, {"message.max.bytes": "many"})
+    assert decide_alter_broker(view, "0", [ConfigChange("log.retention.ms", SET, "5")], of_all) == {
+        "log.retention.ms": "5"
+    }
+    assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)], of_all) == {}

@@ -235,7 +235,7 @@ class Controller(PartitionController):
         return decide(items) if validate_only else await self._transitions.carry_out(items, decide)
 
     def _view(self) -> ClusterView:
-        return view_cluster(self._image.topics, self._image.brokers, self._config())
+        return view_cluster(self._image.topics, self._image.brokers, self._config(), self._image.broker_configs)
 
 
 def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:

@@ -14,10 +14,12 @@ from barnabas_broker.metadata.decisions.fencing import counts_on
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDirState
@@ -25,7 +27,6 @@ from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.config.topic_configs import resolve_log_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairRounds, FairTurn
 from barnabas_core.topic_name import is_internal
@@ -36,18 +37,6 @@ log = logging.getLogger(__name__)
 MADE_IN_A_TURN: Final = 8
 MAKING_S: Final = 0.002
 """In one turn of the loop so few partitions are made: each is a directory and a file, and some disks are slow."""
-
-
-class HostedTopic:
-    """One topic with its settings and those of its partitions that are here, by number."""
-
-    __slots__ = ("config", "name", "partitions", "topic_id")
-
-    def __init__(self, name: str, topic_id: UUID, config: LogConfig) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.config = config
-        self.partitions: dict[int, Partition] = {}
 
 
 class ReplicaManager:
@@ -63,6 +52,7 @@ class ReplicaManager:
     ) -> None:
         self._broker_id: Final = broker_id
         self._config = config
+        self.settings: Final = TopicSettings(config)
         self._logs = logs
         self._image = image
         self._fates = LogFates(broker_id, logs, image)
@@ -83,6 +73,9 @@ class ReplicaManager:
         self._isr_checks = FairRounds(surroundings.clock, surroundings.timers, self.partitions, self._check_isr)
         self._unmade: OrderedDict[TopicPartition, None] = OrderedDict()
         """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
+        self._configurations = FairRounds(
+            surroundings.clock, surroundings.timers, lambda: list(image.topics), self._configure
+        )
         self._is_making = False
         """Whether the next turn of the loop makes some."""
         self._full: set[str] = set()
@@ -287,9 +280,14 @@ class ReplicaManager:
     def reconfigure(self, config: BrokerConfig) -> None:
         """Other broker settings: the topics' effective ones change with them."""
         self._config = config
-        for document in self._image.topics.values():
+        self.settings.under(config)
+        self._configurations.begin()
+
+    def _configure(self, name: str) -> None:
+        document = self._image.topics.get(name)
+        if document is not None:
             self._host(document)
-        self._make_some()
+            self._make_some()
 
     def _image_changed(self, change: ImageChange) -> None:
         self._fates.bury(change.buried)
@@ -303,7 +301,7 @@ class ReplicaManager:
 
     def _host(self, document: TopicDocument) -> None:
         """Take over leaders and settings of a topic's partitions here; what is missing of them is to be made."""
-        config = resolve_log_config(document.configs, self._config)
+        config = self.settings.of(document).config
         topic = self.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
         topic.config = config
         for index, state in enumerate(document.partitions):
@@ -420,6 +418,7 @@ class ReplicaManager:
     def _drop(self, document: TopicDocument) -> None:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""
         self._uncreated = {each for each in self._uncreated if each.topic != document.name}
+        self.settings.forget(document.name)
         topic = self.topics.pop(document.name, None)
         if topic is not None:
             del self._topics_by_id[topic.topic_id]

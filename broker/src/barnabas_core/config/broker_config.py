@@ -1,8 +1,8 @@
 """A broker's settings as typed values: the file's, the dynamic ones over it, Kafka's defaults under it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import (
@@ -117,12 +117,41 @@ class BrokerConfig:
         """The value of any setting of BROKER_CONFIGS, as it is in force."""
         return self.values[name]
 
-    def with_dynamic(self, broker_overrides: Texts, cluster_overrides: Texts | None = None) -> "BrokerConfig":
+    def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
         """The file's settings under these: those of this broker go before those of all brokers.
 
-        Raises InvalidConfig, as `parse_broker_config` does.
+        It never fails: what is stored and cannot be used is left out, and prevents no start. A newer version may have
+        stored it, or it contradicts the file by now.
         """
-        return _build(self.originals, cluster_overrides or {}, broker_overrides)
+        ignored: list[ConfigProblem] = []
+        own, cluster = dict(broker_overrides), dict(cluster_overrides)
+        for overrides in (own, cluster):
+            unknown = [name for name in overrides if name not in BROKER_CONFIGS and unused_reason(name) is None]
+            ignored += [ConfigProblem(name, overrides.pop(name), "is no setting of a broker") for name in unknown]
+        while True:
+            try:
+                return UsableConfig(_build(self.originals, cluster, own), tuple(ignored))
+            except InvalidConfig as error:
+                problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
+            ignored += problems
+            named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
+            for name in named or own.keys() | cluster.keys():  # The file alone was fine.
+                (own if name in own else cluster).pop(name)
+
+
+class UsableConfig(NamedTuple):
+    """A broker's settings in force, and those of the dynamic ones that are not."""
+
+    config: BrokerConfig
+    ignored: tuple[ConfigProblem, ...]
+
+
+def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
+    """The problem by the name of the dynamic setting that brings it: one without them was refused at the start."""
+    if problem.name in dynamic:
+        return problem
+    partners = [name for pair in _ORDERED if problem.name in pair for name in pair if name in dynamic]
+    return problem._replace(name=partners[0], value=None, allowed=str(problem)) if partners else problem
 
 
 def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfig:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
-from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, format_value, parse_value
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
+from barnabas_core.config.topic_configs import usable_topic_values
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 
@@ -57,16 +58,18 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
     """All settings of a topic but the internal ones, by name, from its own ones and the broker's."""
     shown = (definition for name, definition in sorted(TOPIC_CONFIGS.items()) if not name.startswith("internal."))
-    return [_topic_entry(definition, overrides, config) for definition in shown]
+    values, _ = usable_topic_values(overrides, config)
+    return [_topic_entry(definition, overrides, config, values[definition.name]) for definition in shown]
 
 
-def _topic_entry(definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig) -> ConfigEntry:
+def _topic_entry(
+    definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
+) -> ConfigEntry:
+    """What is set and cannot be used is shown among the synonyms; `value` is what is in force in its place."""
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
-        own = ConfigSynonym(definition.name, text, ConfigSource.TOPIC)
-        return _entry(definition, (own, *synonyms), format_value(parse_value(definition, text)), read_only=False)
-    value = config.value(definition.synonyms[0].name) if definition.synonyms else definition.default
+        synonyms = ConfigSynonym(definition.name, text, ConfigSource.TOPIC), *synonyms
     return _entry(definition, synonyms, format_value(value), read_only=False)
 
 

@@ -1,7 +1,7 @@
 """A topic's settings: checked, and resolved over the broker's."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, parse_value
@@ -9,6 +9,10 @@ from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfi
 from barnabas_core.config.throttled_replicas import ThrottledReplicas, parse_throttled_replicas
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
+_MIN_LAG: Final = "min.compaction.lag.ms"
+_MAX_LAG: Final = "max.compaction.lag.ms"
+CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
+"""The broker settings that a topic's own can contradict: those whose counterparts `check_topics_under` looks at."""
 _PLAIN: Final = {
     "segment_bytes": "segment.bytes",
     "roll_ms": "segment.ms",
@@ -37,9 +41,20 @@ _PLAIN: Final = {
 }
 
 
-def resolve_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """What is in force for a topic: its own settings, else the broker's. Raises InvalidConfig."""
-    values = topic_values(topic_overrides, broker)
+class EffectiveLogConfig(NamedTuple):
+    """What is in force for a topic, and those of the stored settings that cannot be: they have no effect."""
+
+    config: LogConfig
+    ignored: tuple[ConfigProblem, ...]
+
+
+def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> EffectiveLogConfig:
+    """The topic's own settings, else the broker's. It never fails: whoever follows the metadata must go on.
+
+    A setting may be stored that this version does not know or take, or that came into contradiction with a broker's
+    file. Each such one is left out by itself.
+    """
+    values, problems = usable_topic_values(topic_overrides, broker)
     plain: dict[str, Any] = {field: values[name] for field, name in _PLAIN.items()}
     if values["internal.segment.bytes"] is not None:
         plain["segment_bytes"] = values["internal.segment.bytes"]
@@ -47,7 +62,7 @@ def resolve_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig)
     assert isinstance(policies, tuple), "cleanup.policy is a list"
     if "compact" in policies:  # The active segment is never compacted, so it must end in time.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
-    return LogConfig(
+    config = LogConfig(
         **plain,
         leader_throttled_replicas=_throttled(values["leader.replication.throttled.replicas"]),
         follower_throttled_replicas=_throttled(values["follower.replication.throttled.replicas"]),
@@ -55,6 +70,7 @@ def resolve_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig)
         cleanup_policies=frozenset(map(CleanupPolicy, policies)),
         timestamp_type=TimestampType(values["message.timestamp.type"]),
     )
+    return EffectiveLogConfig(config, problems)
 
 
 def _throttled(value: Value) -> ThrottledReplicas:
@@ -62,8 +78,53 @@ def _throttled(value: Value) -> ThrottledReplicas:
     return parse_throttled_replicas(value)
 
 
-def topic_values(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
-    """The value in force of every setting of TOPIC_CONFIGS. Raises InvalidConfig with every bad and unknown one."""
+def usable_topic_values(
+    topic_overrides: Mapping[str, str], broker: BrokerConfig
+) -> tuple[dict[str, Value], tuple[ConfigProblem, ...]]:
+    """The value in force of every setting of TOPIC_CONFIGS, and why some settings are not."""
+    values, problems = _overridden(topic_overrides, broker)
+    low, high = values[_MIN_LAG], values[_MAX_LAG]
+    if _is_below(high, low):  # The lower bound wins: it only keeps records for longer.
+        problems.append(ConfigProblem(_MAX_LAG, str(high), f"must be at least {_MIN_LAG}={low}"))
+        values[_MAX_LAG] = low
+    return values, tuple(problems)
+
+
+def topic_config_problems(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigProblem]:
+    """Everything that is wrong with a topic's settings."""
+    values, problems = _overridden(topic_overrides, broker)
+    return [*problems, *_contradictions(values)]
+
+
+def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+    """Raises InvalidConfig with these problems, where there are any."""
+    problems = topic_config_problems(topic_overrides, broker)
+    if problems:
+        raise InvalidConfig(problems)
+
+
+def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
+    """Whether the settings of these topics, by name, go with a broker's. InvalidConfig names the first that do not.
+
+    Whoever asks for a broker's setting waits for this, and there may be 100,000 topics: only what can contradict is
+    looked at, and each pair of values once.
+    """
+    checked: set[tuple[str | None, str | None]] = set()
+    for topic, overrides in topics.items():
+        if _MIN_LAG not in overrides and _MAX_LAG not in overrides:
+            continue
+        pair = overrides.get(_MIN_LAG), overrides.get(_MAX_LAG)
+        if pair not in checked:
+            checked.add(pair)
+            problems = list(_contradictions(_overridden(overrides, broker)[0]))
+            if problems:
+                raise InvalidConfig(problem._replace(name=f"topic {topic}: {problem.name}") for problem in problems)
+
+
+def _overridden(
+    topic_overrides: Mapping[str, str], broker: BrokerConfig
+) -> tuple[dict[str, Value], list[ConfigProblem]]:
+    """The values without regard to each other, and every bad and unknown setting, which is left out."""
     values = {name: _inherited(name, broker) for name in TOPIC_CONFIGS}
     problems: list[ConfigProblem] = []
     for name, text in topic_overrides.items():
@@ -71,15 +132,7 @@ def topic_values(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> di
             values[name] = _parse(name, text)
         except InvalidConfig as error:
             problems += error.problems
-    problems += _contradictions(values)
-    if problems:
-        raise InvalidConfig(problems)
-    return values
-
-
-def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raises InvalidConfig with everything that is wrong with a topic's settings."""
-    topic_values(topic_overrides, broker)
+    return values, problems
 
 
 def _parse(name: str, text: str) -> Value:
@@ -97,6 +150,10 @@ def _inherited(name: str, broker: BrokerConfig) -> Value:
 
 def _contradictions(values: Mapping[str, Value]) -> Iterable[ConfigProblem]:
     """Settings that are fine by themselves and not together."""
-    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
-    if isinstance(low, int) and isinstance(high, int) and low > high:
-        yield ConfigProblem("min.compaction.lag.ms", str(low), f"must be at most max.compaction.lag.ms={high}")
+    low, high = values[_MIN_LAG], values[_MAX_LAG]
+    if _is_below(high, low):
+        yield ConfigProblem(_MIN_LAG, str(low), f"must be at most {_MAX_LAG}={high}")
+
+
+def _is_below(value: Value, other: Value) -> bool:
+    return isinstance(value, int) and isinstance(other, int) and value < other

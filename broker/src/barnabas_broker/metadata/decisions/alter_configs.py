@@ -1,7 +1,7 @@
 """Changes of dynamic configs: one by one (KIP-339), or all of a resource at once as the older API does."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -11,9 +11,18 @@ import msgspec
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
-from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, InvalidConfig, Value, format_value
-from barnabas_core.config.topic_configs import check_topic_configs
+from barnabas_core.config.definitions import (
+    ConfigDefinition,
+    ConfigProblem,
+    ConfigType,
+    Dynamic,
+    InvalidConfig,
+    Value,
+    format_value,
+)
+from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under, topic_config_problems
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_reason
 from barnabas_core.errors import ApiError, ErrorCode
@@ -82,11 +91,32 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
         return view.config.value(synonyms[0].name) if synonyms else definition.default
 
     configs = _changed(changes, topic.configs, TOPIC_CONFIGS, inherited)
-    try:
-        check_topic_configs(configs, view.config)
-    except InvalidConfig as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    stored = {name: text for name, text in topic.configs.items() if configs.get(name) == text}
+    check_new_topic_configs(view, configs, stored)
     return msgspec.structs.replace(topic, configs=configs)
+
+
+def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    """Raises ApiError where a topic's settings are wrong by themselves, or beside those of any broker.
+
+    What is wrong with those that are `stored` already was told when it came, and is in nobody's way.
+    """
+    problems: list[ConfigProblem] = []
+    for config in (view.config, *_differing_brokers(view, view.overrides.get(ALL_BROKERS, {}))):
+        known = topic_config_problems(stored, config)
+        problems += [each for each in topic_config_problems(configs, config) if each not in (*known, *problems)]
+    if problems:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(InvalidConfig(problems)))
+
+
+def _differing_brokers(view: ClusterView, cluster_overrides: Mapping[str, str]) -> Iterator[BrokerConfig]:
+    """The settings of brokers that have their own of those that a topic can contradict.
+
+    Their files are not known here: where those differ, what contradicts them is ignored there, and told.
+    """
+    for broker, overrides in view.overrides.items():
+        if broker != ALL_BROKERS and not CONTRADICTED.isdisjoint(overrides):
+            yield view.config.with_usable(overrides, cluster_overrides).config
 
 
 def decide_alter_broker(
@@ -99,14 +129,31 @@ def decide_alter_broker(
     _check_dynamic([change.name for change in changes])
     before = current.cluster if broker == ALL_BROKERS else current.broker
     configs = _changed(changes, before, BROKER_CONFIGS, lambda definition: view.config.value(definition.name))
+    if broker == ALL_BROKERS:
+        after = _usable(view, BrokerOverrides(current.broker, configs))
+    else:
+        after = _usable(view, BrokerOverrides(configs, current.cluster))
+    known = _usable(view, current)
     try:
-        if broker == ALL_BROKERS:
-            view.config.with_dynamic(current.broker, configs)
-        else:
-            view.config.with_dynamic(configs, current.cluster)
+        problems = [problem for problem in after.ignored if problem not in known.ignored]
+        if problems:
+            raise InvalidConfig(problems)
+        if not CONTRADICTED.isdisjoint(change.name for change in changes):
+            _check_topics(view, after.config, _differing_brokers(view, configs) if broker == ALL_BROKERS else ())
     except InvalidConfig as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return configs
+
+
+def _usable(view: ClusterView, overrides: BrokerOverrides) -> UsableConfig:
+    return view.config.with_usable(overrides.broker, overrides.cluster)
+
+
+def _check_topics(view: ClusterView, after: BrokerConfig, others: Iterable[BrokerConfig]) -> None:
+    """Raises InvalidConfig where a topic's own settings contradict what brokers would have."""
+    topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
+    for config in (after, *others):
+        check_topics_under(topics, config)
 
 
 def _check_dynamic(names: Sequence[str]) -> None:

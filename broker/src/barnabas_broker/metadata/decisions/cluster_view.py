@@ -9,16 +9,23 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Topics by name, the rack of every registered broker, those that are alive, the settings of the deciding one."""
+    """Topics by name, the rack of every registered broker, those that are alive, the settings of the deciding one.
+
+    `overrides` has the dynamic configs of each broker by its id as text, and those of all under ALL_BROKERS.
+    """
 
     topics: Mapping[str, TopicDocument]
     racks: Mapping[int, str | None]
     live_brokers: tuple[int, ...]
     config: BrokerConfig
+    overrides: Mapping[str, Mapping[str, str]]
 
 
 def view_cluster(
-    topics: Mapping[str, TopicDocument], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig
+    topics: Mapping[str, TopicDocument],
+    brokers: Mapping[int, BrokerRegistration],
+    config: BrokerConfig,
+    overrides: Mapping[str, Mapping[str, str]],
 ) -> ClusterView:
     """A view of these; brokers that are fenced or about to stop are registered, but do not count as alive."""
     live = [broker for broker, found in brokers.items() if not found.fenced and not found.is_shutting_down]
@@ -27,4 +34,5 @@ def view_cluster(
         racks={broker: registration.rack for broker, registration in sorted(brokers.items())},
         live_brokers=tuple(sorted(live)),
         config=config,
+        overrides=overrides,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from barnabas_broker.metadata.decisions.alter_configs import check_new_topic_configs
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
 from barnabas_broker.metadata.decisions.replicas import (
     check_assignment,
@@ -14,8 +15,6 @@ from barnabas_broker.metadata.decisions.replicas import (
     place,
 )
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.topic_configs import check_topic_configs
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.kafka_uuid import random_uuid
 from barnabas_core.topic_name import check_topic_name, collides
@@ -79,10 +78,7 @@ def _configs(view: ClusterView, topic: NewTopic) -> dict[str, str]:
     if nulls:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     configs = {name: value for name, value in topic.configs.items() if value is not None}
-    try:
-        check_topic_configs(configs, view.config)
-    except InvalidConfig as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    check_new_topic_configs(view, configs, {})
     return configs
 
 

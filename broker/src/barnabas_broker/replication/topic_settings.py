@@ -1,0 +1,60 @@
+"""The settings in force for each topic, and which of the stored ones are not: told once in the log, and in a metric."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import ConfigProblem
+from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log_config
+
+log = logging.getLogger(__name__)
+
+KEPT_MAX: Final = 1_000
+"""Different sets of topic settings whose result is kept: most topics have none, or the same as many others."""
+
+
+class TopicSettings:
+    """Under one broker's settings; `under` makes those of others."""
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+        self._kept: dict[tuple[tuple[str, str], ...], EffectiveLogConfig] = {}
+        self._ignored: dict[str, tuple[ConfigProblem, ...]] = {}
+
+    def under(self, broker: BrokerConfig) -> None:
+        """The broker's settings are others now."""
+        self._broker = broker
+        self._kept.clear()
+
+    def of(self, topic: TopicDocument) -> EffectiveLogConfig:
+        """What is in force. What is ignored is told when it first is."""
+        effective = self._effective(topic.configs)
+        if effective.ignored != self._ignored.get(topic.name, ()):
+            self._tell(topic.name, effective.ignored)
+        return effective
+
+    def forget(self, topic: str) -> None:
+        """It is gone."""
+        self._ignored.pop(topic, None)
+
+    def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:
+        """Topics and their settings that have no effect."""
+        return ((topic, problem) for topic, problems in self._ignored.items() for problem in problems)
+
+    def _effective(self, configs: Mapping[str, str]) -> EffectiveLogConfig:
+        key = tuple(configs.items())
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            found = self._kept[key] = effective_log_config(configs, self._broker)
+        return found
+
+    def _tell(self, topic: str, problems: tuple[ConfigProblem, ...]) -> None:
+        if problems:
+            self._ignored[topic] = problems
+            log.error("settings of topic %s have no effect: %s", topic, "; ".join(map(str, problems)))
+        else:
+            self.forget(topic)
