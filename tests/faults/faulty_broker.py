@@ -23,6 +23,8 @@ class FaultyBroker:
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
+        self.is_made_to_fail = False
+        """Whether its log may hold a traceback."""
         self.http_port = free_port()
         given = {name.replace("_", "."): value for name, value in settings.items()}
         names = given.pop("log.dirs", "logs").split(",")

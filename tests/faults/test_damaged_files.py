@@ -8,6 +8,7 @@ from confluent_kafka import Message, TopicPartition
 from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
 
 from conftest import StartBroker
+from harness.barnabas_server import page
 from harness.deadline import wait_for
 
 SEGMENT_BYTES = 1024 * 1024
@@ -136,6 +137,8 @@ def test_a_partition_that_is_damaged_at_the_start_is_offline_and_says_so(broker:
     sizes = [path.stat().st_size for path in logs_of(broker)]
     assert len(broker.lines("ERROR", "flights-0 is damaged at byte")) == 1
     assert broker.client.error_of_write("flights") == KAFKA_STORAGE_ERROR
-    assert "flights-0" in broker.ready()
+    assert page(broker.http_port, "/readyz") == (503, "offline: flights-0\n")
+    assert page(broker.http_port, "/startupz") == (200, "ok\n")  # A startup probe would have the pod killed for ever.
+    assert page(broker.http_port, "/healthz") == (200, "ok\n")
     assert broker.client.read("others") == MORE
     assert [path.stat().st_size for path in logs_of(broker)] == sizes

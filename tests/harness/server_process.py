@@ -137,6 +137,18 @@ class ServerProcess:
         finally:
             self._process = None
 
+    def wait_for_end(self) -> int:
+        """Of one that ends by itself; the exit status. One that outstays the deadline is killed: a failure."""
+        assert self._process is not None, "the server is not running"
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise ServerFailed(f"did not end by itself:\n{self.log_end()}") from None
+        finally:
+            self._process = None
+
     def pause(self) -> None:
         """SIGSTOP: it hangs, its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)

@@ -99,7 +99,7 @@ class Node:
         """As a broker starts; it is not admitted yet."""
         await image_feed.load(self.image, self.store)
         await self.membership.join()
-        follow = image_feed.follow(self.image, self.store, asyncio.sleep)
+        follow = image_feed.ImageFeed(self.image, self.store, asyncio.sleep).follow()
         works = (follow, self.membership.keep(), self.duties.run(), self.restorations.run())
         self._tasks = [asyncio.create_task(work) for work in works]
 

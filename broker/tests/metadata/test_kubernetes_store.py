@@ -16,7 +16,7 @@ from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, 
 
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_feed import follow, load
+from barnabas_broker.metadata.image_feed import ImageFeed, load
 from barnabas_broker.metadata.kubernetes import store as store_module
 from barnabas_broker.metadata.kubernetes.access import Access, find_access
 from barnabas_broker.metadata.kubernetes.api import ApiClient
@@ -303,7 +303,7 @@ class TestOutages:
             store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
             image = MetadataImage()
             await load(image, store)
-            following = asyncio.create_task(follow(image, store, lambda _: asyncio.sleep(0)))
+            following = asyncio.create_task(ImageFeed(image, store, lambda _: asyncio.sleep(0)).follow())
             for number in range(20):
                 await image.reached(await a_topic(writer, f"t{number}"))
                 proxy.break_all()
@@ -362,7 +362,7 @@ class TestOutages:
         await load(image, store)
         lease = await store.acquire_lease("broker-1", "a", 1000)
         assert lease is not None
-        following = asyncio.create_task(follow(image, store, lambda _: asyncio.sleep(0.05)))
+        following = asyncio.create_task(ImageFeed(image, store, lambda _: asyncio.sleep(0.05)).follow())
         plane.stop_api_server()
         try:
             with pytest.raises(StoreUnavailable):

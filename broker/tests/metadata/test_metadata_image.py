@@ -320,7 +320,8 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
         slept.append(seconds)
 
     await image_feed.load(image, store)  # type: ignore[arg-type]
-    await image_feed.follow(image, store, sleep)  # type: ignore[arg-type]
+    feed = image_feed.ImageFeed(image, store, sleep)  # type: ignore[arg-type]
+    await feed.follow()
     assert store.watched_from == [1, 2, 2, 50]
     assert sorted(image.topics) == ["y", "z"]
     assert slept == [image_feed.RETRY_S] * 2

@@ -3,7 +3,10 @@
 import asyncio
 import threading
 
+import pytest
+
 from barnabas_broker.app.chores import Chore, Chores, in_thread
+from barnabas_broker.app.supervision import Supervisor
 
 TURNS = 50
 """Of the loop: more than a stop takes that waits for nothing."""
@@ -19,9 +22,11 @@ def test_a_stop_waits_for_what_a_thread_has_begun() -> None:
         written.append("checkpoint")
 
     async def story() -> None:
-        chores = Chores()
+        supervisor = Supervisor(pytest.fail)
+        chores = Chores(supervisor.supervise)
         chores.start([Chore("checkpoints", 0, lambda: in_thread(write))])
         await asyncio.to_thread(begun.wait)
+        supervisor.stopping()
         stopping = asyncio.ensure_future(chores.stop())
         for _ in range(TURNS):
             await asyncio.sleep(0)

@@ -9,27 +9,28 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Machine, Node
-from barnabas_broker.app.pages import make_pages
+from barnabas_broker.app.pages import make_pages, starting_pages
+from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
+from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.server.http import HttpServer
+from barnabas_broker.server.http import HttpServer, PageMaker
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_manager import LoadProgress
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
@@ -41,7 +42,7 @@ OPEN_FILES_SHARE: Final = 2
 """One of so many of the process's open files may be a segment; the others are for connections."""
 QUEUED_BYTES: Final = 128 * 1024 * 1024
 """queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
-PROGRESS_S: Final = 5.0
+ABANDON_S: Final = 5.0
 HANDLER_IMPORT_S: Final = 0.1
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -60,37 +61,54 @@ class Broker:
         self._clock = SystemClock()
         self._timers = LoopTimers(loop)
         self._stopping = asyncio.Event()
-        self._failure: str | None = None
+        self._node: Node | None = None
+        self._recovery = Recovery(self._clock)
+        self._pages: dict[str, PageMaker] = starting_pages(self._recovery.progress)
         self._is_serving = False
+        self.failure: str | None = None
+        """Why the broker could not go on."""
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
 
-    async def start(self) -> None:
-        """Return when the broker serves clients. CannotStart."""
+    async def start(self) -> bool:
+        """Return when the broker serves clients; False where it is to stop before. CannotStart."""
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._stopping.set)
+        self._loop.set_exception_handler(self._callback_failed)
+        starting = asyncio.ensure_future(self._start())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
+
+    async def _start(self) -> None:
         _raise_open_files_limit()
-        node = await self._load()
+        await self._start_http()
+        node = self._node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
         listener, ports = self._bind(dispatcher)
         await self._join(node, ports)
         node.host()
         cleaner = self._start_cleaner(node)
-        await self._start_http(node, dispatcher, listener, cleaner)
+        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._idle_share)
+        self._pages.update(make_pages(node.services, traffic, cleaner, self._why_not_serving, lambda: self.failure))
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True
-        node.spawn(_import_handlers())
+        node.supervisor.spawn(_import_handlers())
         gc.collect()
         gc.freeze()  # A collection would look at every object that lives as long as the broker: 100 ms.
 
-    async def wait_for_signal(self) -> int:
-        """Serve until SIGTERM or SIGINT, or until the broker cannot go on; the exit code."""
+    async def wait_for_signal(self) -> None:
+        """Serve until SIGTERM or SIGINT, or until the broker cannot go on."""
         await self._stopping.wait()
-        if self._failure is not None:
-            log.error("stopping: %s", self._failure)
-        return int(self._failure is not None)
 
     async def stop(self) -> None:
         """Take down what was started, last things first."""
@@ -99,6 +117,15 @@ class Broker:
             pending = self._takedown.pop()()
             if pending is not None:
                 await pending
+
+    async def abandon(self) -> None:
+        """In place of `stop` where the broker cannot go on: nothing is written any more, and what hangs is left."""
+        try:
+            async with asyncio.timeout(ABANDON_S):
+                if self._node is not None:
+                    await self._node.abandon()
+        except TimeoutError:
+            log.error("the leases are not given back within %s s; they run out by themselves", ABANDON_S)
 
     async def _load(self) -> Node:
         config = self._config
@@ -116,7 +143,7 @@ class Broker:
         node = Node(config, await self._open_store(), machine, self._cannot_go_on)
         self._takedown.append(inspector.stop)
         try:
-            await node.load(_say_progress(self._clock))
+            await node.load(self._recovery.advance, in_daemon_thread)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={config.metadata_store}: {error}") from error
         except LogDirRefused as error:
@@ -133,8 +160,20 @@ class Broker:
         return PeerLinks(self._loop, address_of)
 
     def _cannot_go_on(self, reason: str) -> None:
-        self._failure = reason
+        self.failure = reason
         self._stopping.set()
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A connection's callback costs that connection; the others are links of chains that nobody else takes up."""
+        error, handle = context.get("exception"), context.get("handle")
+        owner = getattr(getattr(handle, "_callback", None), "__self__", None)
+        if error is None or handle is None or self._node is None:
+            loop.default_exception_handler(context)
+        elif isinstance(owner, Connection):
+            log.error("bug: connection of %s", owner.peer, exc_info=error)
+            owner.close("a bug")
+        else:
+            self._node.supervisor.raised("a callback failed", error)
 
     async def _open_store(self) -> MetadataStore:
         try:
@@ -177,12 +216,12 @@ class Broker:
         self._takedown.append(cleaner.stop)
         return cleaner
 
-    async def _start_http(self, node: Node, dispatcher: Dispatcher, listener: Listener, cleaner: LogCleaner) -> None:
+    async def _start_http(self) -> None:
+        """First of all: whoever looks after the broker sees that it lives, and how far it is."""
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
-        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._idle_share)
-        http = HttpServer(make_pages(node.services, traffic, cleaner, lambda: self._why_not_serving(node)))
+        http = HttpServer(self._pages)
         try:
             bound = await http.start(host, int(port))
         except OSError as error:
@@ -190,11 +229,8 @@ class Broker:
         self._takedown.append(http.close)
         log.info("metrics at http://%s:%d/metrics", host or socket.getfqdn(), bound)
 
-    def _why_not_serving(self, node: Node) -> str | None:
-        if not self._is_serving:
-            return "starting or stopping"
-        offline = sorted(map(str, node.services.replicas.offline()))
-        return f"offline: {', '.join(offline)}" if offline else None
+    def _why_not_serving(self) -> str | None:
+        return None if self._is_serving else "starting or stopping"
 
 
 async def _import_handlers() -> None:
@@ -217,22 +253,3 @@ def _raise_open_files_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _say_progress(clock: SystemClock) -> Callable[[LoadProgress], None]:
-    """A line in the log every few seconds, while logs are loaded."""
-    said_s = clock.monotonic_s()
-
-    def say(progress: LoadProgress) -> None:
-        nonlocal said_s
-        if clock.monotonic_s() - said_s >= PROGRESS_S:
-            said_s = clock.monotonic_s()
-            log.info(
-                "loading %s: %d of %d partitions, %d bytes recovered",
-                progress.log_dir,
-                progress.partitions_done,
-                progress.partitions_total,
-                progress.bytes_recovered,
-            )
-
-    return say

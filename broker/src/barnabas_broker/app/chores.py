@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import NamedTuple, TypeVar
 
 R = TypeVar("R")
@@ -20,14 +20,18 @@ class Chore(NamedTuple):
 
 
 class Chores:
-    """Runs chores one beside the other until stopped. A chore that fails is logged and comes round again."""
+    """Runs chores one beside the other until stopped. A chore that fails is logged and comes round again.
 
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
+    `supervise` runs the rounds of one, by its name.
+    """
+
+    def __init__(self, supervise: Callable[[str, Coroutine[object, object, None]], asyncio.Task[object]]) -> None:
+        self._supervise = supervise
+        self._tasks: list[asyncio.Task[object]] = []
 
     def start(self, chores: list[Chore]) -> None:
         """Begin the rounds."""
-        self._tasks += [asyncio.create_task(self._rounds(chore), name=chore.name) for chore in chores]
+        self._tasks += [self._supervise(chore.name, self._rounds(chore)) for chore in chores]
 
     async def stop(self) -> None:
         """No round begins any more, and none is under way."""

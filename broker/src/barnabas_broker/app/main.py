@@ -6,10 +6,11 @@ Exit codes: 0 after a clean shutdown, 1 when the broker could not start or faile
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.loop_idle import MeasuringSelector
@@ -67,11 +68,26 @@ def read_config(path: Path, overrides: Sequence[str]) -> BrokerConfig:
 async def _run(config: BrokerConfig, selector: MeasuringSelector) -> int:
     broker = Broker(config, asyncio.get_running_loop(), selector.idle_share)
     try:
-        await broker.start()
+        is_started = await broker.start()
     except CannotStart as error:
         log.error("cannot start: %s", error)
         await broker.stop()
         return EXIT_FAILED
-    exit_code = await broker.wait_for_signal()
+    if is_started:
+        await broker.wait_for_signal()
+    if broker.failure is not None:
+        log.error("stopping: %s", broker.failure)
+        await broker.abandon()
+        log.error("ended: %s", broker.failure)
+        _end_at_once(EXIT_FAILED)
     await broker.stop()
-    return exit_code
+    if not is_started:
+        log.info("ended before it served")
+        _end_at_once(0)
+    return 0
+
+
+def _end_at_once(exit_code: int) -> NoReturn:
+    """Without waiting for threads: what hangs, or still loads logs, is not waited for."""
+    logging.shutdown()
+    os._exit(exit_code)

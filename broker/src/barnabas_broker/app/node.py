@@ -5,7 +5,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Iterator
+from math import ceil
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -13,12 +14,13 @@ from uuid import UUID
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.app.supervision import Supervisor, Watchdog, Watched
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import Environment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.handlers.services import Services
+from barnabas_broker.handlers.services import IgnoredConfig, Services
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
@@ -55,10 +57,10 @@ from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.definitions import ConfigProblem
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.config.topic_configs import resolve_log_config
+from barnabas_core.config.topic_configs import effective_log_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 
@@ -66,6 +68,10 @@ log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
 """For a controlled shutdown. If the metadata store does not answer for so long, leadership moves after the end."""
+HANG_S: Final = 120.0
+"""A task that goes round every few seconds hangs when it has not for so long: no store takes that long to fail."""
+LOOKS_MIN: Final = 10
+PROBE_S: Final = 30.0
 ISR_CHECKS_IN_LAG: Final = 2
 """A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
 
@@ -96,7 +102,7 @@ class Node:
         self.image = MetadataImage()
         self._store = store
         self._machine = machine
-        self._on_failure = on_failure
+        self.supervisor = Supervisor(on_failure)
         self.wakefulness = Wakefulness(
             store,
             self.image,
@@ -104,12 +110,14 @@ class Node:
             machine.clock,
             machine.timers,
             asyncio.sleep,
-            self.spawn,
+            self.supervisor.spawn,
         )
-        self._chores = Chores()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._chores = Chores(self.supervisor.supervise)
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
+        self._ignored: tuple[ConfigProblem, ...] = ()
+        self._give_back: Callable[[], Awaitable[None]] = _nothing
+        """The leases, if there are any."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
         self.services: Services
         self.membership: Membership
@@ -119,27 +127,34 @@ class Node:
         self.isr_changes: IsrChanges
         self._leader_news: LeaderNews
 
-    async def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
-        """The metadata and the logs of now. StoreUnavailable, LogDirRefused."""
-        await image_feed.load(self.image, self._store)
-        self.config = self._with_dynamic()
-        cluster_id = await ensure_cluster_id(self._store, self._machine.random)
-        self._wire(self._load_logs(cluster_id, on_progress))
+    async def load(
+        self,
+        on_progress: Callable[[LoadProgress], None] = lambda _: None,
+        in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
+    ) -> None:
+        """The metadata and the logs of now. StoreUnavailable, LogDirRefused.
 
-    def _load_logs(self, cluster_id: str, on_progress: Callable[[LoadProgress], None]) -> LogManager:
+        The image stands still meanwhile, so that the thread may read it.
+        """
+        await image_feed.load(self.image, self._store)
+        self.config = self._settings_in_force()
+        cluster_id = await ensure_cluster_id(self._store, self._machine.random)
+        logs = self._make_logs(cluster_id)
+        await in_thread(lambda: logs.load(on_progress))
+        self._wire(logs)
+
+    def _make_logs(self, cluster_id: str) -> LogManager:
         config, machine = self.config, self._machine
         environment = LogEnvironment(
             machine.files, OpenFiles(machine.open_files_max), Trash(), machine.random, config.producer_id_expiration_ms
         )
         settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
         identity = BrokerIdentity(cluster_id, config.broker_id)
-        logs = LogManager(environment, machine.clock, settings, identity, self._log_config, self._assigned)
-        logs.load(on_progress)
-        return logs
+        return LogManager(environment, machine.clock, settings, identity, self._log_config, self._assigned)
 
     def _log_config(self, topic: str) -> LogConfig:
         document = self.image.topics.get(topic)
-        return resolve_log_config({} if document is None else document.configs, self.config)
+        return effective_log_config({} if document is None else document.configs, self.config).config
 
     def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
         """The partition of this broker with this topic id and number."""
@@ -181,12 +196,13 @@ class Node:
             isr_changes=self.isr_changes,
             end_offsets=EndOffsets(config.broker_id, links, self.image),
             purgatory=purgatory,
-            mover=LogMover(logs, replicas, self._move_throttle(), self.spawn),
+            mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             inspector=self._machine.inspector,
             trust=BatchTrust(self._machine.random),
-            spawn=self.spawn,
+            attempt=self.supervisor.attempt,
+            ignored_configs=self._ignored_configs,
         )
 
     def _move_throttle(self) -> Throttle:
@@ -196,7 +212,7 @@ class Node:
         self, logs: LogManager, controller: Controller, purgatory: Purgatory, links: Links
     ) -> ReplicaManager:
         machine, broker_id = self._machine, self.config.broker_id
-        self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.spawn)
+        self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.supervisor.spawn)
         self.fetchers = Fetchers(
             FetchEnvironment(
                 broker_id,
@@ -215,7 +231,7 @@ class Node:
             purgatory,
             self.fetchers,
             self.isr_changes.propose,
-            Resignations(controller.resign, self.spawn).propose,
+            Resignations(controller.resign, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
@@ -291,18 +307,44 @@ class Node:
             asyncio.sleep,
         )
         await self.membership.join()
-        self._takedown.append(self.membership.leave)
-        self.spawn(self._keep())
-        self.spawn(image_feed.follow(self.image, self._store, asyncio.sleep))
-        self.spawn(self.duties.run())
-        self.spawn(self.restorations.run())
+        self._give_back = self.membership.leave
+        self._takedown.append(self._give_back)
+        self._supervise()
         await self.membership.admitted(self.image)
+
+    def _supervise(self) -> None:
+        feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
+        heartbeat_s = self.config.broker_heartbeat_interval_ms / 1000
+        watched = [
+            Watched("metadata feed", feed.progress),
+            Watched("controller's duties", self.duties.progress),
+            Watched("leases", lambda: self.membership.passes),
+        ]
+        watchdog = Watchdog(watched, max(LOOKS_MIN, ceil(HANG_S / heartbeat_s)))
+        self.supervisor.supervise("leases", self._keep())
+        self.supervisor.supervise("metadata feed", feed.follow())
+        self.supervisor.supervise("controller's duties", self.duties.run())
+        self.supervisor.supervise("restorations", self.restorations.run())
+        self.supervisor.supervise("probes of the metadata feed", self._probe(feed))
+        self.supervisor.supervise("watchdog", self._watch(watchdog, heartbeat_s))
 
     async def _keep(self) -> None:
         try:
             await self.membership.keep()
         except ApiError as error:
-            self._on_failure(str(error))
+            self.supervisor.fail(str(error))
+
+    async def _probe(self, feed: image_feed.ImageFeed) -> None:
+        while True:
+            await asyncio.sleep(PROBE_S)
+            await feed.probe()
+
+    async def _watch(self, watchdog: Watchdog, period_s: float) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            reason = watchdog.look()
+            if reason is not None:
+                self.supervisor.fail(reason)
 
     def host(self) -> None:
         """Take over the partitions of the image, and follow it from now on."""
@@ -327,20 +369,26 @@ class Node:
             self._reconfigure()
 
     def _reconfigure(self) -> None:
-        before, self.config = self.config, self._with_dynamic()
+        before, self.config = self.config, self._settings_in_force()
         self.services.config = self.config
         self.services.replicas.reconfigure(self.config)
         if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
-            self.spawn(self._tell_place())
+            self.supervisor.spawn(self._tell_place())
 
-    def _with_dynamic(self) -> BrokerConfig:
-        """The file's settings with the dynamic ones over them; those that were checked on their way in cannot fail."""
+    def _settings_in_force(self) -> BrokerConfig:
+        """The file's settings with those of the dynamic ones over them that can be used."""
         own = self.image.configs_of_broker(str(self.config.broker_id))
-        try:
-            return self.config.with_dynamic(own, self.image.configs_of_broker(ALL_BROKERS))
-        except InvalidConfig as error:
-            log.error("the dynamic configs are not used: %s", error)
-            return self.config
+        config, ignored = self.config.with_usable(own, self.image.configs_of_broker(ALL_BROKERS))
+        if ignored and ignored != self._ignored:
+            log.error("dynamic settings of this broker have no effect: %s", "; ".join(map(str, ignored)))
+        self._ignored = ignored
+        return config
+
+    def _ignored_configs(self) -> Iterator[IgnoredConfig]:
+        broker_id = str(self.config.broker_id)
+        yield from (IgnoredConfig("broker", broker_id, problem.name) for problem in self._ignored)
+        for topic, problem in self.services.replicas.settings.ignored():
+            yield IgnoredConfig("topic", topic, problem.name)
 
     async def _tell_place(self) -> None:
         """Where pods are started before anybody knows on which node, dynamic configs say later where that is."""
@@ -376,22 +424,22 @@ class Node:
 
     async def stop(self) -> None:
         """Take down what was started, last things first."""
+        self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:
             pending = self._takedown.pop()()
             if pending is not None:
                 await pending
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.supervisor.cancel()
 
-    def spawn(self, work: Coroutine[object, object, object]) -> None:
-        """Run it beside everything else, until it ends or the node does."""
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
+    async def abandon(self) -> None:
+        """After a failure: give back the leases, so that others take over at once. Nothing else can be relied on.
 
-    def _finished(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a task of the broker failed", exc_info=task.exception())
+        What the logs have on disk the next start finds as after a crash of the process.
+        """
+        await self.supervisor.cancel()
+        await self._give_back()
+
+
+async def _nothing() -> None:
+    return

@@ -8,6 +8,7 @@ from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
+from barnabas_broker.server.metrics.config_families import config_families
 from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
@@ -19,15 +20,29 @@ from barnabas_broker.storage.cleaner.manager import LogCleaner
 NAMED_MAX: Final = 10
 
 
+def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
+    """While the logs are loaded: the process is well, and serves nobody."""
+
+    async def healthz() -> Page:
+        return _unless(None)
+
+    async def others() -> Page:
+        return _unless(progress())
+
+    return {"/metrics": others, "/healthz": healthz, "/startupz": others, "/readyz": others}
+
+
 def make_pages(
     services: Services,
     traffic: Traffic,
     cleaner: LogCleaner,
     why_not_serving: Callable[[], str | None],
+    why_unhealthy: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
-    """Healthy is who answers at all; started is who serves every partition that is here.
+    """Healthy is who answers at all, and is not about to end; started is who serves, be it without the
+    partitions whose disk or log is broken: no restart would mend them, so none must follow from it.
 
-    Ready is who could take over from others, too: whose replicas are in sync. Another broker may restart then.
+    Ready is who could take over from others, too: whose replicas are here and in sync. Another broker may restart then.
     """
 
     async def metrics() -> Page:
@@ -37,19 +52,20 @@ def make_pages(
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
         ]
         families += controller_families(services)
+        families += config_families(services)
         families += await group_families(services)
         families += partition_families(services)
         families += replication_families(services)
         return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
 
     async def healthz() -> Page:
-        return text_page(HTTPStatus.OK, "ok\n")
+        return _unless(why_unhealthy())
 
     async def startupz() -> Page:
         return _unless(why_not_serving())
 
     async def readyz() -> Page:
-        return _unless(why_not_serving() or _why_behind(services))
+        return _unless(why_not_serving() or _why_offline(services) or _why_behind(services))
 
     return {"/metrics": metrics, "/healthz": healthz, "/startupz": startupz, "/readyz": readyz}
 
@@ -60,7 +76,14 @@ def _unless(reason: str | None) -> Page:
     return text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n")
 
 
+def _why_offline(services: Services) -> str | None:
+    return _named("offline", sorted(map(str, services.replicas.offline())))
+
+
 def _why_behind(services: Services) -> str | None:
-    behind = services.replicas.out_of_sync()
-    more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
-    return f"not in sync: {', '.join(map(str, behind[:NAMED_MAX]))}{more}" if behind else None
+    return _named("not in sync", list(map(str, services.replicas.out_of_sync())))
+
+
+def _named(what: str, partitions: list[str]) -> str | None:
+    more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
+    return f"{what}: {', '.join(partitions[:NAMED_MAX])}{more}" if partitions else None

@@ -264,7 +264,7 @@ class _Appender:
                 return self._append_inspected(partition, batch, header, inspected, place)
         late = self._wait(place, partition)
         late.mute()
-        self._services.spawn(self._append_later(partition, copy, late, place, must=must))
+        self._services.attempt(self._append_later(partition, copy, late, place, must=must))
         return None
 
     def _append_inspected(

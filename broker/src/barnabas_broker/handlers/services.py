@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -21,6 +22,14 @@ from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
+
+
+class IgnoredConfig(NamedTuple):
+    """A setting of a `topic` or `broker`, by its name, that is stored and has no effect."""
+
+    resource: str
+    name: str
+    setting: str
 
 
 @dataclass(slots=True)
@@ -45,8 +54,10 @@ class Services:
     producer_ids: ProducerIds
     inspector: BatchInspector
     trust: BatchTrust
-    spawn: Callable[[Coroutine[object, object, None]], object]
+    attempt: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
+    ignored_configs: Callable[[], Iterable[IgnoredConfig]]
+    """Settings that are stored and cannot be used."""
 
     @property
     def controller_id(self) -> int:

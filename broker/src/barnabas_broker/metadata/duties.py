@@ -75,6 +75,11 @@ class ControllerDuties:
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
+        self._passes = 0
+
+    def progress(self) -> object:
+        """Another value whenever `run` has gone on: it went round, or wrote some of what it found to be done."""
+        return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
         """Looks at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
@@ -92,6 +97,7 @@ class ControllerDuties:
             except StoreUnavailable as error:
                 self._next_expiry_ms = None  # What was known of leases is out of date.
                 log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
+            self._passes += 1
             self._wake_later()
             await self._woken.wait()
             self._woken.clear()

@@ -93,6 +93,8 @@ class Membership:
         self._registered_epoch = NO_EPOCH
         self._has_left = False
         self._turns = asyncio.Lock()
+        self.passes = 0
+        """How often `keep` went round."""
 
     @property
     def is_controller(self) -> bool:
@@ -139,6 +141,7 @@ class Membership:
     async def keep(self) -> None:
         """Renews until `leave`. While the store is away everything stays as it is. Raises as `join` does."""
         while True:
+            self.passes += 1
             await self._sleep(self._pause_s())
             async with self._turns:
                 if self._has_left:

@@ -34,6 +34,11 @@ class PartitionChanges:
         self.elections_total = 0
         """Leaders that were elected from here."""
 
+    @property
+    def rounds(self) -> int:
+        """Of writing: `Transitions.rounds`."""
+        return self._transitions.rounds
+
     def terms(self, topic: TopicDocument) -> Terms:
         """What decisions on the partitions of `topic` go by at this moment."""
         return terms_of(topic.configs, self._image.brokers, self._config())

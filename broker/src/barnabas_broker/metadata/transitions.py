@@ -47,6 +47,8 @@ class Transitions:
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store
         self._image = image
+        self.rounds = 0
+        """Of deciding and writing, so far."""
 
     async def carry_out(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
         """What became of each item that something was decided on, once the image holds it.
@@ -70,6 +72,7 @@ class Transitions:
     ) -> None:
         left = items
         for _ in range(ATTEMPTS_MAX):
+            self.rounds += 1
             decisions = decide(left)
             outcomes |= {item: decision for item, decision in decisions.items() if isinstance(decision, ApiError)}
             planned = {item: decision for item, decision in decisions.items() if isinstance(decision, Planned)}

@@ -1,6 +1,6 @@
 """The effective settings of one topic's logs, with units in their names. Frozen: a change is a new value.
 
-`topic_configs.resolve_log_config` makes them; `storage` reads them. The defaults are Kafka 4's.
+`topic_configs.effective_log_config` makes them; `storage` reads them. The defaults are Kafka 4's.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,62 @@
+"""The loading of logs beside the loop, so that the broker says how far it is, and ends when it is told to."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from barnabas_broker.storage.log_manager import LoadProgress
+from barnabas_core.clock import Clock
+
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+PROGRESS_S: Final = 5.0
+
+
+async def in_daemon_thread(call: Callable[[], R]) -> R:
+    """What `call` returns. A process that ends does not wait for it: recovery bears being cut short anywhere."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[R] = loop.create_future()
+
+    def settle(set_outcome: Callable[[], None]) -> None:
+        if not outcome.done():  # Whoever waited may have been cancelled.
+            set_outcome()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            failure = error
+            loop.call_soon_threadsafe(settle, lambda: outcome.set_exception(failure))
+        else:
+            loop.call_soon_threadsafe(settle, lambda: outcome.set_result(result))
+
+    threading.Thread(target=run, name="recovery", daemon=True).start()
+    return await outcome
+
+
+class Recovery:
+    """How far it is, for the pages; and a line in the log every few seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said_s = clock.monotonic_s()
+        self._last: LoadProgress | None = None
+
+    def advance(self, progress: LoadProgress) -> None:
+        """Called after each log, in the thread that loads."""
+        self._last = progress
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_s >= PROGRESS_S:
+            self._said_s = now_s
+            log.info("loading %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
+
+    def progress(self) -> str:
+        """In words."""
+        last = self._last
+        if last is None:
+            return "starting"
+        return f"recovering {last.log_dir}: {last.partitions_done} of {last.partitions_total} partitions"

@@ -1,0 +1,111 @@
+"""Tasks that a broker cannot do without: where one ends, fails or hangs, the process ends and is started anew.
+
+A broker that went on without them would keep its leases and do nothing for them. What failed may be half done, so
+nobody tries to mend it: the next start reads everything from the disk and the metadata.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final, NamedTuple
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """`on_failure` hears once why the process must end."""
+
+    def __init__(self, on_failure: Callable[[str], object]) -> None:
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_stopping = False
+        self.failure: str | None = None
+        """Why the process must end; None while it need not."""
+
+    def spawn(self, work: Coroutine[object, object, object]) -> None:
+        """Run it beside everything else, until it ends; it must not raise."""
+        self._start(work, _name(work)).add_done_callback(self._finished)
+
+    def attempt(self, work: Coroutine[object, object, object]) -> None:
+        """Run it for one client; what it raises costs nobody else anything, and is logged."""
+        self._start(work, _name(work)).add_done_callback(self._attempted)
+
+    def supervise(self, name: str, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
+        """Run it as long as the broker lives; it must not end."""
+        task = self._start(work, name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _start(self, work: Coroutine[object, object, object], name: str) -> asyncio.Task[object]:
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        return task
+
+    def _attempted(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the task %s failed", task.get_name(), exc_info=task.exception())
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._finished(task)
+        self.fail(f"the task {task.get_name()} has ended")
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.raised(f"the task {task.get_name()} failed", error)
+
+    def raised(self, what: str, error: BaseException) -> None:
+        """Something that runs by itself let an exception through: a bug."""
+        if not self._is_stopping:
+            log.error("%s", what, exc_info=error)
+        self.fail(f"{what}: {type(error).__name__}: {error}")
+
+    def fail(self, reason: str) -> None:
+        """The process must end, unless it is about to."""
+        if self.failure is None and not self._is_stopping:
+            self.failure = reason
+            self._on_failure(reason)
+
+    def stopping(self) -> None:
+        """From now on everything may end, in whichever order."""
+        self._is_stopping = True
+
+    async def cancel(self) -> None:
+        """End what still runs."""
+        self.stopping()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Watched(NamedTuple):
+    """A task that goes round: `progress` is another value whenever it has."""
+
+    name: str
+    progress: Callable[[], object]
+
+
+class Watchdog:
+    """Finds the tasks that go round no longer. It counts its own looks, so a process that stood still is not blamed."""
+
+    def __init__(self, watched: list[Watched], looks_max: int) -> None:
+        self._watched: Final = watched
+        self._looks_max = looks_max
+        self._seen: dict[str, tuple[object, int]] = {}
+
+    def look(self) -> str | None:
+        """To be called at even intervals; why the process must end, or None."""
+        for name, progress in self._watched:
+            now = progress()
+            before, looks = self._seen.get(name, (None, 0))
+            looks = looks + 1 if now == before else 0
+            self._seen[name] = now, looks
+            if looks >= self._looks_max:
+                return f"the task {name} hangs"
+        return None
+
+
+def _name(work: Coroutine[object, object, object]) -> str:
+    return getattr(work, "__qualname__", "unnamed")

@@ -1,0 +1,126 @@
+"""A broker of which one task fails or hangs: `python broken_broker.py FAULT server.properties`.
+
+The fault begins once the file `broken` lies beside the settings. What is watched is quick here.
+"""
+
+import asyncio
+import inspect
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from barnabas_broker.app import broker, main, node
+from barnabas_broker.app.recovery import Recovery
+from barnabas_broker.app.stores import open_store
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.wakefulness import Wakefulness
+
+HANG_S, PROBE_S = 1.0, 0.1
+
+
+class Broken(Exception):
+    """What nobody expects."""
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise Broken("by the test")
+
+
+class BrokenStore:
+    """A store with one method that does not do what it should."""
+
+    def __init__(self, store: Any, method: str, fault: Callable[[], Any], is_broken: Callable[[], bool]) -> None:
+        self._store = store
+        self._method = method
+        self._fault = fault
+        self._is_broken = is_broken
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name != self._method and not (self._method == "all" and inspect.iscoroutinefunction(real)):
+            return real
+
+        async def broken(*arguments: Any) -> Any:
+            if self._is_broken():
+                await self._fault()
+            return await real(*arguments)
+
+        return broken
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Any]:
+        async for changes in self._store.watch(prefix, from_revision):
+            if self._method == "watch" and self._is_broken():
+                await self._fault()
+            yield changes
+
+
+def break_image(is_broken: Callable[[], bool]) -> None:
+    apply = MetadataImage.apply_changes
+
+    def broken(image: MetadataImage, changes: Any) -> None:
+        if is_broken():
+            image.subscribe(lambda _: 1 / 0)
+        apply(image, changes)
+
+    MetadataImage.apply_changes = broken  # type: ignore[method-assign]
+
+
+def break_timer(is_broken: Callable[[], bool]) -> None:
+    tick = Wakefulness._tick
+
+    def broken(wakefulness: Wakefulness) -> None:
+        if is_broken():
+            raise Broken("by the test")
+        tick(wakefulness)
+
+    Wakefulness._tick = broken  # type: ignore[method-assign]
+
+
+def break_recovery(is_broken: Callable[[], bool]) -> None:
+    """It stands still in the first log."""
+    advance = Recovery.advance
+
+    def broken(recovery: Recovery, progress: Any) -> None:
+        advance(recovery, progress)
+        while is_broken():
+            time.sleep(0.01)
+
+    Recovery.advance = broken  # type: ignore[method-assign]
+
+
+STORE_FAULTS = {
+    "the feed fails": ("watch", fail),
+    "the feed hangs": ("watch", hang),
+    "the leases fail": ("renew_lease", fail),
+    "the leases hang": ("renew_lease", hang),
+    "the duties fail": ("leases", fail),
+    "the duties hang": ("leases", hang),
+    "the store hangs": ("all", hang),
+}
+
+
+def break_it(fault: str, is_broken: Callable[[], bool]) -> None:
+    node.HANG_S, node.PROBE_S = HANG_S, PROBE_S  # type: ignore[misc]
+    if fault == "a listener fails":
+        break_image(is_broken)
+    elif fault == "a timer fails":
+        break_timer(is_broken)
+    elif fault == "the recovery hangs":
+        break_recovery(is_broken)
+    else:
+
+        async def open_broken(*arguments: Any) -> Any:
+            return BrokenStore(await open_store(*arguments), *STORE_FAULTS[fault], is_broken)
+
+        broker.open_store = open_broken  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    break_it(sys.argv[1], (Path(sys.argv[2]).parent / "broken").exists)
+    sys.exit(main.main(sys.argv[2:]))

@@ -1,0 +1,101 @@
+"""A task that a broker cannot do without fails or hangs: the process says so, gives its leases back, and ends."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from faulty_broker import FaultyBroker
+
+from conftest import StartBroker
+from harness.barnabas_server import page
+from harness.deadline import wait_for
+
+EXIT_FAILED = 1
+QUICK = {"broker_heartbeat_interval_ms": "100", "broker_session_timeout_ms": "3000"}
+
+
+def break_next_start(broker: FaultyBroker, fault: str) -> None:
+    """Its next process has this fault, once the file is there."""
+    script = Path(__file__).with_name("broken_broker.py")
+    arguments = [str(script), fault, str(broker.folder / "server.properties")]
+    broker.server.command[broker.server.command.index("-m") :] = arguments
+    broker.is_made_to_fail = True
+
+
+def broken(start_broker: StartBroker, fault: str) -> FaultyBroker:
+    """A broker that has started, and now has this fault."""
+    broker = start_broker(**QUICK)
+    assert broker.server.stop() == 0
+    break_next_start(broker, fault)
+    broker.server.start()
+    wait_for(lambda: page(broker.http_port, "/startupz"), lambda found: found == (200, "ok\n"))
+    (broker.folder / "broken").touch()
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("the feed fails", "the task metadata feed failed: Broken: by the test"),
+        ("the feed hangs", "the task metadata feed hangs"),
+        ("the leases fail", "the task leases failed: Broken: by the test"),
+        ("the leases hang", "the task leases hangs"),
+        ("the duties fail", "the task controller's duties failed: Broken: by the test"),
+        ("the duties hang", "the task controller's duties hangs"),
+        ("a listener fails", "the task metadata feed failed: ZeroDivisionError: division by zero"),
+        ("a timer fails", "a callback failed: Broken: by the test"),
+    ],
+)
+def test_a_task_that_fails_or_hangs_ends_the_process_with_the_reason_and_without_leases(
+    start_broker: StartBroker, fault: str, reason: str
+) -> None:
+    broker = broken(start_broker, fault)
+    broker.client.admin.create_topics([NewTopic("flights", num_partitions=1)])  # Nobody will answer.
+    assert broker.server.wait_for_end() == EXIT_FAILED
+    assert broker.server.log_text().splitlines()[-1].endswith(f"ended: {reason} (barnabas_broker.app.main)")
+    with closing(sqlite3.connect(broker.folder / "metadata.sqlite")) as database:
+        held = database.execute("SELECT name FROM leases WHERE holder != ''").fetchall()
+    assert held == []
+
+
+def test_a_broker_that_is_about_to_end_is_unhealthy(start_broker: StartBroker) -> None:
+    """While it tries to give its leases back to a store that does not answer."""
+    broker = broken(start_broker, "the store hangs")
+    wait_for(
+        lambda: page(broker.http_port, "/healthz"),
+        lambda found: found[0] == 503 and found[1].startswith("the task ") and found[1].endswith(" hangs\n"),
+    )
+    assert broker.server.wait_for_end() == EXIT_FAILED
+    assert "the leases are not given back within" in broker.server.log_text()
+
+
+def told(broker: FaultyBroker, path: str) -> tuple[int, str]:
+    """A page; (0, "") where nobody listens."""
+    try:
+        return page(broker.http_port, path)
+    except OSError:
+        return 0, ""
+
+
+def test_while_logs_are_recovered_a_broker_says_how_far_it_is_and_ends_when_it_is_told_to(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    broker.client.create_topic("flights", 3)
+    broker.client.write("flights", [b"one"])
+    broker.server.kill()
+    break_next_start(broker, "the recovery hangs")
+    (broker.folder / "broken").touch()
+    broker.server.launch()
+    recovering = 503, f"recovering {broker.log_dirs[0]}: 0 of 3 partitions\n"
+    wait_for(lambda: told(broker, "/startupz"), lambda found: found == recovering)
+    assert told(broker, "/readyz") == recovering
+    assert told(broker, "/healthz") == (200, "ok\n")
+    assert broker.server.stop() == 0
+    assert broker.server.log_text().splitlines()[-1].endswith("ended before it served (barnabas_broker.app.main)")
+    assert not (broker.log_dirs[0] / ".kafka_cleanshutdown").exists()
+    (broker.folder / "broken").unlink()
+    broker.server.start()
+    assert broker.client.read("flights") == [b"one"]
