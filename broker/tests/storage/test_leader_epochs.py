@@ -11,7 +11,7 @@ from barnabas_broker.storage.leader_epochs import LeaderEpochs
 
 
 def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
-    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"))
+    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"), iter(()))
     for epoch, start_offset in entries:
         epochs.assign(epoch, start_offset)
     return epochs
@@ -76,6 +76,10 @@ def test_truncation_from_the_start(tmp_path: Path, start: int, left: list[tuple[
 def test_the_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
     epochs = table(tmp_path, (2, 10), (3, 20))
     path = tmp_path / "leader-epoch-checkpoint"
+    save = epochs.save_call()
+    assert save is not None
+    save()
+    assert epochs.save_call() is None
     assert path.read_bytes() == b"0\n2\n2 10\n3 20\n"
     assert table(tmp_path).entries == epochs.entries == [EpochStart(2, 10), EpochStart(3, 20)]
 

@@ -357,6 +357,44 @@ def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_pat
     assert again.logs[flights(0)].log_end_offset == 2
 
 
+def shut_down(path: Path, broker_epoch: int) -> None:
+    logs = started(path)
+    if not logs.get(flights(0)):
+        append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(2))
+    logs.shutdown({}, broker_epoch)
+
+
+@pytest.mark.parametrize(("last_epoch", "is_clean"), [(5, True), (6, False), (-1, False)])
+def test_only_the_clean_mark_of_the_last_registered_life_counts(
+    tmp_path: Path, last_epoch: int, is_clean: bool
+) -> None:
+    shut_down(tmp_path, 5)
+    assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
+    logs = manager(tmp_path)
+    logs.load(last_epoch=last_epoch)
+    assert logs.was_clean is is_clean
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("mark", [b"", b"{", b"[]", b'{"version":0}', b'{"version":0,"brokerEpoch":"x"}'])
+def test_a_damaged_clean_mark_counts_for_nothing(tmp_path: Path, mark: bytes) -> None:
+    shut_down(tmp_path, 5)
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(mark)
+    assert not started(tmp_path).was_clean
+
+
+def test_a_clean_mark_is_gone_for_good_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shut_down(tmp_path, -1)
+    steps: list[str] = []
+    remove, sync_dir = PosixFileSystem.remove, PosixFileSystem.sync_dir
+    monkeypatch.setattr(PosixFileSystem, "remove", lambda self, path: steps.append(path) or remove(self, path))
+    monkeypatch.setattr(PosixFileSystem, "sync_dir", lambda self, path: steps.append(path) or sync_dir(self, path))
+    started(tmp_path)
+    assert steps[:2] == [str(tmp_path / ".kafka_cleanshutdown"), str(tmp_path)]
+
+
 class FullAfter(PosixFileSystem):
     """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
 
@@ -402,7 +440,7 @@ def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
     for number in range(7):
         append(log, batch(1, producer_id=4, epoch=0, sequence=number), leader_epoch=number)
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
-    (tmp_path / "flights-0" / "leader-epoch-checkpoint").unlink()
+    assert not (tmp_path / "flights-0" / "leader-epoch-checkpoint").exists()
     FullAfter(monkeypatch, bytes_left=0)
     again = started(tmp_path).logs[flights(0)]
     assert len(read_all(again)) == 7

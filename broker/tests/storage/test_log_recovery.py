@@ -8,6 +8,7 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.errors import CorruptLog
+from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log import Log
 
 SIZE = len(batch(1))
@@ -74,7 +75,9 @@ def test_damage_below_the_recovery_point_is_not_cut_off_with_all_that_follows(tm
 
 def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=10 * SIZE)
-    filled(one, 25).release_files()
+    log = filled(one, 25)
+    log.flush()
+    log.release_files()
     flip(one.file(10, ".log"), 5 * SIZE + 16)
     log = one.open(recovery_point=20)
     assert log.log_end_offset == 25
@@ -179,17 +182,82 @@ def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -
     assert one.file(0, ".index").stat().st_size == 8 * len(log.segments.first.indexes.offsets)
 
 
-def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(tmp_path: Path) -> None:
-    one = OneLog(tmp_path)
+@pytest.mark.parametrize("left", ["missing", "empty", "damaged"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
+    tmp_path: Path, left: str, clean: bool
+) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = one.open()
     for epoch in (0, 0, 3, 3, 5):
         append(log, batch(2), leader_epoch=epoch)
+    log.close()
     expected = log.epochs.entries
-    log.release_files()
-    (one.directory / "leader-epoch-checkpoint").unlink()
-    again = one.open()
+    path = one.directory / "leader-epoch-checkpoint"
+    path.unlink() if left == "missing" else path.write_bytes(b"" if left == "empty" else b"0\n9\n0 0\n")
+    again = one.open(recovery_point=10, clean=clean)
     assert again.epochs.entries == expected
     assert again.end_offset_for_epoch(3) == (3, 8)
+
+
+def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path) -> None:
+    """What the checkpoint says of them may be of before a truncation."""
+    one = OneLog(tmp_path)
+    log = one.open()
+    for epoch in (1, 1, 7):
+        append(log, batch(2), leader_epoch=epoch)
+    log.flush()
+    log.truncate_to(2)
+    append(log, batch(2), leader_epoch=2)
+    append(log, batch(2), leader_epoch=3)
+    log.release_files()
+    assert (one.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n7 4\n"
+    again = one.open(recovery_point=2)
+    assert again.epochs.entries == log.epochs.entries == [(1, 0), (2, 2), (3, 4)]
+
+
+def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    write = PosixFileSystem.write_atomically
+
+    def noted(self: PosixFileSystem, path: str, data: bytes, *, sync: bool) -> None:
+        if path.endswith("leader-epoch-checkpoint"):
+            synced.append(sync)
+        write(self, path, data, sync=sync)
+
+    monkeypatch.setattr(PosixFileSystem, "write_atomically", noted)
+    log = OneLog(tmp_path).open()
+    for epoch in range(5):
+        append(log, batch(2), leader_epoch=epoch)
+    assert synced == []
+    log.flush()
+    log.flush()
+    append(log, batch(2), leader_epoch=5)
+    log.flush()
+    assert synced == [True, True]
+
+
+def test_a_truncation_that_is_cut_short_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever step it dies at, or however little of it reaches the disk."""
+    one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
+    log = filled(one, 12)
+    bases = [segment.base_offset for segment in log.segments]
+    left: list[list[int]] = []
+    rename, sync_dir = PosixFileSystem.rename, PosixFileSystem.sync_dir
+
+    def noted(self: PosixFileSystem, old: str, new: str) -> None:
+        rename(self, old, new)
+        left.append(sorted(int(path.stem) for path in one.directory.glob("*.log")))
+
+    synced: list[str] = []
+    monkeypatch.setattr(PosixFileSystem, "rename", noted)
+    monkeypatch.setattr(PosixFileSystem, "sync_dir", lambda self, path: synced.append(path) or sync_dir(self, path))
+    log.truncate_to(3)
+    assert len(left) > len(bases)
+    assert all(found == bases[: len(found)] for found in left)
+    assert synced == [str(one.directory)]
 
 
 def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:

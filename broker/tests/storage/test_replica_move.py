@@ -2,12 +2,13 @@
 
 import random
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
 
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
@@ -45,6 +46,45 @@ class DiesAt(PosixFileSystem):
             raise KeyboardInterrupt
         self.renames_left -= 1
         super().rename(old, new)
+
+
+class NotedFile:
+    """A file whose syncs are noted."""
+
+    def __init__(self, file: PosixFile, path: str, steps: list[tuple[str, str, int]]) -> None:
+        self._file = file
+        self._path = path
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._steps.append(("sync", self._path, self._file.size_bytes()))
+        self._file.sync()
+
+
+class NotedSteps(PosixFileSystem):
+    """What was synced and renamed, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, int]] = []
+
+    def open_file(self, path: str) -> Any:
+        return NotedFile(super().open_file(path), path, self.steps)  # type: ignore[arg-type]
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        super().write_atomically(path, data, sync=sync)
+        if sync:
+            self.steps.append(("sync", path, len(data)))
+
+    def rename(self, old: str, new: str) -> None:
+        self.steps.append(("rename", old, 0))
+        super().rename(old, new)
+
+    def sync_dir(self, path: str) -> None:
+        self.steps.append(("sync names", path, 0))
+        super().sync_dir(path)
 
 
 def started(path: Path, files: PosixFileSystem) -> LogManager:
@@ -119,6 +159,53 @@ def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) ->
     new = logs.finish_move(move)
     assert [segment.base_offset for segment in new.segments] == [5, 10, 15, 20]
     assert sorted(path.name for path in (tmp_path / "b/flights-0").glob("*.log"))[0] == f"{5:020d}.log"
+
+
+def test_all_of_a_copy_is_on_the_disk_before_it_takes_the_logs_place(tmp_path: Path) -> None:
+    """Segments too that were rolled after the last `sync`: the recovery point of the copy is its end."""
+    files = NotedSteps()
+    logs = started(tmp_path, files)
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(18 * SIZE)
+    move.sync()
+    for number in range(23, 40):
+        append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 10)
+    new = logs.finish_move(move)
+    assert new.recovery_point == new.log_end_offset == 40
+    synced = {path: size for step, path, size in files.steps if step == "sync" and path.startswith(move.directory)}
+    for path in (tmp_path / "b" / "flights-0").iterdir():
+        assert synced.get(f"{move.directory}/{path.name}") == path.stat().st_size, path.name
+    assert new.epochs.save_call() is None
+
+
+def test_a_power_cut_in_the_swap_leaves_the_log_under_one_name(tmp_path: Path) -> None:
+    files = NotedSteps()
+    logs = started(tmp_path, files)
+    old = filled(logs, tmp_path / "a")
+    old_directory = old.directory
+    move = begun(logs, tmp_path / "b")
+    logs.finish_move(move)
+    steps = [(step, path) for step, path, _ in files.steps if step != "sync"]
+    assert steps[-6:] == [
+        ("sync names", move.directory),
+        ("sync names", str(tmp_path / "b")),
+        ("rename", old_directory),
+        ("sync names", str(tmp_path / "a")),
+        ("rename", move.directory),
+        ("sync names", str(tmp_path / "b")),
+    ]
+
+
+def test_after_a_truncation_all_is_missing_in_the_copy(tmp_path: Path) -> None:
+    """So that nobody swaps what would have to be copied anew in one turn."""
+    logs = started(tmp_path, PosixFileSystem())
+    log = filled(logs, tmp_path / "a")
+    move = begun(logs, tmp_path / "b")
+    move.copy(100 * SIZE)
+    assert move.lag_bytes == 0
+    log.truncate_to(22)
+    assert move.lag_bytes == 22 * SIZE
 
 
 def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:

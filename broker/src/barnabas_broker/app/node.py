@@ -26,7 +26,7 @@ from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
-from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.membership import NO_EPOCH, Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
@@ -140,7 +140,9 @@ class Node:
         self.config = self._settings_in_force()
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)
-        await in_thread(lambda: logs.load(on_progress))
+        registered = self.image.brokers.get(self.config.broker_id)
+        last_epoch = registered.broker_epoch if registered else NO_EPOCH
+        await in_thread(lambda: logs.load(on_progress, last_epoch=last_epoch))
         self._wire(logs)
 
     def _make_logs(self, cluster_id: str) -> LogManager:
@@ -351,7 +353,9 @@ class Node:
         services = self.services
         self.wakefulness.start()
         log_chores = LogChores(services.logs, services.replicas, self._machine.clock)
-        self._takedown.append(lambda: services.logs.shutdown(log_chores.high_watermarks()))
+        self._takedown.append(
+            lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
+        )
         services.replicas.start()
         services.mover.resume()
         self._takedown.append(services.replicas.stop)

@@ -90,7 +90,8 @@ class Membership:
         self._controller_lease: Lease | None = None
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
-        self._registered_epoch = NO_EPOCH
+        self.registered_epoch = NO_EPOCH
+        """Of the present life, as it is registered."""
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
@@ -192,7 +193,7 @@ class Membership:
             self._registration, fenced=True, broker_epoch=broker_epoch, may_lack_records=lacks
         )
         await self._store.put(key, encode(registration))
-        self._registered_epoch = broker_epoch
+        self.registered_epoch = broker_epoch
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
         """Tells all where this broker is now; also those lives of it that are to begin in this process.
@@ -220,7 +221,7 @@ class Membership:
 
     async def _renew(self) -> None:
         lease = self._lease
-        if lease is None or lease.token != self._registered_epoch:  # The store went away while this broker joined anew.
+        if lease is None or lease.token != self.registered_epoch:  # The store went away while this broker joined anew.
             await self.join()
             return
         if lease.expires_at_ms <= monotonic_ms(self._clock):

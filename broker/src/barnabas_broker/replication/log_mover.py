@@ -69,21 +69,26 @@ class LogMover:
     async def _carry_out(self, move: ReplicaMove, partition: Partition) -> None:
         topic_partition = move.log.topic_partition
         try:
-            while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
-                pause_s = self._throttle.pause_s()
-                if not pause_s:
-                    move.copy(SLICE_BYTES)
-                    self._throttle.take(SLICE_BYTES)
-                await asyncio.sleep(pause_s)
-            await asyncio.to_thread(move.sync)
-            if self._is_wanted(move):
-                self._swap(move, partition)
+            while self._is_wanted(move):
+                await self._catch_up(move)
+                await asyncio.to_thread(move.sync)
+                if self._is_wanted(move) and move.lag_bytes <= SWAP_LAG_BYTES:
+                    self._swap(move, partition)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
             if isinstance(error, LogDirFailed):
                 self._replicas.log_dir_failed(error)
             if self._is_wanted(move):
                 self._logs.stop_move(topic_partition)
+
+    async def _catch_up(self, move: ReplicaMove) -> None:
+        """Until little is missing: a truncation or a compaction may have voided what was copied."""
+        while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
+            pause_s = self._throttle.pause_s()
+            if not pause_s:
+                move.copy(SLICE_BYTES)
+                self._throttle.take(SLICE_BYTES)
+            await asyncio.sleep(pause_s)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.get(move.log.topic_partition) is move

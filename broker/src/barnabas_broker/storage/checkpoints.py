@@ -1,6 +1,7 @@
 """The small text files of a log dir in Kafka's formats: offset checkpoints, leader epochs, `partition.metadata`,
 `meta.properties`. Pure: bytes to values and back. ValueError says what is wrong with a file."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -8,7 +9,7 @@ from uuid import UUID
 from barnabas_core import kafka_uuid
 from barnabas_core.topic_partition import TopicPartition
 
-CLEAN_SHUTDOWN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+NO_EPOCH: Final = -1
 
 
 class EpochStart(NamedTuple):
@@ -69,6 +70,19 @@ def decode_partition_metadata(data: bytes) -> UUID:
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ValueError("it does not hold `version: 0` and `topic_id: ...`")
     return kafka_uuid.from_text(fields["topic_id"].strip())
+
+
+def encode_clean_mark(broker_epoch: int) -> bytes:
+    """`.kafka_cleanshutdown`: which life of the broker has ended."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_mark(data: bytes) -> int:
+    """The reverse of `encode_clean_mark`."""
+    found = json.loads(data)
+    if not isinstance(found, dict) or not isinstance(found.get("brokerEpoch"), int):
+        raise ValueError("it does not hold a brokerEpoch")
+    return int(found["brokerEpoch"])
 
 
 class MetaProperties(NamedTuple):

@@ -1,9 +1,16 @@
-"""Which leader epoch began at which offset: what followers truncate by (KIP-101, KIP-279)."""
+"""Which leader epoch began at which offset: what followers truncate by (KIP-101, KIP-279).
+
+The checkpoint is right below the recovery point, from there on the batches are, which recovery reads anyway. So it is
+written once before the recovery point moves, with a sync: never does what may be lost replace what is safe.
+"""
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+from barnabas_broker.storage.batch_scan import FoundBatch
 from barnabas_broker.storage.checkpoints import EpochStart, decode_epochs, encode_epochs
 from barnabas_broker.storage.files import FileSystem
 
@@ -13,21 +20,25 @@ UNKNOWN: Final = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both rising, kept in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_entries", "_files", "_is_written", "path")
+    __slots__ = ("_entries", "_files", "_saved", "path")
 
-    def __init__(self, files: FileSystem, path: str, entries: list[EpochStart]) -> None:
+    def __init__(self, files: FileSystem, path: str, saved: Iterable[EpochStart] = ()) -> None:
         self._files = files
         self.path = path
-        self._entries = entries
-        self._is_written = True
+        self._saved = list(saved)
+        """As the checkpoint has them."""
+        self._entries = self._saved
 
     @classmethod
-    def load(cls, files: FileSystem, path: str) -> "LeaderEpochs":
-        """From the checkpoint; empty when it is missing or damaged, for the log's batches hold the epochs too."""
+    def load(cls, files: FileSystem, path: str, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
+        """From the checkpoint; where it is missing or damaged, from all of the log's batches. OSError, InvalidBatch."""
         try:
             return cls(files, path, decode_epochs(files.read(path)))
         except (FileNotFoundError, ValueError):
-            return cls(files, path, [])
+            epochs = cls(files, path)
+        for batch in batches:
+            epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+        return epochs
 
     @property
     def entries(self) -> list[EpochStart]:
@@ -44,21 +55,22 @@ class LeaderEpochs:
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        self._write([*kept, EpochStart(epoch, start_offset)])
+        self._entries = [*kept, EpochStart(epoch, start_offset)]
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at `end_offset` or later."""
-        self._keep([entry for entry in self._entries if entry.start_offset < end_offset])
+        self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end at or before `start_offset`; the one it lies in begins there now."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
-            self._keep([EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]])
+            self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]
 
     def clear(self) -> None:
-        """Forget all."""
-        self._keep([])
+        """Forget all, and that there ever was any: the log begins anew. OSError."""
+        self._files.remove(self.path)
+        self._entries = self._saved = []
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch up to `epoch`, and where it ends; (-1, -1) when that is unknown."""
@@ -75,19 +87,15 @@ class LeaderEpochs:
         following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[following - 1].epoch if following else -1
 
-    def _keep(self, entries: list[EpochStart]) -> None:
-        if entries != self._entries:
-            self._write(entries)
+    def save_call(self) -> Callable[[], None] | None:
+        """What a thread has to do before the recovery point moves; None where the checkpoint is right. OSError."""
+        return partial(self._save, self._entries) if self._entries != self._saved else None
 
-    def _write(self, entries: list[EpochStart]) -> None:
-        """Without fsync: after a crash recovery reads the newest epochs from the batches again."""
-        self._entries = entries
-        self._is_written = False
-        with suppress(OSError):  # A full disk must not keep a log from loading; `flush` tries again.
-            self.flush()
+    def save_to(self, path: str) -> None:
+        """Write a synced copy of the checkpoint. OSError."""
+        self._files.write_atomically(path, encode_epochs(self._entries), sync=True)
 
-    def flush(self) -> None:
-        """Write the checkpoint if that is still to be done: before the recovery point moves. OSError."""
-        if not self._is_written:
-            self._files.write_atomically(self.path, encode_epochs(self._entries), sync=False)
-            self._is_written = True
+    def _save(self, entries: list[EpochStart]) -> None:
+        with suppress(FileNotFoundError):  # The log was deleted or moved meanwhile, with its directory.
+            self._files.write_atomically(self.path, encode_epochs(entries), sync=True)
+            self._saved = entries

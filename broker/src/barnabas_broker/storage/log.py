@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import EpochStart
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.flush_job import FlushJob, sync_calls
@@ -54,15 +55,16 @@ class Log:
         "_latest_epoch",
         "_producers",
         "_reader",
-        "_snapshots",
         "_stamps",
         "clean_until",
         "directory",
+        "files",
         "log_dir",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
         "segments",
+        "snapshots",
         "topic_id",
         "topic_partition",
         "truncations",
@@ -87,11 +89,12 @@ class Log:
         self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
         self.segments = Segments(segments)
         self._environment = environment
+        self.files: FileSystem = environment.files
         self.config = config
         self._epochs: LeaderEpochs | None = None
         self._latest_epoch = -1
         self._producers: ProducerStates | None = None
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._reader = LogReader(self.segments)
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
@@ -112,11 +115,6 @@ class Log:
             self._environment.unflushed.add(self)
 
     @property
-    def files(self) -> FileSystem:
-        """The disk that it is on."""
-        return self._environment.files
-
-    @property
     def size_bytes(self) -> int:
         """Of all `.log` files."""
         return self.segments.size_bytes
@@ -124,7 +122,7 @@ class Log:
     @property
     def epochs(self) -> LeaderEpochs:
         """Which epoch began where."""
-        return self._epochs or self._load_epochs()
+        return self._epochs or self._load_epochs(self.log_end_offset)
 
     @property
     def producers(self) -> ProducerStates:
@@ -136,16 +134,18 @@ class Log:
         self._producers = producers
 
     @disk_access
-    def _load_epochs(self) -> LeaderEpochs:
-        epochs = self._epochs = LeaderEpochs.load(self.files, f"{self.directory}/{file_names.LEADER_EPOCHS}")
-        epochs.truncate_from_end(self.log_end_offset)
-        epochs.truncate_from_start(self.log_start_offset)
+    def _load_epochs(self, end_offset: int) -> LeaderEpochs:
+        path, start = f"{self.directory}/{file_names.LEADER_EPOCHS}", self.log_start_offset
+        batches = self.segments.batches_from(start) if self.size_bytes else iter(())
+        epochs = self._epochs = LeaderEpochs.load(self.files, path, batches)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(start)
         return epochs
 
     @disk_access
     def _load_producers(self) -> ProducerStates:
         """From the newest snapshot and the batches behind it; after a clean shutdown there are none behind it."""
-        offset, entries = self._snapshots.load(self.log_end_offset) or (self.log_start_offset, [])
+        offset, entries = self.snapshots.load(self.log_end_offset) or (self.log_start_offset, [])
         producers = ProducerStates(entries)
         for batch in self.segments.batches_from(offset):
             header = batch.header
@@ -239,7 +239,7 @@ class Log:
         if active.base_offset == self.log_end_offset:
             return active
         active.seal()
-        self._snapshots.write(self.log_end_offset, self.producers.snapshot())
+        self.snapshots.write(self.log_end_offset, self.producers.snapshot())
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
         self._environment.unflushed.add(self)
@@ -252,7 +252,6 @@ class Log:
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.recovery_point:
             return None
-        self.epochs.flush()
         return FlushJob(self.log_dir, self.directory, sync_calls(self, end), end, self.truncations)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
@@ -307,7 +306,7 @@ class Log:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, due_ms)
         self.segments.replace(segments, [])
-        self._snapshots.keep_only(segment.base_offset for segment in self.segments)
+        self.snapshots.keep_only(segment.base_offset for segment in self.segments)
 
     @disk_access
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
@@ -322,7 +321,7 @@ class Log:
             self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
         listed, _ = listed_segments(self._environment, self.directory, self._config, self.files.scan(self.directory))
         self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
-        self._snapshots.keep_only(segment.base_offset for segment in self.segments)
+        self.snapshots.keep_only(segment.base_offset for segment in self.segments)
 
     @disk_access
     def increment_log_start_offset(self, offset: int) -> None:
@@ -345,9 +344,19 @@ class Log:
             self.truncate_fully_and_start_at(offset, 0)
             return
         self.truncations += 1
-        self._discard([segment for segment in self.segments if segment.base_offset > offset], due_ms=0)
+        self.discard_above(offset)
         self.segments.active.truncate_to(offset)
         self._ends_at(offset)
+
+    def discard_above(self, offset: int) -> None:
+        """Drop the segments that begin past `offset`.
+
+        The highest first, and for good before anything is written: a power cut never leaves a hole in the log.
+        """
+        above = [segment for segment in self.segments if segment.base_offset > offset]
+        self._discard(above[::-1], due_ms=0)
+        if above:
+            self.files.sync_dir(self.directory)
 
     @disk_access
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
@@ -358,22 +367,16 @@ class Log:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, now_ms)
         self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
-        self._snapshots.clear()
+        self.snapshots.clear()
         self.epochs.clear()
         self.log_start_offset = offset
         self._ends_at(offset)
 
-    def observe_epoch(self, epoch: int, start_offset: int) -> None:
-        """Recovery met a batch of this epoch."""
-        if epoch > self.epochs.latest_epoch:
-            self.epochs.assign(epoch, start_offset)
-
-    def drop_segments_after(self, segment: Segment) -> None:
-        """Recovery cut `segment`, so what follows it does not belong to the log any more."""
-        self._discard([later for later in self.segments if later.base_offset > segment.base_offset], due_ms=0)
-
-    def recovered(self) -> None:
-        """Recovery has found the log's end: bring the rest of the state there."""
+    def recovered(self, recovery_point: int, epochs: list[EpochStart]) -> None:
+        """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
+        known = self._load_epochs(recovery_point)
+        for epoch, start_offset in epochs:
+            known.assign(epoch, start_offset)
         self._ends_at(self.log_end_offset)
         self._load_producers()
         self._environment.unflushed.add(self)
@@ -415,12 +418,8 @@ class Log:
     def settle(self) -> None:
         """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
         if self._producers is not None:
-            self._snapshots.write(self.log_end_offset, self._producers.snapshot())
+            self.snapshots.write(self.log_end_offset, self._producers.snapshot())
         self.segments.active.seal()
-
-    def small_files(self) -> list[str]:
-        """Names of the newest snapshot and of the epochs' checkpoint; either may be missing."""
-        return [file_names.segment_file(self._snapshots.latest_offset, file_names.SNAPSHOT), file_names.LEADER_EPOCHS]
 
     def closed(self) -> None:
         """The closing job has run."""
@@ -443,8 +442,9 @@ class Log:
     def move_to(self, directory: str) -> None:
         """Rename the directory, to delete it or to put it in another's place."""
         self.release_files()
-        self._environment.files.rename(self.directory, directory)
-        self.directory = self._snapshots.directory = directory
-        self._epochs = None
+        self.files.rename(self.directory, directory)
+        self.directory = self.snapshots.directory = directory
+        if self._epochs is not None:
+            self._epochs.path = f"{directory}/{file_names.LEADER_EPOCHS}"
         for segment in self.segments:
             segment.moved_to(directory)

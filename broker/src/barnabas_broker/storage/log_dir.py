@@ -9,10 +9,11 @@ from uuid import UUID
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import (
-    CLEAN_SHUTDOWN_MARKER,
     MetaProperties,
+    decode_clean_mark,
     decode_meta_properties,
     decode_offsets,
+    encode_clean_mark,
     encode_meta_properties,
     encode_offsets,
 )
@@ -174,6 +175,11 @@ class LogDir:
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, self.logs, lambda log: log.recovery_point)
 
+    def checkpoint_after_truncation(self) -> None:
+        """Nothing may count as synced, or as compacted, that was cut. Raises StorageError."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_clean_offsets()
+
     def checkpoint_clean_offsets(self) -> None:
         """Up to where each log is compacted, if that has changed. Raises StorageError.
 
@@ -211,19 +217,33 @@ class LogDir:
             call()
 
     @disk_access
-    def mark_clean(self) -> None:
-        """The last thing of a shutdown: the next start recovers nothing."""
-        self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", CLEAN_SHUTDOWN_MARKER, sync=True)
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The last thing of a shutdown: the next start recovers nothing. The epoch is that of the life that ends."""
+        mark = encode_clean_mark(broker_epoch)
+        self._files.write_atomically(f"{self.path}/{file_names.CLEAN_SHUTDOWN}", mark, sync=True)
         self._lock = None
 
     @disk_access
-    def take_clean_mark(self) -> int | None:
-        """When the clean-shutdown marker was written, ns; None when there is none. From now on a crash shows."""
-        entries = {entry.name: entry for entry in self._files.scan(self.path)}
-        found = entries.get(file_names.CLEAN_SHUTDOWN)
-        self._files.remove(f"{self.path}/{file_names.CLEAN_SHUTDOWN}")
-        self.was_clean = found is not None
-        return found.modified_ns if found else None
+    def take_clean_mark(self, broker_epoch: int) -> int | None:
+        """When this life of the broker shut down cleanly, ns; None when it did not. From now on a crash shows.
+
+        A mark of another life counts for nothing: it may have come back with an older copy of the disk.
+        """
+        path = f"{self.path}/{file_names.CLEAN_SHUTDOWN}"
+        found = next((each for each in self._files.scan(self.path) if each.name == file_names.CLEAN_SHUTDOWN), None)
+        if found is None:
+            self.was_clean = False
+            return None
+        self.was_clean = self._epoch_in(path) == broker_epoch
+        self._files.remove(path)
+        self._files.sync_dir(self.path)
+        return found.modified_ns if self.was_clean else None
+
+    def _epoch_in(self, mark_path: str) -> int | None:
+        try:
+            return decode_clean_mark(self._files.read(mark_path))
+        except ValueError:
+            return None
 
 
 def _offset_of_each(

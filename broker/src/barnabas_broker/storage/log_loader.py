@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import decode_partition_metadata
+from barnabas_broker.storage.checkpoints import EpochStart, decode_partition_metadata
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
 from barnabas_broker.storage.files import FileEntry
 from barnabas_broker.storage.log import Log
@@ -125,20 +125,22 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     """Check what lies past the recovery point; cut the log before the first batch that fails."""
     log.recovery_point = min(recovery_point, log.log_end_offset)
     unsynced = log.segments.starting_at(recovery_point)
+    epochs: list[EpochStart] = []
     for number, segment in enumerate(unsynced):
         found_bytes, checked_bytes = segment.size_bytes, 0
         end_offset = segment.base_offset
         for header in segment.recover(recovery_point):
             checked_bytes += header.size_bytes
             end_offset = header.last_offset + 1
-            log.observe_epoch(header.leader_epoch, header.base_offset)
+            if header.base_offset >= recovery_point and (not epochs or epochs[-1].epoch != header.leader_epoch):
+                epochs.append(EpochStart(header.leader_epoch, header.base_offset))
         on_recovered(checked_bytes)
         log.log_end_offset = end_offset
         if segment.size_bytes < found_bytes:
             _warn_of_cut(segment, found_bytes - segment.size_bytes, unsynced[number + 1 :])
-            log.drop_segments_after(segment)
+            log.discard_above(segment.base_offset)
             break
-    log.recovered()
+    log.recovered(recovery_point, epochs)
 
 
 def _rewrite(log: Log) -> None:

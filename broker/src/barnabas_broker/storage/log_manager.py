@@ -12,7 +12,7 @@ from uuid import UUID
 from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import encode_partition_metadata
+from barnabas_broker.storage.checkpoints import NO_EPOCH, encode_partition_metadata
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.log import Log
@@ -72,14 +72,14 @@ class LogManager:
         """Logs on their way to another directory; whoever started a move goes on with it."""
         self.interrupted_moves: dict[TopicPartition, str] = {}
         """Where logs were on their way to when the broker ended: to be started again."""
-        # Weak, for the locks of its log dirs end with the last user of this object.
-        lowered = WeakMethod(self._checkpoints_lowered)
+        lowered = WeakMethod(self._checkpoints_lowered)  # The locks of the log dirs end with this object's last user.
         self._environment = replace(environment, checkpoints_lowered=lambda *log: (tell := lowered()) and tell(*log))
         self._clock = clock
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
         self.strays = StrayLogs(environment, clock, config_of, assigned)
+        self._last_epoch = NO_EPOCH
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
     @property
@@ -160,11 +160,15 @@ class LogManager:
     def _mark(self, log: Log, state: str) -> None:
         log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._new_uuid(), state)}")
 
-    def load(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> dict[TopicPartition, Log]:
+    def load(
+        self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_epoch: int = NO_EPOCH
+    ) -> dict[TopicPartition, Log]:
         """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
 
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
+        Only the clean-shutdown marker of `last_epoch` counts: the registered life before this one.
         """
+        self._last_epoch = last_epoch
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
             self._finish_interrupted_moves()
@@ -202,7 +206,7 @@ class LogManager:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
     def _load_dir(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None]) -> None:
-        clean_shutdown_ns = log_dir.take_clean_mark()
+        clean_shutdown_ns = log_dir.take_clean_mark(self._last_epoch)
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         found = self._partition_dirs(log_dir)
@@ -280,8 +284,7 @@ class LogManager:
         """At once, for power may be lost before the next checkpoint. A log that is being loaded has time."""
         for log_dir in self.log_dirs:
             if log_dir.path == path and topic_partition in log_dir.logs:
-                log_dir.checkpoint_recovery_points()
-                log_dir.checkpoint_clean_offsets()
+                log_dir.checkpoint_after_truncation()
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
@@ -426,14 +429,14 @@ class LogManager:
             if log_dir.is_online:
                 log_dir.checkpoint(high_watermarks)
 
-    def shutdown(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Everything to the disk, then the clean-shutdown markers. A directory that fails gets none; blocks."""
+    def shutdown(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = NO_EPOCH) -> None:
+        """Everything to the disk, then this life's clean-shutdown markers. A directory that fails gets none; blocks."""
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:
                     close_logs(list(log_dir.logs.values()))
                     log_dir.checkpoint(high_watermarks)
-                    log_dir.mark_clean()
+                    log_dir.mark_clean(broker_epoch)
                 except StorageError as error:
                     _logger.error("%s", error)
 

@@ -22,6 +22,11 @@ class ProducerSnapshots:
         """-1 when there is none."""
         return self.offsets[-1] if self.offsets else -1
 
+    @property
+    def latest_path(self) -> str:
+        """Of the newest one; there may be none."""
+        return self.path(self.latest_offset)
+
     def path(self, offset: int) -> str:
         """Of the snapshot at this offset."""
         return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"

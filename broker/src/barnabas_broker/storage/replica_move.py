@@ -27,11 +27,15 @@ class ReplicaMove:
         self._environment = environment
         self._files: dict[Segment, LogFile] = {}
         self._sealed: set[Segment] = set()
+        self._synced_bytes: dict[Segment, int] = {}
+        """Of each copy, how much is on the disk."""
         self._truncations = log.truncations
 
     @property
     def lag_bytes(self) -> int:
         """What is not copied yet."""
+        if self._truncations != self.log.truncations:
+            return self.log.size_bytes
         copies = [self._files[segment] for segment in self.log.segments if segment in self._files]
         return self.log.size_bytes - sum(file.size_bytes() for file in copies)
 
@@ -54,6 +58,7 @@ class ReplicaMove:
         self._truncations = self.log.truncations
         for segment in [segment for segment in self._files if segment not in current]:
             del self._files[segment]
+            self._synced_bytes.pop(segment, None)
             self._sealed.discard(segment)
             for suffix in file_names.SEGMENT_SUFFIXES:
                 self._environment.files.remove(self._path(segment, suffix))
@@ -98,31 +103,38 @@ class ReplicaMove:
     @disk_access
     def sync(self) -> None:
         """Blocks until what has been copied is on the disk. For a thread, between two calls of `copy`."""
-        for file in list(self._files.values()):
-            file.sync()
+        for segment, file in list(self._files.items()):
+            size_bytes = file.size_bytes()
+            if self._synced_bytes.get(segment) != size_bytes:
+                file.sync()
+                self._synced_bytes[segment] = size_bytes
 
     @disk_access
     def swap(self, now_ms: int) -> Log:
         """Copy the rest, put the copy in the log's place and give it back. Blocks for as long as the rest takes.
 
-        The old log's files go after `file.delete.delay.ms`.
+        All of the copy is synced, for its recovery point is its end: files of segments too that were rolled since
+        `sync`. Its directory has a name on the disk before the log loses its own, and the log has lost it before the
+        copy takes it: a power cut leaves one of the two. The old log's files go after `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
         producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
         log.settle()
         self._copy_indexes(log.segments.active)
-        for name in (*log.small_files(), file_names.PARTITION_METADATA):
+        for name in (log.snapshots.latest_path.rsplit("/", 1)[1], file_names.PARTITION_METADATA):
             self._copy_file(name)
-        self._files[log.segments.active].sync()
-        files.sync_dir(self.directory)
-        old = log.directory
+        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")
+        self.sync()
+        for directory in (self.directory, self.log_dir):
+            files.sync_dir(directory)
         log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._unique, file_names.DELETED_DIR)}")
         self._environment.trash.add(log.directory, now_ms + log.config.file_delete_delay_ms)
+        with self._blaming_the_source():
+            files.sync_dir(log.log_dir)
         new = f"{self.log_dir}/{log.topic_partition}"
         files.rename(self.directory, new)
-        for parent in (self.log_dir, old.rsplit("/", 1)[0]):
-            files.sync_dir(parent)
+        files.sync_dir(self.log_dir)
         moved = open_log(self._environment, self._place(new), now_ms)
         moved.producers, moved.clean_until = producers, log.clean_until
         return moved
