@@ -15,6 +15,8 @@ OWN = {"metadata.store", "log.dirs.placement", "log.dirs.headroom.bytes", "adver
 OTHER_DEFAULTS = {
     "node.id": "Kafka asks for it; one broker needs none",
     "socket.listen.backlog.size": "Kafka's 50 makes thousands of clients wait",
+    "socket.receive.buffer.bytes": "a fixed size stops the system from sizing it as the way to the client needs",
+    "socket.send.buffer.bytes": "as above",
 }
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from barnabas_broker.handlers.exchange import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
-from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
+from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
+from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.wire.parts import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
@@ -50,6 +51,7 @@ async def connected(
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     scratch = memoryview(bytearray(SCRATCH_BYTES))
+    pool = pool or BufferPool(64 * 1024 * 1024, loop.call_soon)
     connection = Connection(
         loop,
         ours,
@@ -57,7 +59,8 @@ async def connected(
         "PLAINTEXT",
         dispatch,
         scratch,
-        pool or BufferPool(64 * 1024 * 1024),
+        pool,
+        SlowClients(pool, loop.time, loop.call_soon),
         REQUEST_BYTES_MAX,
         lambda closed: None,
     )
@@ -90,7 +93,7 @@ def test_requests_cut_anywhere_are_answered_whole_and_in_order(bodies: list[byte
 
 async def _large_requests() -> None:
     bodies = [bytes([number]) * (SCRATCH_BYTES * number + 17) for number in range(1, 6)]
-    pool = BufferPool(64 * 1024 * 1024)
+    pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
     async with connected(Recorder(), pool) as (_, reader, writer):
         writer.write(b"".join(map(framed, bodies)))
         assert [await answer(reader) for _ in bodies] == bodies
@@ -138,7 +141,7 @@ def test_an_answer_that_comes_after_the_client_left_is_dropped() -> None:
 @pytest.mark.parametrize("size", [-1, 0, REQUEST_BYTES_MAX + 1, 2**31 - 1])
 def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memory(size: int) -> None:
     async def run() -> None:
-        pool = BufferPool(64 * 1024 * 1024)
+        pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
         async with connected(Recorder(), pool) as (connection, reader, writer):
             writer.write(struct.pack(">i", size))
             assert await reader.read() == b""
@@ -149,9 +152,9 @@ def test_a_request_of_an_impossible_size_closes_the_connection_and_takes_no_memo
 
 
 async def _claimed_size() -> None:
-    pool = BufferPool(64 * 1024 * 1024)
+    pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)
     async with connected(Recorder(), pool) as (_, _, writer):
-        writer.write(struct.pack(">i", REQUEST_BYTES_MAX) + b"a few bytes")
+        writer.write(struct.pack(">i", REQUEST_BYTES_MAX) + b"x" * 2 * KEPT_BYTES_MAX)
         while not pool.bytes_in_use:
             await asyncio.sleep(0)
         assert pool.bytes_in_use <= 64 * 1024
@@ -162,7 +165,7 @@ def test_a_request_that_claims_much_gets_memory_only_for_what_it_has_sent() -> N
 
 
 async def _starved() -> None:
-    pool = BufferPool(256 * 1024)
+    pool = BufferPool(256 * 1024, asyncio.get_running_loop().call_soon)
     recorder = Recorder()
     async with connected(recorder, pool) as first, connected(recorder, pool) as second:
         body = b"x" * (1024 * 1024)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_connection import answer, connected, framed
 
-from barnabas_broker.server.connection import LATE_ANSWERS_MAX, Connection
+from barnabas_broker.server.answers import LATE_ANSWERS_MAX
+from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.parts import Part
 
 TURNS_MAX = 5000

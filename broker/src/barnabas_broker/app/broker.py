@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
+from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Machine, Node
 from barnabas_broker.app.pages import make_pages, starting_pages
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 OPEN_FILES_SHARE: Final = 2
 """One of so many of the process's open files may be a segment; the others are for connections."""
-QUEUED_BYTES: Final = 128 * 1024 * 1024
-"""queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
 ABANDON_S: Final = 5.0
 HANDLER_IMPORT_S: Final = 0.1
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -93,7 +92,7 @@ class Broker:
         node = self._node = await self._load()
         self._takedown.append(node.stop)
         dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
-        listener, ports = self._bind(dispatcher)
+        listener, ports = self._bind(dispatcher, node)
         await self._join(node, ports)
         node.host()
         cleaner = self._start_cleaner(node)
@@ -183,16 +182,10 @@ class Broker:
         self._takedown.append(store.close)
         return store
 
-    def _bind(self, dispatcher: Dispatcher) -> tuple[Listener, list[int]]:
+    def _bind(self, dispatcher: Dispatcher, node: Node) -> tuple[Listener, list[int]]:
         config = self._config
-        listener = Listener(
-            self._loop,
-            dispatcher,
-            request_bytes_max=config.socket_request_max_bytes,
-            queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
-            idle_s_max=config.connections_max_idle_ms / 1000,
-            connections_max=config.max_connections,
-        )
+        limits = limits_of(node.current_config, self._loop)
+        listener = Listener(self._loop, dispatcher, socket_settings(config), limits)
         self._takedown.append(listener.close)
         ports = []
         for bound in config.listeners.bound:

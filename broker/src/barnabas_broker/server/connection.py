@@ -1,45 +1,37 @@
 """One client's connection: bytes in, requests out to the dispatcher, answers back in the order of the requests.
 
-Reads go into one scratch buffer that all connections share; only a request that is not whole yet takes a buffer of its
-own. A connection is muted while an answer is outstanding or unsent, so that a client that does not read cannot fill our
-memory. A handler may let it read on, as Produce does while its batches are replicated: one round then carries all that
-came in. Answers keep the order of the requests.
+Reads go into one scratch buffer that all connections share. Of a request that is not whole yet a few bytes are kept as
+they are; only more than that takes a buffer of the pool. Where the pool has no room, a request that fits into the
+scratch buffer stays with the kernel until it is whole, so it is always served; a larger one waits for room.
+
+A connection is muted while an answer is outstanding or unsent (`answers`). Who keeps us waiting is closed by
+`slow_clients`.
 """
 
 import asyncio
 import logging
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
-from functools import partial
+from time import monotonic
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
-from barnabas_broker.server.outbox import Outbox
+from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_broker.wire.parts import Part
 
 log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
+KEPT_BYTES_MAX: Final = 1024
+"""Of a request that has just begun: kept beside the pool, for 10,000 clients cost 10 MiB so, and 640 MiB in buffers."""
+TURN_S: Final = 0.005
+"""For the requests that one client has sent at once: then it is the others' turn."""
 SIZE_BYTES: Final = 4
-LATE_ANSWERS_MAX: Final = 64
-"""Outstanding at once, of requests that let the connection read on."""
 _SIZE: Final = struct.Struct(">i")
-
-
-class LateAnswer:
-    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called."""
-
-    __slots__ = ("mutes", "on_answer", "parts")
-
-    def __init__(self, *, mutes: bool) -> None:
-        self.mutes = mutes
-        self.parts: list[Part] | None = None
-        self.on_answer: Callable[[], object] | None = None
 
 
 class Dispatch(Protocol):
@@ -50,8 +42,8 @@ class Dispatch(Protocol):
         ...
 
 
-class Connection:
-    """A socket on the event loop. Made by the listener; closed by either side, by an error or when idle."""
+class Connection(Answers):
+    """A socket on the event loop. Made by the listener; closed by either side, by an error, when idle or too slow."""
 
     def __init__(
         self,
@@ -62,12 +54,11 @@ class Connection:
         dispatch: Dispatch,
         scratch: memoryview,
         pool: BufferPool,
+        slow_clients: SlowClients,
         request_bytes_max: int,
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        self._loop = loop
-        self._socket: socket.socket | None = client_socket
-        self._fd = client_socket.fileno()
+        super().__init__(loop, client_socket, slow_clients)
         self._receive = client_socket.recv_into
         self.peer = peer
         self.listener_name = listener_name
@@ -78,14 +69,14 @@ class Connection:
         self._pool = pool
         self._request_bytes_max = request_bytes_max
         self._on_closed = on_closed
-        self._outbox = Outbox(client_socket)
+        self._start = bytearray()
+        """What is there of the next requests, as long as it is little."""
         self._partial: bytearray | None = None
         self._partial_have = 0
-        self._late: deque[LateAnswer] = deque()
-        self._deferred: LateAnswer | None = None
-        self._mutes = 0
-        self._answers_soon = False
+        self._whole_bytes = 0
+        """Readable only when the kernel has so many bytes: SO_RCVLOWAT, where it is set."""
         self._starved = False
+        self._others_first = False
         self._reading = True
         self.was_active = True
         """Whether anything came in since the listener looked last."""
@@ -93,75 +84,19 @@ class Connection:
         loop.add_reader(self._fd, self._readable)
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the socket is gone."""
-        return self._socket is None
+    def begun_bytes(self) -> int:
+        """Received of the request that is not whole yet."""
+        return self._partial_have if self._partial is not None else len(self._start)
 
     @property
-    def bytes_sent(self) -> int:
-        """Bytes handed to the kernel so far."""
-        return self._outbox.bytes_sent
+    def holds_buffer(self) -> bool:
+        """Whether it has a buffer of the pool."""
+        return self._partial is not None
 
-    def respond(self, parts: list[Part]) -> None:
-        """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
-
-        Nothing happens when the connection is closed.
-        """
-        if self._late:
-            late = LateAnswer(mutes=False)
-            late.parts = parts
-            self._late.append(late)
-        elif self._socket is not None:
-            self._send(parts)
-
-    def _send(self, parts: list[Part]) -> None:
-        try:
-            if not self._outbox.put(parts):
-                self._pause_reading()
-                self._loop.add_writer(self._fd, self._writable)
-        except OSError as error:
-            self.close(f"could not send: {error}")
-
-    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """The answer comes later, through the returned call, an empty list for none.
-
-        No further request is read before it, unless the handler lets the connection read on.
-        """
-        late = LateAnswer(mutes=not reads_on)
-        self._late.append(late)
-        self._deferred = self._deferred or late
-        self._mutes += late.mutes
-        if late.mutes or len(self._late) >= LATE_ANSWERS_MAX:
-            self._pause_reading()
-        return partial(self._answer_late, late)
-
-    def take_deferred(self) -> LateAnswer | None:
-        """What was deferred first since the last call: for who dispatches, request by request."""
-        late, self._deferred = self._deferred, None
-        return late
-
-    def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
-        late.parts = parts
-        if late.on_answer is not None:
-            late.on_answer()
-        self._mutes -= late.mutes
-        if len(self._late) == 1:
-            self._send_late()
-        elif not self._answers_soon:  # Many are committed in one turn: one send for all.
-            self._answers_soon = True
-            self._loop.call_soon(self._send_late)
-
-    def _send_late(self) -> None:
-        """Send the answers that have none before them outstanding, and read on if that may be."""
-        self._answers_soon = False
-        if self._socket is None:
-            return
-        ready: list[Part] = []
-        while self._late and self._late[0].parts is not None:
-            ready += self._late.popleft().parts or ()
-        if ready:
-            self._send(ready)
-        self._resume()
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the rest of a request is the client's to send."""
+        return self._reading
 
     def close(self, reason: str | None = None) -> None:
         """Close the socket and give back all memory; `reason`, if any, is one line in the log."""
@@ -174,7 +109,10 @@ class Connection:
         self._socket.close()
         self._socket = None
         self._late.clear()
+        self._start = bytearray()
         self._release_partial()
+        self._pool.forget(self)
+        self._slow_clients.forget(self)
         self._on_closed(self)
 
     def _readable(self) -> None:
@@ -183,7 +121,9 @@ class Connection:
             if self._partial is not None:
                 self._read_into_partial(self._partial)
             elif self._pool.is_exhausted:
-                self._wait_for_memory()
+                self._read_what_is_whole()
+            elif self._start or self._whole_bytes:
+                self._read_after_start()
             else:
                 scratch = self._scratch
                 received = self._receive(scratch)
@@ -200,6 +140,77 @@ class Connection:
         self.close()
         return 0
 
+    def _read_after_start(self) -> None:
+        """As when nothing is kept, behind the bytes that are."""
+        self._wait_for_bytes(0)
+        scratch, start = self._scratch, self._start
+        kept = len(start)
+        received = self._receive(scratch[kept:])
+        if not received:
+            self.close()
+            return
+        scratch[:kept] = start
+        have = kept + received
+        self._start = bytearray()
+        consumed = self._process(scratch, have)
+        if self._socket is None:
+            return
+        if consumed:
+            self._slow_clients.ended(self)
+        if consumed < have:
+            self._keep(scratch[consumed:have])
+
+    def _read_what_is_whole(self) -> None:
+        """The pool has no room: take whole requests from the kernel, and leave the rest there."""
+        scratch, kept = self._scratch, len(self._start)
+        waited_bytes = self._whole_bytes
+        self._wait_for_bytes(0)
+        seen = self._receive(scratch[kept:], 0, socket.MSG_PEEK)
+        if not seen:
+            self.close()
+            return
+        scratch[:kept] = self._start
+        have = kept + seen
+        consumed = self._process(scratch, have)
+        if self._socket is None:
+            return
+        if consumed:
+            self._start = bytearray()
+            self._slow_clients.ended(self)
+        rest = bytearray(scratch[consumed:have])
+        if len(rest) <= KEPT_BYTES_MAX:
+            self._take(seen)
+            self._keep_start(rest)
+            return
+        could_not_hold = waited_bytes > 0 and not consumed  # So the kernel called before all was there.
+        needed = SIZE_BYTES + int(_SIZE.unpack_from(rest)[0])
+        if could_not_hold and needed <= SCRATCH_BYTES and self._pool.has_reserve:
+            self._take(seen)
+            self._start = bytearray()
+            self._keep(memoryview(rest), whole=True)
+            return
+        self._take(max(consumed - kept, 0))
+        if self._reading:
+            self._leave_to_kernel(needed, could_not_hold)
+
+    def _take(self, size_bytes: int) -> None:
+        """What has been seen and dealt with leaves the kernel."""
+        if size_bytes:
+            self._receive(self._scratch, size_bytes)
+
+    def _leave_to_kernel(self, needed: int, could_not_hold: bool) -> None:
+        """Be called again when the next request is whole; when there is room, if it is too large for that."""
+        if needed > SCRATCH_BYTES or could_not_hold:
+            self._wait_for_memory()
+        else:
+            self._wait_for_bytes(needed - len(self._start))
+        self._slow_clients.began(self)
+
+    def _wait_for_bytes(self, whole_bytes: int) -> None:
+        if whole_bytes != self._whole_bytes and self._socket is not None:
+            self._whole_bytes = whole_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(whole_bytes, 1))
+
     def _read_into_partial(self, partial: bytearray) -> None:
         received = self._receive(memoryview(partial)[self._partial_have :])
         if not received:
@@ -212,20 +223,31 @@ class Connection:
         """Dispatch what is whole in the partial buffer; keep the rest, in a larger buffer if it must grow."""
         partial = self._partial
         if partial is None:
+            self._process_start()
             return
         view = memoryview(partial)
         have = self._partial_have
         consumed = self._process(view, have)
         if self._socket is None:
             return
+        if consumed:
+            self._slow_clients.ended(self)
         if consumed == have:
             self._release_partial()
         elif consumed or have == len(partial):
             self._keep(view[consumed:have])
 
+    def _process_start(self) -> None:
+        """From memory of its own: another connection's request may be in the scratch buffer just now."""
+        start = self._start
+        consumed = self._process(memoryview(start), len(start))
+        if consumed and self._socket is not None:
+            self._start = start[consumed:]
+
     def _process(self, buffer: memoryview, have: int) -> int:
         """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
         position = 0
+        until_s = 0.0
         while have - position >= SIZE_BYTES and self._reading:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= self._request_bytes_max:
@@ -235,50 +257,74 @@ class Connection:
                 break
             self._dispatch(self, buffer, position + SIZE_BYTES, end)
             position = end
+            if end < have:
+                until_s = until_s or monotonic() + TURN_S
+                if monotonic() > until_s:
+                    self._go_on_next_turn()
         return position
 
-    def _keep(self, rest: memoryview) -> None:
-        """Hold `rest`, the start of a request or requests that wait for an answer, in a buffer of our own."""
+    def _go_on_next_turn(self) -> None:
+        """The others first: this client has sent many requests at once, or some that take long."""
+        self._others_first = True
+        self._pause_reading()
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._others_first = False
+        self._resume()
+
+    def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
+        """Hold `rest`, the start of a request or requests that wait for an answer, until there is more of it.
+
+        With room for the `whole` request where it could not grow later.
+        """
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:
             needed = max(needed, SIZE_BYTES + int(_SIZE.unpack_from(rest, 0)[0]))
         old = self._partial
+        if have <= KEPT_BYTES_MAX and (old is None or needed <= SCRATCH_BYTES):
+            start = bytearray(rest)
+            self._release_partial()
+            self._keep_start(start)
+            return
         if old is not None and len(old) >= min(needed, 2 * have):
             memoryview(old)[:have] = rest
         else:
-            buffer = self._pool.acquire(needed, have, self)
+            buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
             if buffer is None:  # Only for a buffer that should grow: it stays, full, until there is memory.
                 self._wait_for_memory()
                 return
             buffer[:have] = rest
-            self._release_partial()
+            if old is not None:
+                self._pool.release(old, self, has_another=True)
             self._partial = buffer
         self._partial_have = have
+        self._slow_clients.began(self)
+
+    def _keep_start(self, start: bytearray) -> None:
+        self._start = start
+        if start:
+            self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
         """Too many bytes wait in half-arrived requests: read on when some are gone."""
         self._starved = True
         self._pause_reading()
-        self._pool.when_free(self._memory_is_free)
+        self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
+        """Take what there is at once, before the next that waits does."""
         self._starved = False
-        self._loop.call_soon(self._resume)
+        self._resume()
+        if self._reading and self._partial is None:
+            self._readable()
 
     def _release_partial(self) -> None:
         if self._partial is not None:
-            self._pool.release(self._partial)
+            self._pool.release(self._partial, self)
             self._partial = None
             self._partial_have = 0
-
-    def _writable(self) -> None:
-        try:
-            if self._outbox.flush():
-                self._loop.remove_writer(self._fd)
-                self._resume()
-        except OSError as error:
-            self.close(f"could not send: {error}")
 
     def _pause_reading(self) -> None:
         if self._reading:
@@ -287,13 +333,14 @@ class Connection:
 
     def _resume(self) -> None:
         """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
-        is_full = self._mutes or len(self._late) >= LATE_ANSWERS_MAX
-        waits = is_full or self._starved or not self._outbox.is_empty
-        if self._socket is None or waits or self._reading:
+        if self._socket is None or self._reading or self._starved or self._others_first or self._must_not_read:
             return
         self._reading = True
         self._loop.add_reader(self._fd, self._readable)
+        self._slow_clients.ended(self)  # The time in which we did not read was ours.
         try:
             self._process_partial()
+            if self._start or self._partial is not None:
+                self._slow_clients.began(self)
         except (OSError, MalformedRequest, CloseConnection) as error:
             self.close(str(error))

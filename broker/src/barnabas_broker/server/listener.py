@@ -1,23 +1,45 @@
-"""Accepts connections, counts them against the limits, closes the idle ones."""
+"""Accepts connections within the limits (`admission`), closes the idle ones and those that are too slow."""
 
 import asyncio
 import errno
 import logging
 import socket
-from typing import Final
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Final, NamedTuple
 
+from barnabas_broker.server.admission import Admission, ConnectionLimits, plain_address
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
+from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 4096
-"""asyncio's own 100 makes 5,000 clients that connect at once wait 40 s."""
+BACKLOG_MIN: Final = 4096
+"""Kafka's 50 would make 5,000 clients that connect at once wait for 40 s."""
 ACCEPTS_PER_TURN: Final = 128
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
 """Looks at every connection in connections.max.idle.ms: so a request need not ask for the time."""
+IDLE_LOOK_S_MIN: Final = 0.1
+IDLE_LOOK_S: Final = 60.0
+"""Where idle connections are kept: who has been silent for long is the first to go when there are too many."""
+BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
+"""Requests of other brokers have a share of memory of their own, where they have a listener of their own."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class SocketSettings(NamedTuple):
+    """What sockets and requests are bounded by. Kafka's -1, "as the system likes it" or "never", is None."""
+
+    request_bytes_max: int
+    queued_bytes_max: int
+    idle_s_max: float | None
+    backlog: int = BACKLOG_MIN
+    send_buffer_bytes: int | None = None
+    receive_buffer_bytes: int | None = None
+    protected_listener: str | None = None
+    """The one between brokers, where it is not the clients' as well."""
 
 
 class Listener:
@@ -27,22 +49,24 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         dispatch: Dispatch,
-        *,
-        request_bytes_max: int,
-        queued_bytes_max: int,
-        idle_s_max: float,
-        connections_max: int,
+        settings: SocketSettings,
+        limits: Callable[[], ConnectionLimits],
     ) -> None:
         self._loop = loop
         self._dispatch = dispatch
-        self._request_bytes_max = request_bytes_max
-        self._idle_s_max = idle_s_max
-        self._connections_max = connections_max
+        self._settings = settings
+        self._limits = limits
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.pool = BufferPool(queued_bytes_max)
+        self.pool = BufferPool(settings.queued_bytes_max, loop.call_soon)
+        self._brokers_pool = BufferPool(min(settings.queued_bytes_max, BETWEEN_BROKERS_BYTES), loop.call_soon)
+        self.slow_clients = SlowClients(self.pool, loop.time, loop.call_soon)
+        self._slow_brokers = SlowClients(self._brokers_pool, loop.time, loop.call_soon)
+        self._admission = Admission(settings.protected_listener)
         self._sockets: dict[socket.socket, str] = {}
-        self.connections: set[Connection] = set()
-        self._idle_check: asyncio.TimerHandle | None = None
+        self._not_accepting: set[socket.socket] = set()
+        self.connections: dict[Connection, str] = {}
+        """The address of each, in the order in which they were accepted."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._bytes_sent_by_closed = 0
 
     @property
@@ -58,6 +82,7 @@ class Listener:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            self._size_buffers(listening)
             listening.bind((host, port))
         except OSError:
             listening.close()
@@ -66,12 +91,22 @@ class Listener:
         self._sockets[listening] = listener_name
         return int(listening.getsockname()[1])
 
+    def _size_buffers(self, listening: socket.socket) -> None:
+        """What it accepts has the same, and a receive buffer must have its size before the handshake."""
+        for option, size in (
+            (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
+        ):
+            if size is not None:
+                listening.setsockopt(socket.SOL_SOCKET, option, size)
+
     def start(self) -> None:
         """Accept connections from now on."""
         for listening in self._sockets:
-            listening.listen(BACKLOG)
+            listening.listen(max(self._settings.backlog, BACKLOG_MIN))
             self._loop.add_reader(listening.fileno(), self._accept, listening)
-        self._schedule_idle_check()
+        self._come_round("idle", self._idle_look_s, self._close_idle)
+        self._come_round("slow", LOOK_S, self._close_slow)
 
     def stop_accepting(self) -> None:
         """Free the addresses; connections that are open live on."""
@@ -79,17 +114,27 @@ class Listener:
             self._loop.remove_reader(listening.fileno())
             listening.close()
         self._sockets.clear()
+        self._not_accepting.clear()
 
     def close(self) -> None:
         """Stop accepting and close every connection."""
         self.stop_accepting()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         for connection in list(self.connections):
             connection.close()
 
     def _accept(self, listening: socket.socket) -> None:
+        self._accept_some(listening, self._sockets[listening], self._limits())
+        if self._admission.is_protected(self._sockets[listening]):
+            self._close_excess()
+
+    def _accept_some(self, listening: socket.socket, name: str, limits: ConnectionLimits) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            wait_s = self._admission.wait_s(name, limits, self._loop.time())
+            if wait_s > 0:
+                self._accept_later(listening, wait_s)
+                return
             try:
                 client_socket, address = listening.accept()
             except BlockingIOError:
@@ -97,53 +142,91 @@ class Listener:
             except OSError as error:
                 self._accept_failed(listening, error)
                 return
-            self._welcome(client_socket, address, self._sockets[listening])
+            self._welcome(client_socket, address, name, limits)
 
-    def _welcome(self, client_socket: socket.socket, address: tuple[str, int], listener_name: str) -> None:
-        if len(self.connections) >= self._connections_max:
-            log.warning("refused a connection from %s: max.connections=%d are open", address[0], self._connections_max)
+    def _welcome(
+        self, client_socket: socket.socket, address: tuple[str, int], listener_name: str, limits: ConnectionLimits
+    ) -> None:
+        host = plain_address(address[0])
+        self._admission.opened(host)
+        if self._admission.is_over_address_limit(host, limits):
+            self._admission.closed(host)
             client_socket.close()
+            log.warning("refused a connection from %s: it has max.connections.per.ip=%d", host, limits.of_address(host))
             return
         client_socket.setblocking(False)
         client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connections.add(
-            Connection(
-                self._loop,
-                client_socket,
-                f"{address[0]}:{address[1]}",
-                listener_name,
-                self._dispatch,
-                self._scratch,
-                self.pool,
-                self._request_bytes_max,
-                self._forget,
-            )
+        is_broker = self._admission.is_protected(listener_name)
+        connection = Connection(
+            self._loop,
+            client_socket,
+            f"{address[0]}:{address[1]}",
+            listener_name,
+            self._dispatch,
+            self._scratch,
+            self._brokers_pool if is_broker else self.pool,
+            self._slow_brokers if is_broker else self.slow_clients,
+            self._settings.request_bytes_max,
+            self._forget,
         )
+        self.connections[connection] = host
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Out of file descriptors or memory: accept again in a while instead of spinning; else the client just left."""
         if error.errno not in OUT_OF_FILES:
             return
         log.error("cannot accept connections: %s; trying again in %s s", error, ACCEPT_RETRY_S)
+        self._accept_later(listening, ACCEPT_RETRY_S)
+
+    def _accept_later(self, listening: socket.socket, wait_s: float) -> None:
+        """Who wants to connect waits in the system's backlog meanwhile, as in Kafka."""
+        self._not_accepting.add(listening)
         self._loop.remove_reader(listening.fileno())
-        self._loop.call_later(ACCEPT_RETRY_S, self._accept_again, listening)
+        self._loop.call_later(wait_s, self._accept_again, listening)
 
     def _accept_again(self, listening: socket.socket) -> None:
-        if listening in self._sockets:
+        if listening in self._not_accepting:
+            self._not_accepting.discard(listening)
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _forget(self, connection: Connection) -> None:
         self._bytes_sent_by_closed += connection.bytes_sent
-        self.connections.discard(connection)
+        self._admission.closed(self.connections.pop(connection))
+        for listening in tuple(self._not_accepting):
+            self._accept_again(listening)
 
-    def _schedule_idle_check(self) -> None:
-        self._idle_check = self._loop.call_later(self._idle_s_max / IDLE_LOOKS, self._close_idle)
+    def _come_round(self, name: str, period_s: float, look: Callable[[], None]) -> None:
+        def run() -> None:
+            look()
+            self._come_round(name, period_s, look)
+
+        self._timers[name] = self._loop.call_later(period_s, run)
+
+    @property
+    def _idle_look_s(self) -> float:
+        idle_s_max = self._settings.idle_s_max
+        return IDLE_LOOK_S if idle_s_max is None else max(idle_s_max / IDLE_LOOKS, IDLE_LOOK_S_MIN)
 
     def _close_idle(self) -> None:
-        """Close who has been silent for connections.max.idle.ms, as Kafka does."""
+        """Close who has been silent for connections.max.idle.ms, as Kafka does; nobody where that is below 0."""
+        is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
             connection.idle_looks = 0 if connection.was_active else connection.idle_looks + 1
             connection.was_active = False
-            if connection.idle_looks > IDLE_LOOKS:
+            if is_limited and connection.idle_looks > IDLE_LOOKS:
                 connection.close()
-        self._schedule_idle_check()
+
+    def _close_slow(self) -> None:
+        self.slow_clients.check()
+        self._slow_brokers.check()
+        self._close_excess()
+
+    def _close_excess(self) -> None:
+        """Those that have been silent for the longest, as in Kafka; never those of brokers on a protected listener."""
+        limits = self._limits()
+        excess = min(self._admission.excess(limits), ACCEPTS_PER_TURN)
+        if not excess:
+            return
+        clients = [each for each in self.connections if not self._admission.is_protected(each.listener_name)]
+        for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
+            connection.close(f"more than max.connections={limits.max_connections} are open")

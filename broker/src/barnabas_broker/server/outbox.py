@@ -3,6 +3,7 @@
 import os
 import socket
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from barnabas_broker.wire.parts import FileSlice, Part
@@ -16,29 +17,39 @@ GATHER_BYTES_MAX: Final = 128 * 1024
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_parts", "_send", "_socket", "bytes_sent")
+    __slots__ = ("_held_bytes", "_parts", "_send", "_socket", "bytes_sent")
 
     def __init__(self, connection_socket: socket.socket) -> None:
         self._socket = connection_socket
         self._send = connection_socket.send
         self._parts: deque[Part] = deque()
         self.bytes_sent = 0
+        self._held_bytes = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether everything has been handed to the kernel."""
         return not self._parts
 
+    @property
+    def held_bytes(self) -> int:
+        """What waits here takes so much memory; what is in files takes none."""
+        return self._held_bytes if self._parts else 0
+
     def put(self, parts: list[Part]) -> bool:
         """Send `parts` after what waits already; True when nothing is left to send."""
         if self._parts:
             self._parts.extend(parts)
+            self._held_bytes += memory_bytes(parts)
             return False
         first = parts[0]
         if len(parts) == 1 and first.__class__ is not FileSlice:
             return self._send_first(first)  # type: ignore[arg-type]  # no FileSlice, by the test above
         self._parts.extend(_gathered(parts))
-        return self.flush()
+        if self.flush():
+            return True
+        self._held_bytes = memory_bytes(self._parts)
+        return False
 
     def _send_first(self, part: bytes | bytearray | memoryview) -> bool:
         try:
@@ -49,6 +60,7 @@ class Outbox:
         if sent == len(part):
             return True
         self._parts.append(memoryview(part)[sent:])
+        self._held_bytes = _size_in_memory(part)
         return False
 
     def flush(self) -> bool:
@@ -73,12 +85,23 @@ class Outbox:
         else:
             sent = self._send(part, socket.MSG_MORE) if len(self._parts) > 1 else self._send(part)
             left = memoryview(part)[sent:] if sent < len(part) else None
+            self._held_bytes -= 0 if left is not None else _size_in_memory(part)
         self.bytes_sent += sent
         if left is None:
             self._parts.popleft()
         else:
             self._parts[0] = left
         return sent
+
+
+def memory_bytes(parts: Iterable[Part]) -> int:
+    """What the parts take of our memory: those in files take none."""
+    return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
+
+
+def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
+    """A part that is sent half keeps all of it."""
+    return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
 
 
 def _gathered(parts: list[Part]) -> list[Part]:

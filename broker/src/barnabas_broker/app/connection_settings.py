@@ -1,0 +1,91 @@
+"""The settings of the listeners, as `server` takes them."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from barnabas_broker.server.admission import ConnectionLimits, plain_address
+from barnabas_broker.server.listener import SocketSettings
+from barnabas_core.config.broker_config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+QUEUED_BYTES: Final = 128 * 1024 * 1024
+"""queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
+
+
+def socket_settings(config: BrokerConfig) -> SocketSettings:
+    """What cannot change while the broker runs."""
+    between_brokers = config.listeners.inter_broker
+    return SocketSettings(
+        request_bytes_max=config.socket_request_max_bytes,
+        queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
+        idle_s_max=config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else None,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=_given(config.socket_send_buffer_bytes),
+        receive_buffer_bytes=_given(config.socket_receive_buffer_bytes),
+        protected_listener=between_brokers if len(config.listeners.bound) > 1 else None,
+    )
+
+
+def _given(size_bytes: int) -> int | None:
+    return size_bytes if size_bytes >= 0 else None
+
+
+def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoop) -> Callable[[], ConnectionLimits]:
+    """The limits as they are now."""
+    overrides = AddressOverrides(loop)
+
+    def limits() -> ConnectionLimits:
+        now = config()
+        return ConnectionLimits(
+            now.max_connections,
+            now.max_connections_per_ip,
+            overrides.by_address(now.max_connections_per_ip_overrides),
+            now.max_connection_creation_rate,
+        )
+
+    return limits
+
+
+class AddressOverrides:
+    """max.connections.per.ip.overrides may name hosts: asked for once a change, and not by the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._given: Mapping[str, int] = {}
+        self._by_address: dict[str, int] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
+        """What holds for each address; for that of a named host as soon as it is known."""
+        if given != self._given:
+            self._given = given
+            self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}
+            for host in given:
+                if not _is_address(host):
+                    task = self._loop.create_task(self._ask(host, given[host], self._by_address))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
+        return self._by_address
+
+    async def _ask(self, host: str, limit: int, by_address: dict[str, int]) -> None:
+        try:
+            found = await self._loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            log.warning(
+                "max.connections.per.ip.overrides: %s has no address, so its limit does not hold: %s", host, error
+            )
+            return
+        by_address.update((plain_address(str(place[4][0])), limit) for place in found)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

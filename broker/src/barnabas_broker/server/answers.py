@@ -1,0 +1,174 @@
+"""The answers of one connection: in the order of the requests, at once or later.
+
+While one is outstanding or unsent the connection reads no further request, so that a client that does not read cannot
+fill our memory. A handler may let it read on, as Produce does while its batches are replicated: one round then carries
+all that came in.
+"""
+
+import asyncio
+import socket
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from barnabas_broker.server.outbox import Outbox, memory_bytes
+from barnabas_broker.server.slow_clients import SlowClient, SlowClients
+from barnabas_broker.wire.parts import Part
+
+LATE_ANSWERS_MAX: Final = 64
+"""Outstanding at once, of requests that let the connection read on."""
+LATE_BYTES_MAX: Final = 1024 * 1024
+"""Of answers that wait for an earlier one: then no further request is read."""
+
+
+class LateAnswer:
+    """Keeps the place of an answer among the others; `parts` is None until it is there, when `on_answer` is called."""
+
+    __slots__ = ("mutes", "on_answer", "parts")
+
+    def __init__(self, *, mutes: bool) -> None:
+        self.mutes = mutes
+        self.parts: list[Part] | None = None
+        self.on_answer: Callable[[], object] | None = None
+
+
+class Answers(ABC, SlowClient):
+    """The half of a connection that sends; the other half says how to close it, and how to read no further."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, client_socket: socket.socket, slow_clients: SlowClients
+    ) -> None:
+        self._loop = loop
+        self._socket: socket.socket | None = client_socket
+        self._fd = client_socket.fileno()
+        self._slow_clients = slow_clients
+        self._outbox = Outbox(client_socket)
+        self._late: deque[LateAnswer] = deque()
+        self._late_bytes = 0
+        self._deferred: LateAnswer | None = None
+        self._mutes = 0
+        self._answers_soon = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self._socket is None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes handed to the kernel so far."""
+        return self._outbox.bytes_sent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Memory in answers that are there and not sent."""
+        return self._outbox.held_bytes + self._late_bytes
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there is any such answer."""
+        return not self._outbox.is_empty or self._late_bytes > 0
+
+    @property
+    def _must_not_read(self) -> bool:
+        """Whether an answer has to go first."""
+        return self._mutes > 0 or self._has_enough_late or not self._outbox.is_empty
+
+    def respond(self, parts: list[Part]) -> None:
+        """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
+
+        Nothing happens when the connection is closed.
+        """
+        if self._late:
+            self._respond_late(parts)
+        elif self._socket is not None:
+            self._send(parts)
+
+    def _respond_late(self, parts: list[Part]) -> None:
+        late = LateAnswer(mutes=False)
+        late.parts = parts
+        self._late.append(late)
+        self._late_bytes += memory_bytes(parts)
+        self._slow_clients.holds_answers(self)
+        if self._has_enough_late:
+            self._pause_reading()
+
+    @property
+    def _has_enough_late(self) -> bool:
+        return len(self._late) >= LATE_ANSWERS_MAX or self._late_bytes >= LATE_BYTES_MAX
+
+    def _send(self, parts: list[Part]) -> None:
+        try:
+            if not self._outbox.put(parts):
+                self._slow_clients.holds_answers(self)
+                self._pause_reading()
+                self._loop.add_writer(self._fd, self._writable)
+        except OSError as error:
+            self.close(f"could not send: {error}")
+
+    def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
+        """The answer comes later, through the returned call, an empty list for none.
+
+        No further request is read before it, unless the handler lets the connection read on.
+        """
+        late = LateAnswer(mutes=not reads_on)
+        self._late.append(late)
+        self._deferred = self._deferred or late
+        self._mutes += late.mutes
+        if late.mutes or len(self._late) >= LATE_ANSWERS_MAX:
+            self._pause_reading()
+        return partial(self._answer_late, late)
+
+    def take_deferred(self) -> LateAnswer | None:
+        """What was deferred first since the last call: for who dispatches, request by request."""
+        late, self._deferred = self._deferred, None
+        return late
+
+    def _answer_late(self, late: LateAnswer, parts: list[Part]) -> None:
+        late.parts = parts
+        if late.on_answer is not None:
+            late.on_answer()
+        self._mutes -= late.mutes
+        if len(self._late) == 1:
+            self._send_late()
+        elif not self._answers_soon:  # Many are committed in one turn: one send for all.
+            self._answers_soon = True
+            self._loop.call_soon(self._send_late)
+
+    def _send_late(self) -> None:
+        """Send the answers that have none before them outstanding, and read on if that may be."""
+        self._answers_soon = False
+        if self._socket is None:
+            return
+        ready: list[Part] = []
+        while self._late and self._late[0].parts is not None:
+            ready += self._late.popleft().parts or ()
+        if self._late_bytes:
+            self._late_bytes = sum(memory_bytes(late.parts or ()) for late in self._late)
+            self._slow_clients.holds_answers(self)
+        if ready:
+            self._send(ready)
+        self._resume()
+
+    def _writable(self) -> None:
+        try:
+            if self._outbox.flush():
+                self._loop.remove_writer(self._fd)
+                self._resume()
+            self._slow_clients.holds_answers(self)
+        except OSError as error:
+            self.close(f"could not send: {error}")
+
+    @abstractmethod
+    def close(self, reason: str | None = None) -> None:
+        """Close the socket and give back all memory; `reason`, if any, is one line in the log."""
+
+    @abstractmethod
+    def _pause_reading(self) -> None:
+        """Take no further request."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """Read on, if that may be."""

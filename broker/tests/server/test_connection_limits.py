@@ -1,0 +1,154 @@
+"""How many connections there may be, of one address too, and how fast they come: real sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from barnabas_broker.app.connection_settings import AddressOverrides
+from barnabas_broker.server.admission import Admission, ConnectionLimits
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_core.config.definitions import INT_MAX
+
+NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
+
+
+class Limits:
+    """As they are now; a test changes them."""
+
+    def __init__(self, **changes: object) -> None:
+        self.now = NO_LIMITS._replace(**changes)  # type: ignore[arg-type]
+
+    def __call__(self) -> ConnectionLimits:
+        return self.now
+
+
+def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+    connection.respond([buffer[start - 4 : end]])
+
+
+@asynccontextmanager
+async def listening(limits: Limits, protected: str | None = None) -> AsyncIterator[tuple[Listener, dict[str, int]]]:
+    settings = SocketSettings(1_000_000, 64_000_000, 600.0, protected_listener=protected)
+    listener = Listener(asyncio.get_running_loop(), echo, settings, limits)
+    ports = {name: listener.bind(name, "127.0.0.1", 0) for name in ("CLIENTS", "BROKERS")}
+    listener.start()
+    try:
+        yield listener, ports
+    finally:
+        listener.close()
+
+
+async def connect(port: int, source: str = "127.0.0.1") -> socket.socket:
+    made = socket.socket()
+    made.setblocking(False)
+    made.bind((source, 0))
+    await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+    return made
+
+
+async def answers(client: socket.socket, within_s: float = 5.0) -> bool | None:
+    """Whether a request is answered; None where nothing comes in that time."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(client, b"\0\0\0\1x")
+        async with asyncio.timeout(within_s):
+            return bool(await loop.sock_recv(client, 100))
+    except TimeoutError:
+        return None
+    except ConnectionError:
+        return False
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def _waits_for_a_place() -> None:
+    async with listening(Limits(max_connections=2)) as (listener, ports):
+        first, second, third = [await connect(ports["CLIENTS"]) for _ in range(3)]
+        assert await answers(first)
+        assert await answers(second)
+        assert await answers(third, 0.2) is None
+        assert len(listener.connections) == 2
+        first.close()
+        assert await asyncio.get_running_loop().sock_recv(third, 100) == b"\0\0\0\1x"
+
+
+def test_at_max_connections_the_next_waits_until_one_closes() -> None:
+    asyncio.run(_waits_for_a_place())
+
+
+async def _raised_and_lowered() -> None:
+    limits = Limits(max_connections=1)
+    async with listening(limits) as (listener, ports):
+        clients = [await connect(ports["CLIENTS"]) for _ in range(5)]
+        await until(lambda: len(listener.connections) == 1)
+        limits.now = NO_LIMITS._replace(max_connections=4)
+        await until(lambda: len(listener.connections) == 4)
+        limits.now = NO_LIMITS._replace(max_connections=2)
+        await until(lambda: len(listener.connections) == 2)
+        assert clients
+
+
+def test_max_connections_changes_while_the_broker_runs() -> None:
+    asyncio.run(_raised_and_lowered())
+
+
+async def _brokers_get_in() -> None:
+    async with listening(Limits(max_connections=2), protected="BROKERS") as (listener, ports):
+        idle, busy = [await connect(ports["CLIENTS"]) for _ in range(2)]
+        assert await answers(idle)
+        assert await answers(busy)
+        next(iter(listener.connections)).idle_looks = 3
+        broker = await connect(ports["BROKERS"])
+        assert await answers(broker)
+        assert await asyncio.get_running_loop().sock_recv(idle, 100) == b""
+        assert await answers(busy)
+
+
+def test_another_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
+    asyncio.run(_brokers_get_in())
+
+
+async def _one_address() -> None:
+    limits = Limits(max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.2": 2})
+    async with listening(limits) as (listener, ports):
+        kept = [await connect(ports["CLIENTS"]), await connect(ports["CLIENTS"], "127.0.0.2")]
+        kept.append(await connect(ports["CLIENTS"], "127.0.0.2"))
+        assert all([await answers(client) for client in kept])
+        for source in ("127.0.0.1", "127.0.0.2"):
+            assert await answers(await connect(ports["CLIENTS"], source)) is False
+        kept.pop(0).close()
+        await until(lambda: len(listener.connections) == 2)
+        assert await answers(await connect(ports["CLIENTS"]))
+
+
+def test_one_address_has_no_more_connections_than_it_may() -> None:
+    asyncio.run(_one_address())
+
+
+def test_connections_are_accepted_at_their_rate_and_those_of_brokers_at_once() -> None:
+    admission, limits = Admission("BROKERS"), NO_LIMITS._replace(max_connection_creation_rate=10)
+    accepted_at_s = []
+    for hundredth in range(300):
+        now_s = 1000 + hundredth / 100
+        if admission.wait_s("CLIENTS", limits, now_s) == 0:
+            admission.opened("10.0.0.1")
+            accepted_at_s.append(now_s)
+        assert admission.wait_s("BROKERS", limits, now_s) == 0
+    assert 10 + 28 <= len(accepted_at_s) <= 10 + 30
+
+
+async def _named_hosts() -> None:
+    overrides = AddressOverrides(asyncio.get_running_loop())
+    given = {"localhost": 7, "10.0.0.1": 8, "no.such.host.invalid": 9}
+    assert overrides.by_address(given)["10.0.0.1"] == 8
+    await until(lambda: overrides.by_address(given).get("127.0.0.1") == 7)
+
+
+def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
+    asyncio.run(_named_hosts())

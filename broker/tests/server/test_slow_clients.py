@@ -1,0 +1,257 @@
+"""Clients that send or read slowly hold little memory, and nobody else up: real sockets, a real listener."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from barnabas_broker.server import slow_clients
+from barnabas_broker.server.admission import ConnectionLimits
+from barnabas_broker.server.answers import LATE_BYTES_MAX
+from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
+from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_core.config.definitions import INT_MAX
+
+MIB = 1024 * 1024
+REQUEST_BYTES_MAX = 4 * MIB
+POOL_BYTES = 1 * MIB
+NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+    body = bytes(buffer[start:end])
+    if body.startswith(b"large"):
+        connection.respond([framed(bytes(8 * MIB))])
+    elif body.startswith(b"late"):
+        connection.defer(reads_on=True)
+    elif body.startswith(b"mute"):
+        connection.defer()
+    else:
+        connection.respond([framed(body)])
+
+
+@asynccontextmanager
+async def listening(**settings: object) -> AsyncIterator[tuple[Listener, int]]:
+    given = {"request_bytes_max": REQUEST_BYTES_MAX, "queued_bytes_max": POOL_BYTES, "idle_s_max": 600.0, **settings}
+    listener = Listener(asyncio.get_running_loop(), echo, SocketSettings(**given), lambda: NO_LIMITS)  # type: ignore[arg-type]
+    port = listener.bind("PLAINTEXT", "127.0.0.1", 0)
+    listener.start()
+    try:
+        yield listener, port
+    finally:
+        listener.close()
+
+
+async def connect(port: int) -> Client:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ask(client: Client, body: bytes) -> bytes:
+    client[1].write(framed(body))
+    (size,) = struct.unpack(">i", await client[0].readexactly(4))
+    return await client[0].readexactly(size)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def exhaust(listener: Listener, port: int) -> list[Client]:
+    """Clients that begin requests of 1 MiB until there is no room."""
+    clients: list[Client] = []
+    while not listener.pool.is_exhausted:
+        clients.append(await connect(port))
+        clients[-1][1].write(struct.pack(">i", MIB) + bytes(100_000))
+        had = listener.pool.bytes_in_use
+        await until(lambda had=had: listener.pool.bytes_in_use > had)
+    return clients
+
+
+def run(scenario: object) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await scenario  # type: ignore[misc]
+
+    asyncio.run(limited())
+
+
+async def _five_bytes() -> None:
+    async with listening() as (listener, port):
+        clients = [await connect(port) for _ in range(500)]
+        for _, writer in clients:
+            writer.write(struct.pack(">i", 1000) + b"x")
+        await until(lambda: sum(each.begun_bytes for each in listener.connections) == 2500)
+        assert listener.pool.bytes_in_use == 0
+        for client in clients:
+            client[1].write(b"y" * 999)
+        answers = [await client[0].readexactly(1004) for client in clients]
+        assert all(answer[4:] == b"x" + b"y" * 999 for answer in answers)
+
+
+def test_a_request_that_has_sent_five_bytes_takes_no_buffer() -> None:
+    run(_five_bytes())
+
+
+async def _small_requests_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    async with listening() as (listener, port):
+        culprits = await exhaust(listener, port)
+        client = await connect(port)
+        assert await ask(client, b"small") == b"small"
+        whole = bytes(SCRATCH_BYTES - 4)
+        assert await ask(client, whole) == whole
+        pieces = framed(b"p" * 200_000)
+        for start in range(0, len(pieces), 30_000):
+            client[1].write(pieces[start : start + 30_000])
+            await client[1].drain()
+            await asyncio.sleep(0.005)
+        assert await client[0].readexactly(len(pieces)) == pieces
+        assert listener.pool.is_exhausted
+        await until(lambda: listener.pool.bytes_in_use <= POOL_BYTES + 256 * 1024)
+        assert culprits
+
+
+def test_what_fits_into_the_scratch_buffer_is_served_when_there_is_no_room_in_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(_small_requests_without_room(monkeypatch))
+
+
+async def _pipelined_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    async with listening() as (listener, port):
+        culprits = await exhaust(listener, port)
+        client = await connect(port)
+        bodies = [b"%d" % number * (1 + 531 * (number % 7)) for number in range(400)]
+        client[1].write(b"".join(map(framed, bodies)))
+        for body in bodies:
+            assert (await client[0].readexactly(4 + len(body)))[4:] == body
+        assert listener.pool.is_exhausted
+        assert culprits
+
+
+def test_many_requests_at_once_keep_their_order_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_pipelined_without_room(monkeypatch))
+
+
+async def _large_requests_wait() -> None:
+    async with listening() as (listener, port):
+        culprits = await exhaust(listener, port)
+        clients = [await connect(port) for _ in range(60)]
+        body = bytes(2 * SCRATCH_BYTES)
+        answers = [asyncio.ensure_future(ask(client, body)) for client in clients]
+        await until(lambda: sum(not each.waits_for_client for each in listener.connections) == len(clients))
+        for _, writer in culprits:
+            writer.close()
+        assert all(answer == body for answer in await asyncio.gather(*answers))
+        await until(lambda: listener.pool.bytes_in_use == 0)
+        assert not listener.pool.is_short
+
+
+def test_everybody_who_waits_for_room_is_served_when_there_is_some() -> None:
+    run(_large_requests_wait())
+
+
+async def _culprits_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.2)
+    async with listening() as (listener, port):
+        culprits = await exhaust(listener, port)
+        client = await connect(port)
+        body = bytes(2 * SCRATCH_BYTES)
+        monkeypatch.setattr(slow_clients, "SHORT_BYTES_A_S_MIN", MIB)
+        assert await ask(client, body) == body
+        assert len(listener.connections) == 1
+        assert listener.slow_clients.closed_total == len(culprits)
+
+
+def test_who_holds_memory_and_sends_too_little_goes_when_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_culprits_go(monkeypatch))
+
+
+async def _a_byte_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
+    async with listening() as (listener, port):
+        patient, slow = await connect(port), await connect(port)
+        patient[1].write(framed(b"mute") + framed(b"x")[:3])  # It waits for us, so it may take its time.
+        slow[1].write(struct.pack(">i", 1000))
+        await until(lambda: listener.slow_clients.closed_total == 1)
+        assert await slow[0].read() == b""
+        assert len(listener.connections) == 1
+
+
+def test_a_request_that_does_not_come_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_a_byte_a_second(monkeypatch))
+
+
+async def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
+    async with listening() as (listener, port):
+        others = [await connect(port) for _ in range(30)]
+        for _, writer in others:
+            writer.write(framed(b"large"))
+        most = 0
+        while listener.slow_clients.closed_total < 25:
+            await asyncio.sleep(0.001)
+            most = max(most, listener.slow_clients.answer_bytes)
+        assert most <= 2 * 20 * MIB + 8 * MIB
+        assert listener.slow_clients.answer_bytes <= 2 * 20 * MIB
+        assert await ask(await connect(port), b"small") == b"small"
+
+
+def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_unread(monkeypatch))
+
+
+async def _late_answers() -> None:
+    async with listening() as (listener, port):
+        _, writer = await connect(port)
+        writer.write(framed(b"late") + framed(b"large") * 1000)
+        await until(lambda: bool(listener.connections) and not next(iter(listener.connections)).waits_for_client)
+        assert listener.slow_clients.answer_bytes <= LATE_BYTES_MAX + 8 * MIB + KEPT_BYTES_MAX
+
+
+def test_answers_behind_one_that_is_outstanding_are_bounded() -> None:
+    run(_late_answers())
+
+
+async def _idle_for_ever() -> None:
+    async with listening(idle_s_max=None) as (listener, port):
+        client = await connect(port)
+        looks = 0
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while loop.time() - began_s < 0.3:
+            looks += 1
+            await asyncio.sleep(0.01)
+        assert await ask(client, b"still here") == b"still here"
+        assert len(listener.connections) == 1
+
+
+def test_nobody_is_idle_for_too_long_where_there_is_no_limit() -> None:
+    run(_idle_for_ever())
+
+
+async def _buffers() -> None:
+    async with listening(send_buffer_bytes=50_000, receive_buffer_bytes=40_000) as (listener, port):
+        client = await connect(port)
+        assert await ask(client, b"hello") == b"hello"
+        (connection,) = listener.connections
+        held = connection._socket
+        assert held is not None
+        assert held.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 50_000
+        assert held.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 40_000
+
+
+def test_socket_buffers_have_the_size_that_is_set() -> None:
+    run(_buffers())
