@@ -63,6 +63,34 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(librdkafka: Libr
     librdkafka.produce(topic, [Message(b"v", key=b"k")])
 
 
+@pytest.mark.parametrize(
+    ("config", "messages", "failure"),
+    [
+        ({"cleanup.policy": "compact"}, [Message(b"v", key=key) for key in (b"a", None, b"b", None)], "has no key"),
+        (
+            {"message.timestamp.before.max.ms": "60000"},
+            [Message(b"v", timestamp_ms=at) for at in (None, 1_000_000_000_000, None, 1_000_000_000_000)],
+            "has the time 1000000000000",
+        ),
+    ],
+)
+def test_java_learns_which_records_of_a_batch_are_at_fault(
+    java: RemoteClient, topic: str, config: dict[str, str], messages: list[Message], failure: str
+) -> None:
+    java.create_topic(topic, 1, config)
+    failures = java.failures(topic, messages)
+    assert [each and each[0] for each in failures] == [
+        "KafkaException",  # Not at fault: its batch was refused.
+        "InvalidRecordException",
+        "KafkaException",
+        "InvalidRecordException",
+    ]
+    told = [each[1] for each in failures if each]
+    assert "it was part of a batch which had one more more invalid records" in told[0]
+    assert told[1].startswith(f"record 1 {failure}")
+    assert told[3].startswith(f"record 3 {failure}")
+
+
 def test_more_in_sync_replicas_wanted_than_there_are_replicas_means_all_of_them(
     librdkafka: LibrdkafkaClient, topic: str
 ) -> None:

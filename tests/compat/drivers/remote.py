@@ -80,6 +80,11 @@ class RemoteClient:
         how = {"compression": compression, "idempotent": idempotent, "acks": acks}
         self.ask("produce", topic=topic, messages=encoded, **how, **options)
 
+    def failures(self, topic: str, messages: Sequence[Message]) -> list[tuple[str, str] | None]:
+        """Why each of these could not be sent, class and message, None where it was; Java only."""
+        encoded = [_encode(message) for message in messages]
+        return [each and (each[0], each[1]) for each in self.ask("failures", topic=topic, messages=encoded)]
+
     def read(self, topic: str, count: int, **options: object) -> list[Received]:
         return [_decode(record) for record in self.ask("read", topic=topic, count=count, **options)]
 

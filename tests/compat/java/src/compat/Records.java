@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -34,6 +35,7 @@ final class Records {
 
     void addTo(Map<String, Driver.Operation> operations) {
         operations.put("produce", this::produce);
+        operations.put("failures", this::failures);
         operations.put("read", this::read);
         operations.put("offsets_for_time", this::offsetsForTime);
         operations.put("partitions_of_keys", this::partitionsOfKeys);
@@ -46,6 +48,31 @@ final class Records {
     }
 
     private Object produce(JsonNode request) throws Exception {
+        List<List<Long>> places = new ArrayList<>();
+        for (Future<RecordMetadata> future : sent(request)) {
+            RecordMetadata metadata = future.get();
+            places.add(List.of((long) metadata.partition(), metadata.hasOffset() ? metadata.offset() : -1L));
+        }
+        return places;
+    }
+
+    /** Why each record could not be sent: class and message, null where it was. */
+    private Object failures(JsonNode request) throws Exception {
+        List<List<String>> failures = new ArrayList<>();
+        for (Future<RecordMetadata> future : sent(request)) {
+            try {
+                future.get();
+                failures.add(null);
+            } catch (ExecutionException failure) {
+                Throwable cause = failure.getCause();
+                failures.add(List.of(cause.getClass().getSimpleName(), String.valueOf(cause.getMessage())));
+            }
+        }
+        return failures;
+    }
+
+    /** All of them at once, so that those of a partition come in one batch. */
+    private List<Future<RecordMetadata>> sent(JsonNode request) {
         Properties properties = Settings.of(bootstrap, request,
             "key.serializer", BYTES_IN, "value.serializer", BYTES_IN, "linger.ms", "50", "max.block.ms", "20000",
             "compression.type", request.path("compression").asText("none"),
@@ -57,12 +84,7 @@ final class Records {
                 sent.add(producer.send(record(request.get("topic").asText(), message)));
             }
         }
-        List<List<Long>> places = new ArrayList<>();
-        for (Future<RecordMetadata> future : sent) {
-            RecordMetadata metadata = future.get();
-            places.add(List.of((long) metadata.partition(), metadata.hasOffset() ? metadata.offset() : -1L));
-        }
-        return places;
+        return sent;
     }
 
     private static ProducerRecord<byte[], byte[]> record(String topic, JsonNode message) {
