@@ -72,7 +72,8 @@ def test_segments_and_indexes_are_read(tools: KafkaTools, filled_logs: Path) -> 
 def test_the_snapshots_of_producers_are_read(tools: KafkaTools, filled_logs: Path) -> None:
     snapshots = sorted((filled_logs / f"{TOPIC}-0").glob("*.snapshot"))
     assert snapshots
-    assert "producerId: " in dump(tools, snapshots[-1])
+    ids = re.findall(r"producerId: (\d+)", dump(tools, snapshots[-1]))
+    assert {ids.count(each) for each in ids} == {5}  # The batches of each that are known.
 
 
 def test_the_records_of_offsets_and_groups_are_decoded(tools: KafkaTools, filled_logs: Path) -> None:

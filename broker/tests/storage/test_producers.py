@@ -98,6 +98,40 @@ def test_after_a_restart_the_last_batch_is_still_known(tmp_path: Path, clean: bo
     assert send(log, 12).base_offset == 36
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: Path, clean: bool) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=300)
+    log = one.open()
+    for number in range(12):
+        send(log, number)
+        send(log, 2 * number, producer_id=9, records=2)
+    if clean:
+        log.close()
+    for _ in range(2):  # The snapshot of a log that got nothing since is the one that it was opened with.
+        log = one.open(recovery_point=log.recovery_point, clean=clean)
+        for number in range(7, 12):
+            assert send(log, number) == LogAppend(3 * number, NOW_MS, True)
+            assert send(log, 2 * number, producer_id=9, records=2) == LogAppend(3 * number + 1, NOW_MS, True)
+        assert refusal(log, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if clean:
+            log.close()
+
+
+def test_of_a_producer_the_newest_batch_comes_last_in_a_snapshot_for_that_is_the_one_that_kafka_takes(
+    tmp_path: Path,
+) -> None:
+    one = OneLog(tmp_path)
+    log = one.open()
+    for number in range(7):
+        send(log, number)
+    log.close()
+    (path,) = one.directory.glob("*.snapshot")
+    entries = decode_snapshot(path.read_bytes())
+    assert [(entry.producer_id, entry.last_sequence, entry.last_offset) for entry in entries] == [
+        (PRODUCER, number, number) for number in range(2, 7)
+    ]
+
+
 def test_a_roll_takes_a_snapshot_and_a_damaged_one_is_replaced_by_the_log(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=200)
     log = one.open()

@@ -23,9 +23,12 @@ from barnabas_broker.wire.fetch import (
     parse_fetch,
 )
 from barnabas_broker.wire.parts import FileSlice, Part
+from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_OFFSET: Final = -1
+ZSTD_SINCE: Final = 10
+"""A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
 
 def handle(
@@ -66,7 +69,10 @@ class _Fetch:
         request = self._request
         self._partitions = []
         reader = _Reader(
-            self._services, min(request.max_bytes, self._services.config.fetch_max_bytes), self._partitions
+            self._services,
+            min(request.max_bytes, self._services.config.fetch_max_bytes),
+            self._partitions,
+            self._version,
         )
         self._results = [
             (topic, [reader.read(topic, wanted) for wanted in topic.partitions]) for topic in request.topics
@@ -103,8 +109,9 @@ class _Fetch:
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    def __init__(self, services: Services, bytes_left: int, partitions: list[Partition]) -> None:
+    def __init__(self, services: Services, bytes_left: int, partitions: list[Partition], version: int) -> None:
         self._services = services
+        self._is_before_zstd = version < ZSTD_SINCE
         self._bytes_left = bytes_left
         self._partitions = partitions
         self.bytes_read = 0
@@ -117,6 +124,10 @@ class _Reader:
             partition = self._services.replicas.find(topic.name, topic.topic_id, wanted.partition)
             self._partitions.append(partition)
             partition.check_readable(wanted.current_leader_epoch)
+            if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Fetch v{ZSTD_SINCE} is the first with it"
+                )
             return self._read_partition(partition, wanted)
         except ApiError as error:
             return self._refused(wanted.partition, error)

@@ -94,8 +94,12 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
 
 
 def _largest_timestamp(partition: Partition, offset_max: int) -> Found:
+    """As in Kafka nothing is told while the newest time is that of a record that is not committed yet."""
     found = partition.log.max_timestamp()
-    return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
+    if found is None or found.offset >= offset_max:
+        partition.check_caught_up()
+        return NOTHING
+    return Found(found.timestamp_ms, found.offset, found.leader_epoch)
 
 
 def _nothing(partition: Partition, offset_max: int) -> Found:

@@ -25,6 +25,7 @@ from barnabas_broker.storage.cleaner.inspector import (
 )
 from barnabas_broker.storage.cleaner.requests import Inspected
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.plausibility import is_implausible
 from barnabas_broker.wire.produce import (
@@ -41,6 +42,8 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 ACKS_ALL: Final = -1
 NO_ERROR: Final = 0
+ZSTD_SINCE: Final = 7
+"""Of Produce; clients that do not know the codec do not know this version either (KIP-110)."""
 LOOKED_AT_MAX: Final = 1000
 """Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
 
@@ -161,6 +164,7 @@ class _Appender:
     __slots__ = (
         "_acks",
         "_buffer",
+        "_is_before_zstd",
         "_looked_at",
         "_make_late",
         "_now_ms",
@@ -188,6 +192,7 @@ class _Appender:
         self._now_ms = services.clock.now_ms()
         self._trust = channel.trust or _no_trust_yet(services, channel)
         self._looked_at = 0
+        self._is_before_zstd = version < ZSTD_SINCE
         self._make_late = partial(_LateAnswer, services, channel, request, version, correlation_id)
         self.late: _LateAnswer | None = None
 
@@ -211,6 +216,10 @@ class _Appender:
             if self._acks not in partition.accepted_acks:
                 self._refuse(partition)
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
+            if self._is_before_zstd and header.compression == Codec.ZSTD:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Produce v{ZSTD_SINCE} is the first with it"
+                )
             batch = self._buffer[start:end]
             must = partition.inspects_records and must_inspect(partition.log.config, header)
             if must or self._trust.doubts(partition.topic_partition.topic, header, self._now_ms):

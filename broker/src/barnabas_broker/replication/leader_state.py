@@ -5,7 +5,7 @@ elected lacks what was acknowledged. Kafka's rules with those of KIP-903 (only t
 high watermark while fewer than `min.insync.replicas` are in sync).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from barnabas_broker.metadata.model import PartitionState
@@ -119,6 +119,11 @@ class LeaderState:
             ):
                 end_offset = follower.log_end_offset
         return end_offset
+
+    def low_watermark(self, log_start_offset: int, live: Container[int]) -> int:
+        """Where the records begin that are still on a broker that is alive: nothing before comes back with a leader."""
+        starts = [each.log_start_offset for broker_id, each in self.followers.items() if broker_id in live]
+        return min([log_start_offset, *starts])
 
     def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
         """The ISR to propose with all who may join: alive, and with everything up to the high watermark and the epoch.

@@ -245,8 +245,10 @@ class Partition:
 
         ApiError for its sequence or its timestamps, StorageError for the disk.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:
-            raise _too_late(header, now_ms, self.log.config)
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # Too early: `inspects_records`.
+            allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
+            message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
         if len(batch) > self._segment_bytes:
             message = f"a batch of {len(batch)} bytes; segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -265,6 +267,12 @@ class Partition:
             for watcher in self._watchers.values():
                 watcher.changed()
         return appended
+
+    def delete_records_before(self, offset: int) -> None:
+        """Followers hear of it with their next answer."""
+        self.log.increment_log_start_offset(offset)
+        for watcher in self._watchers.values():
+            watcher.high_watermark_advanced()
 
     def when_committed(self, end_offset: int, done: Done) -> None:
         """`done(None)` once the high watermark is at `end_offset`, `done(error)` when this leadership ends before."""
@@ -344,6 +352,8 @@ class Partition:
         follower = leadership.followers.get(follower_id) if leadership is not None else None
         if leadership is None or follower is None:
             return
+        if log_start_offset > follower.log_start_offset:
+            self.waiters.mark()
         follower.fetched(broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
         self._propose_joining()
         self._advance_high_watermark(now_ms)
@@ -437,12 +447,3 @@ class Partition:
     def _truncate_to(self, offset: int) -> None:
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, offset)
-
-
-def _too_late(header: BatchHeader, now_ms: int, config: LogConfig) -> ApiError:
-    """What is too early takes a look at each record to be found: `inspects_records`."""
-    return ApiError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"timestamps up to {header.max_timestamp_ms} with the broker's clock at {now_ms}; "
-        f"message.timestamp.after.max.ms={config.timestamp_after_max_ms}",
-    )

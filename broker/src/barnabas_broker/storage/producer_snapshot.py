@@ -13,7 +13,7 @@ _VERSION: Final = 1
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer: its last batch, in the order of the bytes. `last_offset` is -1 when that batch is unknown."""
+    """One batch of a producer, in the order of the bytes. `last_offset` is -1 when none is known."""
 
     producer_id: int
     producer_epoch: int

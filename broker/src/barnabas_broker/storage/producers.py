@@ -78,7 +78,9 @@ class ProducerStates:
     __slots__ = ("producers",)
 
     def __init__(self, entries: Iterable[SnapshotEntry] = ()) -> None:
-        self.producers = {entry.producer_id: _restored(entry) for entry in entries}
+        self.producers: dict[int, Producer] = {}
+        for entry in entries:
+            self._restore(entry)
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """Whether a client's batch may be appended: None, or the earlier batch that this one repeats.
@@ -126,8 +128,22 @@ class ProducerStates:
         return {each.producer_id: each.batches[-1].last_offset for each in self.producers.values() if each.batches}
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """For the `.snapshot` file: of each producer the last batch."""
-        return [_snapshot_entry(producer) for producer in self.producers.values()]
+        """For the `.snapshot` file: an entry for each batch that is known, of each producer the newest last.
+
+        Kafka writes the newest alone, and of several entries of a producer it takes the last one.
+        """
+        return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
+
+    def _restore(self, entry: SnapshotEntry) -> None:
+        producer = self.producers.get(entry.producer_id)
+        if producer is None or producer.epoch != entry.producer_epoch:
+            producer = self.producers[entry.producer_id] = Producer(entry.producer_id, entry.producer_epoch)
+        producer.last_timestamp_ms = entry.timestamp_ms
+        producer.coordinator_epoch = entry.coordinator_epoch
+        producer.transaction_first_offset = entry.transaction_first_offset
+        if entry.last_offset >= 0:
+            batch = ProducedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+            producer.batches.append(batch)
 
 
 def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
@@ -144,26 +160,15 @@ def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int
         )
 
 
-def _snapshot_entry(producer: Producer) -> SnapshotEntry:
-    last = producer.batches[-1] if producer.batches else ProducedBatch(NO_SEQUENCE, -1, 0, -1)
-    return SnapshotEntry(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        last_sequence=last.last_sequence,
-        last_offset=last.last_offset,
-        offset_delta=last.offset_delta,
-        timestamp_ms=producer.last_timestamp_ms,
-        coordinator_epoch=producer.coordinator_epoch,
-        transaction_first_offset=producer.transaction_first_offset,
-    )
-
-
-def _restored(entry: SnapshotEntry) -> Producer:
-    producer = Producer(entry.producer_id, entry.producer_epoch)
-    producer.last_timestamp_ms = entry.timestamp_ms
-    producer.coordinator_epoch = entry.coordinator_epoch
-    producer.transaction_first_offset = entry.transaction_first_offset
-    if entry.last_offset >= 0:
-        batch = ProducedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
-        producer.batches.append(batch)
-    return producer
+def _snapshot_entries(producer: Producer) -> Iterable[SnapshotEntry]:
+    for batch in producer.batches or (ProducedBatch(NO_SEQUENCE, -1, 0, producer.last_timestamp_ms),):
+        yield SnapshotEntry(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=batch.last_sequence,
+            last_offset=batch.last_offset,
+            offset_delta=batch.offset_delta,
+            timestamp_ms=batch.timestamp_ms,
+            coordinator_epoch=producer.coordinator_epoch,
+            transaction_first_offset=producer.transaction_first_offset,
+        )
