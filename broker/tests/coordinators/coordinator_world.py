@@ -19,7 +19,7 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
-from barnabas_broker.coordinators.groups.writer import KeyValue
+from barnabas_broker.coordinators.groups.writer import KeyValue, KeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -67,6 +67,15 @@ class SimulatedTime:
             if timer.callback is not None:
                 timer.callback()
         self.ms = until_ms
+
+    def run_one_turn(self) -> bool:
+        """What is due now, but not what that makes due; False where there is nothing."""
+        due = sum(at_ms <= self.ms for at_ms, _, _ in self._timers)
+        for _ in range(due):
+            _, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                timer.callback()
+        return due > 0
 
     @property
     def armed(self) -> int:
@@ -133,11 +142,13 @@ class MemoryLog:
             for _, done in waiting:
                 done(ApiError(error))
 
-    def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
         if self.read_failures:
             self.read_failures -= 1
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is away")
-        yield from list(self._written[partition])
+        self._time.call_soon(on_ready)
+        yield None
+        yield from map(dict, list(self._written[partition]))
 
     def committed(self, partition: int) -> list[KeyValue]:
         """The records that are committed."""

@@ -175,7 +175,7 @@ class Node:
         links = self._machine.make_links(self.image, self.current_config)
         self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
         replicas = self._wire_replicas(logs, controller, purgatory, links)
-        offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock)
+        offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock, config.offsets_load_buffer_size)
         environment = Environment(
             group_config(config),
             offsets_log,

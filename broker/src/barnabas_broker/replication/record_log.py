@@ -1,20 +1,21 @@
 """An internal topic as a log of keys and values: what the coordinators write their state to and load it from."""
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import CorruptLog, StorageError
-from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
-from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, encode_batch
+from barnabas_broker.storage.errors import CorruptLog, StorageError, storage_error
+from barnabas_broker.wire.key_values import KeyValueReader, KeyValues
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import BrokenRecords, Record, encode_batch
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError
 
 KeyValue = tuple[bytes, bytes | None]
 
-SLICE_BYTES: Final = 64 * 1024
-"""Read and decoded at a time, so that loading does not hold up the loop."""
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
 """No batch of ours is larger uncompressed; what claims to be is damaged."""
 
@@ -22,7 +23,9 @@ BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
 class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
-    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock) -> None:
+    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, read_bytes: int) -> None:
+        """`read_bytes`: how much is read from the disk at once."""
+        self._read_bytes = read_bytes
         self._topic = topic
         self._replicas = replicas
         self._clock = clock
@@ -52,8 +55,10 @@ class RecordLog:
             return
         hosted.when_committed(hosted.log.log_end_offset, done)
 
-    def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
-        """All records with a key from the log's start to its end of now, slice by slice. ApiError, StorageError.
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
+        """The last value of each key, for one slice after the other from the log's start to its end of now; a slice
+        takes about a millisecond. After a None the disk is being read, in a thread: go on when `on_ready` is called.
+        ApiError, StorageError.
 
         A new leader has everything that was ever committed, but may not know yet that it is.
         """
@@ -61,35 +66,40 @@ class RecordLog:
         hosted.check_readable(-1)
         offset, end_offset = hosted.log_start_offset, hosted.log.log_end_offset
         while offset < end_offset:
-            records = hosted.log.read(offset, SLICE_BYTES, end_offset, at_least_one_batch=True)
+            records = hosted.log.read(offset, self._read_bytes, end_offset, at_least_one_batch=True)
             if records is None:
                 return
-            data = records.file.read_at(records.position, records.length)
-            offset, key_values = _decode(hosted, data, offset)
-            yield key_values
+            data = yield from _read_in_thread(hosted, records, on_ready)
+            offset = yield from _key_values(hosted, data)
 
 
-def _decode(hosted: Partition, data: bytes, offset: int) -> tuple[int, list[KeyValue]]:
-    """The whole batches in `data`: where to read on, and their records from `offset` on."""
-    key_values: list[KeyValue] = []
-    position = 0
-    while len(data) - position >= HEADER_BYTES:
-        header = parse_header(data, position)
-        if position + header.size_bytes > len(data):
-            break
-        if not header.is_control:
-            key_values += _records_with_key(hosted, data, position, header)
-        offset = header.last_offset + 1
-        position += header.size_bytes
-    if position == 0:
-        raise StorageError(hosted.log.log_dir, f"{hosted.topic_partition} ends in the middle of a batch")
-    return offset, key_values
+def _read_in_thread(
+    hosted: Partition, records: FileSlice, on_ready: Callable[[], object]
+) -> Generator[None, None, bytes]:
+    """What is not in the page cache takes as long as the disk does, and the loop has others to serve."""
+    loop = asyncio.get_running_loop()
+    reading = loop.run_in_executor(None, records.file.read_at, records.position, records.length)
 
+    def ready(done: asyncio.Future[bytes]) -> None:
+        done.exception()  # Whoever reads may be gone by now; then nobody else asks.
+        on_ready()
 
-def _records_with_key(hosted: Partition, data: bytes, position: int, header: BatchHeader) -> Iterator[KeyValue]:
+    reading.add_done_callback(ready)
+    while not reading.done():
+        yield None
     try:
-        records = decode_batch(data, position, header, BATCH_BYTES_MAX)
+        return reading.result()
+    except OSError as error:
+        raise storage_error(hosted.log.log_dir, hosted.log.directory, error) from error
+
+
+def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValues, None, int]:
+    """The records of the whole batches in `data`; returns where to read on."""
+    reader = KeyValueReader(data, BATCH_BYTES_MAX)
+    try:
+        yield from reader.slices()
     except BrokenRecords as error:
-        what = f"{hosted.topic_partition}, batch at offset {header.base_offset}"
-        raise CorruptLog(hosted.log.log_dir, f"{what}: {error}") from error
-    return ((each.key, each.value) for each in records if each.key is not None)
+        raise CorruptLog(hosted.log.log_dir, f"{hosted.topic_partition}, {error}") from error
+    if reader.next_offset is None:
+        raise StorageError(hosted.log.log_dir, f"{hosted.topic_partition} ends in the middle of a batch")
+    return reader.next_offset

@@ -10,8 +10,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.groups import removal
+from barnabas_broker.coordinators.groups.expiry import expire
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.loading import Loader
+from barnabas_broker.coordinators.groups.loading import load
 from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
@@ -22,6 +23,7 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, Environment, GroupShard
+from barnabas_broker.coordinators.groups.turns import Turns
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.java_hash import coordinator_partition
@@ -82,7 +84,7 @@ class GroupCoordinator:
         self.partition_count = partition_count
         """Of `__consumer_offsets`; to be set anew should the topic have another count than the settings."""
         self._shards: dict[int, GroupShard] = {}
-        self._loader = Loader(environment)
+        self._turns = Turns(environment.timers, environment.clock)
         self._warned: set[str] = set()
         self._expiry: Cancellable | None = None
 
@@ -98,9 +100,9 @@ class GroupCoordinator:
         self.start()
 
     def expire_offsets(self) -> None:
-        """Look for expired offsets now."""
+        """Begin to look for expired offsets."""
         for shard in self._loaded():
-            removal.expire(shard, self._warned)
+            self._turns.run(expire(shard, self._warned))
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads a partition of `__consumer_offsets` from now on; its groups are loaded. Harmless if it did
@@ -114,9 +116,9 @@ class GroupCoordinator:
         """Begin anew, from the log."""
         self.on_resigned(partition)
         on_doubt = partial(self._load, partition, leader_epoch)
-        shard = GroupShard(partition, leader_epoch, self._environment, self.counters, on_doubt)
+        shard = GroupShard(partition, leader_epoch, self._environment, self.counters, self._turns, on_doubt)
         self._shards[partition] = shard
-        self._loader.load(shard)
+        load(shard, self._turns)
 
     def on_resigned(self, partition: int) -> None:
         """Another broker leads the partition from now on: who waits is told so."""
@@ -127,7 +129,7 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Topics are gone: so are all offsets in them."""
         for shard in self._loaded():
-            removal.forget_topics(shard, topics)
+            self._turns.run(removal.forget_topics(shard, topics))
 
     def stop(self) -> None:
         """The broker stops."""

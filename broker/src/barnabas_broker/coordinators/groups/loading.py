@@ -5,16 +5,15 @@ knowledge. So it reads everything, and serves once its high watermark has reache
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
-from barnabas_broker.coordinators.groups.record_fields import MalformedRecord
-from barnabas_broker.coordinators.groups.records import decode
+from barnabas_broker.coordinators.groups.newest import Newest
 from barnabas_broker.coordinators.groups.removal import forget_missing_topics
-from barnabas_broker.coordinators.groups.shard import Environment, GroupShard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.coordinators.groups.writer import KeyValue
+from barnabas_broker.coordinators.groups.turns import Turns
 from barnabas_broker.storage.errors import StorageError
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError
@@ -23,44 +22,26 @@ _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
 _PROGRESS_S: Final = 2.0
-_DONE: Final = object()
+_APPLIED_AT_ONCE: Final = 500
+_SERVED_AT_ONCE: Final = 100
+"""Groups; about a millisecond, as for the records above."""
 
 
-class Loader:
-    """Loads the shards of a broker one after another, a slice a turn of the loop: after a failover they may be many.
-
-    Until a shard is loaded clients are told that its coordinator is loading.
+def load(shard: GroupShard, turns: Turns) -> None:
+    """Load a shard, by turns with all others: after a failover they may be many, and small ones are not to wait for a
+    large one. Until it is loaded clients are told that its coordinator is loading.
     """
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-        self._queue: deque[_Loading] = deque()
-
-    def load(self, shard: GroupShard) -> None:
-        """Begin with it when those before are done."""
-        self.enqueue(_Loading(shard, self))
-
-    def enqueue(self, loading: "_Loading") -> None:
-        """It has something to do."""
-        if not self._queue:
-            self._environment.timers.call_soon(self._turn)
-        self._queue.append(loading)
-
-    def _turn(self) -> None:
-        if not self._queue[0].advance():
-            self._queue.popleft()
-        if self._queue:
-            self._environment.timers.call_soon(self._turn)
+    turns.add(_Loading(shard, turns).advance)
 
 
 class _Loading:
     """One shard on its way."""
 
-    def __init__(self, shard: GroupShard, loader: Loader) -> None:
+    def __init__(self, shard: GroupShard, turns: Turns) -> None:
         self._shard = shard
-        self._loader = loader
+        self._turns = turns
         self._timers = shard.environment.timers
-        self._records = 0
+        self._keys = 0
         self._started_s = self._told_s = shard.environment.clock.monotonic_s()
         self._steps = self._read()
         self._patience: Cancellable | None = None
@@ -71,20 +52,31 @@ class _Loading:
         if self._shard.is_closed:
             return False
         try:
-            more = next(self._steps, _DONE) is not _DONE
+            more = next(self._steps, False)
         except (ApiError, StorageError) as error:
             self._failed(error)
             return False
         self._tell_progress()
         return more
 
-    def _read(self) -> Iterator[None]:
+    def _go_on(self) -> None:
+        """What it waited for is there."""
+        self._turns.add(self.advance)
+
+    def _read(self) -> Iterator[bool]:
+        """Each step is a slice; False to wait for `_go_on`."""
         shard = self._shard
         shard.tables = GroupTables()
-        self._records = 0
-        for key_values in shard.environment.log.read(shard.partition):
-            self._apply(key_values)
-            yield
+        newest = Newest(shard.partition)
+        self._keys = 0
+        for key_values in shard.environment.log.read(shard.partition, self._go_on):
+            if key_values is not None:
+                self._keys += len(key_values)
+                newest.add(key_values)
+            yield key_values is not None
+        while newest:
+            newest.apply(shard.tables, _APPLIED_AT_ONCE)
+            yield True
         self._patience = self._timers.call_later(_PROGRESS_S, self._tell_uncommitted)
         shard.environment.log.when_committed(shard.partition, self._committed)
 
@@ -98,18 +90,28 @@ class _Loading:
             self._failed(error)
             return
         self._steps = self._restore()
-        self._loader.enqueue(self)
+        self._go_on()
 
-    def _restore(self) -> Iterator[None]:
+    def _restore(self) -> Iterator[bool]:
         shard = self._shard
-        yield from shard.tables.restore_groups(shard.now())
-        shard.loaded(list(shard.tables.groups.values()))
-        forget_missing_topics(shard)
+        for _ in shard.tables.restore_groups(shard.now()):
+            yield True
+        shard.is_loaded = True
+        restored = iter(list(shard.tables.groups.values()))
+        while some := list(islice(restored, _SERVED_AT_ONCE)):
+            shard.serve(some)
+            yield True
+        self._tell_loaded()
+        for _ in forget_missing_topics(shard):
+            yield True
+
+    def _tell_loaded(self) -> None:
+        shard = self._shard
         seconds = shard.environment.clock.monotonic_s() - self._started_s
         groups, offsets = len(shard.tables.groups), sum(map(len, shard.tables.offsets.values()))
-        message = "partition %d: loaded %d groups and %d offsets from %d records in %.2f s"
-        level = logging.INFO if self._records else logging.DEBUG
-        _logger.log(level, message, shard.partition, groups, offsets, self._records, seconds)
+        message = "partition %d: loaded %d groups and %d offsets in %.2f s"
+        level = logging.INFO if self._keys else logging.DEBUG
+        _logger.log(level, message, shard.partition, groups, offsets, seconds)
 
     def _failed(self, error: Exception) -> None:
         """Once more, a little later; the same reason is told once."""
@@ -120,26 +122,13 @@ class _Loading:
 
     def _again(self) -> None:
         self._steps = self._read()
-        self._loader.enqueue(self)
-
-    def _apply(self, key_values: Sequence[KeyValue]) -> None:
-        """A record that cannot be read is left out, and said so: the other groups of the partition need not suffer."""
-        self._records += len(key_values)
-        for key, value in key_values:
-            try:
-                record = decode(key, value)
-            except MalformedRecord as error:
-                message = "partition %d: left out a record with key %s: %s"
-                _logger.error(message, self._shard.partition, key[:64].hex(), error)
-                continue
-            if record is not None:
-                self._shard.tables.apply(record)
+        self._go_on()
 
     def _tell_progress(self) -> None:
         now_s = self._shard.environment.clock.monotonic_s()
         if now_s - self._told_s >= _PROGRESS_S:
             self._told_s = now_s
-            _logger.info("partition %d: loading groups, %d records so far", self._shard.partition, self._records)
+            _logger.info("partition %d: loading groups, %d records so far", self._shard.partition, self._keys)
 
     def _tell_uncommitted(self) -> None:
         if self._shard.is_closed:

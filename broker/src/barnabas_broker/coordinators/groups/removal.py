@@ -1,4 +1,4 @@
-"""What takes groups and offsets away: DeleteGroups, OffsetDelete, deleted topics, and time (KIP-211).
+"""What takes groups and offsets away: DeleteGroups, OffsetDelete, deleted topics; time is in `expiry`.
 
 All of them write tombstones and change nothing before those are committed. A group that is being deleted is Dead from
 the decision until the fate of its tombstones is known, so that nobody joins or commits in between: those who did would
@@ -6,21 +6,22 @@ be gone with it.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets, expiries
-from barnabas_broker.coordinators.groups.records import GroupKey, OffsetKey, Record
+from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
+from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, OffsetKey, Record
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.groups.turns import Pace, portions
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-_WARN_AT_RETENTION_FRACTION: Final = 7
-"""A warning when a seventh of the retention is left: a day of Kafka's default week."""
+_PER_GROUP: Final = 10
+"""What it costs to look at a group, in offsets."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
@@ -45,7 +46,30 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
             shard.writer.when_idle(group_id, revive)
         answer(error)
 
-    shard.writer.submit(group_id, [*_tombstones(group_id, offsets), Record(GroupKey(group_id), None)], finished)
+    _write_deletion(shard, group_id, list(offsets), finished)
+
+
+def _write_deletion(
+    shard: GroupShard, group_id: str, offsets: Sequence[TopicPartition], answer: Callable[[ErrorCode], object]
+) -> None:
+    """All tombstones by turns, the group's own last; answers with the first error."""
+    first_error = ErrorCode.NONE
+
+    def written(error: ErrorCode) -> None:
+        nonlocal first_error
+        first_error = first_error or error
+
+    def last_written(error: ErrorCode) -> None:
+        answer(first_error or error)
+
+    def slices() -> Iterator[None]:
+        for some in portions(offsets[:-1]):
+            shard.writer.submit(group_id, _tombstones(group_id, some), written)
+            yield
+        last = [*_tombstones(group_id, offsets[-1:]), Record(GroupKey(group_id), None)]
+        shard.writer.submit(group_id, last, last_written)
+
+    shard.turns.run(slices())
 
 
 def delete_offsets(
@@ -76,63 +100,53 @@ def _committed_or_about_to_be(shard: GroupShard, group_id: str) -> dict[TopicPar
     return dict.fromkeys([*shard.tables.offsets.get(group_id, ()), *about_to_be])
 
 
-def forget_topics(shard: GroupShard, topics: Collection[str]) -> None:
+def forget_topics(shard: GroupShard, topics: Collection[str]) -> Iterator[None]:
     """Topics are deleted: so are all offsets in them, also those that are about to be committed."""
+    pace = Pace()
     for group_id in list(shard.tables.groups):
         shard.writer.when_idle(group_id, partial(_forget_topics_of, shard, group_id, topics))
+        if pace.spent(_PER_GROUP + len(shard.tables.offsets.get(group_id, ()))):
+            yield
 
 
 def _forget_topics_of(shard: GroupShard, group_id: str, topics: Collection[str]) -> None:
     offsets = shard.tables.offsets.get(group_id, {})
-    gone = [partition for partition in offsets if partition.topic in topics]
+    gone = [(partition, offset) for partition, offset in offsets.items() if partition.topic in topics]
     if gone:
         _logger.info("group %s: %d offsets of deleted topics are removed", group_id, len(gone))
         shard.counters.offset_deletions += len(gone)
-        shard.writer.submit(group_id, _tombstones(group_id, gone), lambda _: None)
+        remove_offsets(shard, group_id, gone)
 
 
-def forget_missing_topics(shard: GroupShard) -> None:
+def forget_missing_topics(shard: GroupShard) -> Iterator[None]:
     """Topics may have been deleted while nobody, or another broker, coordinated these groups."""
-    topics = {partition.topic for offsets in shard.tables.offsets.values() for partition in offsets}
+    pace = Pace()
+    topics: set[str] = set()
+    for offsets in list(shard.tables.offsets.values()):
+        topics.update(partition.topic for partition in offsets)
+        if pace.spent(_PER_GROUP + len(offsets)):
+            yield
     missing = {topic for topic in topics if not shard.environment.topic_exists(topic)}
     if missing:
-        forget_topics(shard, missing)
+        yield from forget_topics(shard, missing)
 
 
-def expire(shard: GroupShard, warned: set[str]) -> None:
-    """Remove offsets that have had their time, and Empty groups without any; warn, once, of those that soon will
-    have.
+def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
+    """Write tombstones for offsets, a portion at a time, each when no record of the group is under way. What has been
+    committed anew by then stays.
     """
-    for group in list(shard.tables.groups.values()):
-        if not shard.writer.is_writing(group.group_id) and group.state is not GroupState.DEAD:
-            _expire_of(shard, group, warned)
+    rest = portions(doomed)
 
+    def go_on() -> None:
+        offsets = shard.tables.offsets.get(group_id, {})
+        for some in () if shard.is_closed else rest:
+            unchanged = [partition for partition, offset in some if offsets.get(partition) is offset]
+            if unchanged:
+                shard.writer.submit(group_id, _tombstones(group_id, unchanged), lambda _: None)
+                shard.writer.when_idle(group_id, go_on)
+                return
 
-def _expire_of(shard: GroupShard, group: Group, warned: set[str]) -> None:
-    group_id, config, now_ms = group.group_id, shard.environment.config, shard.now().wall_ms
-    offsets = shard.tables.offsets.get(group_id, {})
-    ends = dict(expiries(group, offsets, config.offsets_retention_ms))
-    expired = [partition for partition, at_ms in ends.items() if at_ms <= now_ms]
-    if expired:
-        _logger.info("group %s: %d of %d offsets expire", group_id, len(expired), len(offsets))
-        shard.counters.offset_expirations += len(expired)
-    if len(expired) == len(offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
-        warned.discard(group_id)
-        delete_group(shard, group_id, lambda _: None)
-        return
-    if expired:
-        shard.writer.submit(group_id, _tombstones(group_id, expired), lambda _: None)
-    _warn(group_id, ends, now_ms, config.offsets_retention_ms // _WARN_AT_RETENTION_FRACTION, warned)
-
-
-def _warn(group_id: str, ends: dict[TopicPartition, int], now_ms: int, horizon_ms: int, warned: set[str]) -> None:
-    left_ms = [at_ms - now_ms for at_ms in ends.values() if now_ms < at_ms <= now_ms + horizon_ms]
-    if not left_ms:
-        warned.discard(group_id)
-    elif group_id not in warned:
-        warned.add(group_id)
-        message = "group %s: %d offsets will expire, the first in %d minutes, unless a member commits or joins"
-        _logger.warning(message, group_id, len(left_ms), min(left_ms) // 60_000)
+    shard.writer.when_idle(group_id, go_on)
 
 
 def _tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[Record]:

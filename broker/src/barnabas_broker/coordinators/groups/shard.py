@@ -29,6 +29,7 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, OffsetKey, Record
 from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.groups.turns import Turns
 from barnabas_broker.coordinators.groups.writer import OffsetsLog, PartitionWriter
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ErrorCode
@@ -86,6 +87,7 @@ class GroupShard:
         leader_epoch: int,
         environment: Environment,
         counters: Counters,
+        turns: Turns,
         on_doubt: Callable[[], object],
     ) -> None:
         """`on_doubt`: what is known of the groups may not be what the log says, so they have to be loaded anew."""
@@ -93,6 +95,7 @@ class GroupShard:
         self.leader_epoch = leader_epoch
         self.environment = environment
         self.counters = counters
+        self.turns = turns
         self.is_loaded = False
         self.is_closed = False
         self.tables = GroupTables()
@@ -233,10 +236,11 @@ class GroupShard:
             return
         self.run(group, lambda step: membership.on_time(group, step))
 
-    def loaded(self, groups: Iterable[Group]) -> None:
-        """All records are read: sessions run, and a group that is larger than allowed now is made to join again."""
-        self.is_loaded = True
+    def serve(self, groups: Iterable[Group]) -> None:
+        """They are loaded: sessions run, and a group that is larger than allowed now is made to join again."""
         for group in groups:
+            if self.tables.groups.get(group.group_id) is not group:
+                continue
             if len(group.members) > self.environment.config.max_size:
                 reason = "larger than group.max.size"
                 self.run(group, partial(rebalance.begin, group, reason=reason))

@@ -13,8 +13,8 @@ from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata, OffsetKey, Record
 from barnabas_core.topic_partition import TopicPartition
 
-_RESTORED_A_TURN = 200
-"""Groups; about 10 ms."""
+_RESTORED_AT_ONCE = 20
+"""Groups; about a millisecond."""
 
 
 class GroupTables:
@@ -41,8 +41,7 @@ class GroupTables:
     def _apply_offset(self, key: OffsetKey, value: CommittedOffset | None) -> None:
         topic_partition = TopicPartition(key.topic, key.partition)
         if value is not None:
-            self.group(key.group_id)
-            self.offsets.setdefault(key.group_id, {})[topic_partition] = value
+            self.offsets_of(key.group_id)[topic_partition] = value
             return
         of_group = self.offsets.get(key.group_id, {})
         of_group.pop(topic_partition, None)
@@ -59,6 +58,11 @@ class GroupTables:
         if group_id in self.offsets:
             self.group(group_id)
 
+    def offsets_of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Where the group's offsets are put; the group begins where there was none."""
+        self.group(group_id)
+        return self.offsets.setdefault(group_id, {})
+
     def group(self, group_id: str) -> Group:
         """The group, new and empty where there was none."""
         group = self.groups.get(group_id)
@@ -67,9 +71,9 @@ class GroupTables:
         return group
 
     def restore_groups(self, now: Now) -> Iterator[None]:
-        """Once all records are read: members and sessions, a turn's worth of groups at a time."""
+        """Once all records are read: members and sessions, some groups at a time."""
         stored = iter(self.stored.items())
-        while some := list(islice(stored, _RESTORED_A_TURN)):
+        while some := list(islice(stored, _RESTORED_AT_ONCE)):
             self.groups.update((group_id, restore(group_id, metadata, now)) for group_id, metadata in some)
             yield
 

@@ -16,6 +16,7 @@ from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
 KeyValue = tuple[bytes, bytes | None]
+KeyValues = Mapping[bytes, bytes | None]
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
 """Half of what `max.message.bytes` allows by default."""
@@ -42,9 +43,10 @@ class OffsetsLog(Protocol):
         """
         ...
 
-    def read(self, partition: int) -> Iterator[Sequence[KeyValue]]:
-        """All records from the log's start to its end, committed or not, in slices that take a few milliseconds each
-        (some 64 KiB). ApiError, StorageError.
+    def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValues | None]:
+        """The last value of each key, for one slice after the other from the log's start to its end, committed or not;
+        a slice takes about a millisecond. After a None there is nothing yet: go on when `on_ready` is called. ApiError,
+        StorageError.
         """
         ...
 

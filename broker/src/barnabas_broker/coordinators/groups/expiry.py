@@ -1,0 +1,94 @@
+"""Time takes offsets away (KIP-211), and Empty groups that have none left. Looks through all offsets in slices."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.messages import Now
+from barnabas_broker.coordinators.groups.offsets import expiries
+from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.removal import delete_group, remove_offsets
+from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.groups.turns import Pace, portions
+from barnabas_core.topic_partition import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_WARN_AT_RETENTION_FRACTION: Final = 7
+"""A warning when a seventh of the retention is left: a day of Kafka's default week."""
+_PER_GROUP: Final = 10
+"""What it costs to look at a group, in offsets."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a look at one group's offsets has found, so far."""
+
+    now: Now
+    retention_ms: int
+    expired: list[tuple[TopicPartition, CommittedOffset]] = field(default_factory=list)
+    expiring: int = 0
+    first_at_ms: int | None = None
+
+    def look(self, group: Group, offsets: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
+        """At some more of them."""
+        of = dict(offsets)
+        horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
+        for partition, at_ms in expiries(group, of, self.retention_ms):
+            if at_ms <= self.now.wall_ms:
+                self.expired.append((partition, of[partition]))
+            elif at_ms <= horizon_ms:
+                self.expiring += 1
+                self.first_at_ms = at_ms if self.first_at_ms is None else min(at_ms, self.first_at_ms)
+
+
+def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
+    """Remove offsets that have had their time, and Empty groups without any; warn, once, of those that soon will
+    have.
+    """
+    pace = Pace()
+    for group in list(shard.tables.groups.values()):
+        found = _Found(shard.now(), shard.environment.config.offsets_retention_ms)
+        state = group.state, group.state_timestamp_ms
+        offsets = shard.tables.offsets.get(group.group_id, {})
+        for some in portions(list(offsets.items())):
+            found.look(group, some)
+            if pace.spent(len(some)):
+                yield
+        if _is_settled(shard, group) and (group.state, group.state_timestamp_ms) == state:
+            _expire_of(shard, group, found, warned)
+        if pace.spent(_PER_GROUP):
+            yield
+
+
+def _is_settled(shard: GroupShard, group: Group) -> bool:
+    """Nothing about it is under way; else it is looked at the next time."""
+    group_id = group.group_id
+    is_here = not shard.is_closed and shard.tables.groups.get(group_id) is group
+    return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
+
+
+def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str]) -> None:
+    group_id, expired = group.group_id, found.expired
+    offsets = shard.tables.offsets.get(group_id, {})
+    if expired:
+        _logger.info("group %s: %d of %d offsets expire", group_id, len(expired), len(offsets))
+        shard.counters.offset_expirations += len(expired)
+    if len(expired) == len(offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
+        warned.discard(group_id)
+        delete_group(shard, group_id, lambda _: None)
+        return
+    remove_offsets(shard, group_id, expired)
+    _warn(group_id, found, warned)
+
+
+def _warn(group_id: str, found: _Found, warned: set[str]) -> None:
+    if found.first_at_ms is None:
+        warned.discard(group_id)
+    elif group_id not in warned:
+        warned.add(group_id)
+        minutes = (found.first_at_ms - found.now.wall_ms) // 60_000
+        message = "group %s: %d offsets will expire, the first in %d minutes, unless a member commits or joins"
+        _logger.warning(message, group_id, found.expiring, minutes)

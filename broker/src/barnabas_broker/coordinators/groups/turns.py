@@ -1,0 +1,77 @@
+"""Work that would hold up the loop, done in slices: some milliseconds of it in each turn, and all jobs by turns."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from barnabas_core.clock import Clock, Timers
+
+T = TypeVar("T")
+Job = Callable[[], bool]
+"""Does one slice, of about a millisecond; False when there is nothing more to do for now."""
+
+_TURN_S: Final = 0.005
+_ITEMS_A_SLICE: Final = 1_000
+_SLICES_A_TURN: Final = 4
+"""Also where a clock stands still within a turn, as a simulated one does."""
+
+
+class Turns:
+    """The jobs of one coordinator."""
+
+    def __init__(self, timers: Timers, clock: Clock) -> None:
+        self._timers = timers
+        self._clock = clock
+        self._jobs: deque[Job] = deque()
+
+    def add(self, job: Job) -> None:
+        """Begin, or go on, with it in the next turn."""
+        if not self._jobs:
+            self._timers.call_soon(self._turn)
+        self._jobs.append(job)
+
+    def run(self, slices: Iterator[object]) -> None:
+        """Do what an iterator does with each step: the first slice now, the others by turns."""
+
+        def step() -> bool:
+            return next(slices, slices) is not slices
+
+        if step():
+            self.add(step)
+
+    def _turn(self) -> None:
+        end_s = self._clock.monotonic_s() + _TURN_S
+        try:
+            for _ in range(_SLICES_A_TURN):
+                if self._jobs[0]():
+                    self._jobs.rotate(-1)
+                else:
+                    self._jobs.popleft()
+                if not self._jobs or self._clock.monotonic_s() >= end_s:
+                    break
+        except BaseException:
+            self._jobs.popleft()
+            raise
+        finally:
+            if self._jobs:
+                self._timers.call_soon(self._turn)
+
+
+class Pace:
+    """Tells when a slice is over."""
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def spent(self, items: int) -> bool:
+        """So many were looked at; True when it is time for others."""
+        self._spent += items
+        if self._spent < _ITEMS_A_SLICE:
+            return False
+        self._spent = 0
+        return True
+
+
+def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items, a slice's worth at a time."""
+    return (items[start : start + _ITEMS_A_SLICE] for start in range(0, len(items), _ITEMS_A_SLICE))

@@ -1,0 +1,128 @@
+"""Keys and values of record batches, for who reads a whole log of them. Straight-line, as a hundred megabytes hold a
+million records: what else a record has (timestamp, offset, headers) is passed over.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from barnabas_broker.wire.compression import BrokenCompression, decompress
+from barnabas_broker.wire.record_batch import COMPRESSION_MASK, CONTROL_BIT, HEADER_BYTES, LENGTH_OFFSET, MAGIC
+from barnabas_broker.wire.records import BrokenRecords, read_varint
+
+KeyValues = Mapping[bytes, bytes | None]
+"""The last value of each key."""
+
+_HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
+"""Of the 61 bytes: base offset, length, magic, attributes, last offset delta, record count."""
+_RECORDS_AT_ONCE: Final = 1_000
+"""About a millisecond."""
+
+_Found = dict[bytes, bytes | None]
+
+
+class KeyValueReader:
+    """Reads the whole batches in `data`, one after the other; a batch that is cut at the end is left for the next."""
+
+    def __init__(self, data: bytes, batch_bytes_max: int) -> None:
+        """`batch_bytes_max`: what claims to unpack to more is damaged."""
+        self.next_offset: int | None = None
+        """The offset behind the last batch that was read; None where there was no whole one."""
+        self._data = data
+        self._batch_bytes_max = batch_bytes_max
+
+    def slices(self) -> Iterator[KeyValues]:
+        """All records that have a key, in slices that take about a millisecond each. BrokenRecords."""
+        data, position = self._data, 0
+        found: _Found = {}
+        records = 0
+        while len(data) - position >= HEADER_BYTES:
+            base_offset, length, magic, attributes, last_delta, count = _HEADER.unpack_from(data, position)
+            if magic != MAGIC or length < HEADER_BYTES - LENGTH_OFFSET:
+                raise BrokenRecords(f"batch at offset {base_offset}: magic {magic}, {length} bytes")
+            start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
+            if position > len(data):
+                break
+            if not attributes & (CONTROL_BIT | COMPRESSION_MASK) and 0 < count <= _RECORDS_AT_ONCE:
+                _read_batch(data, start, position, count, base_offset, found)
+                records += count
+            elif not attributes & CONTROL_BIT:
+                yield found
+                found, records = {}, 0
+                yield from self._large_batch(start, position, attributes & COMPRESSION_MASK, count, base_offset)
+            if records >= _RECORDS_AT_ONCE:
+                yield found
+                found, records = {}, 0
+            self.next_offset = base_offset + last_delta + 1
+        yield found
+
+    def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
+        """One batch that may be large when it is unpacked."""
+        data = self._data
+        try:
+            if codec:
+                data = bytes(decompress(codec, memoryview(data)[start:end], self._batch_bytes_max))
+                start, end = 0, len(data)
+            while count > _RECORDS_AT_ONCE:
+                found: _Found = {}
+                start = _read_records(data, start, end, _RECORDS_AT_ONCE, found)
+                count -= _RECORDS_AT_ONCE
+                yield found
+        except (BrokenRecords, BrokenCompression, IndexError) as error:
+            raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
+        found = {}
+        _read_batch(data, start, end, count, base_offset, found)
+        yield found
+
+
+def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int, found: _Found) -> None:
+    """The last `count` records of a batch."""
+    try:
+        behind = _read_records(data, start, end, count, found)
+    except (BrokenRecords, IndexError) as error:
+        raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
+    if behind != end:
+        raise BrokenRecords(f"batch at offset {base_offset}: {end - behind} bytes behind the last record")
+
+
+def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:
+    """The next `count` records; returns where they end. IndexError where the data do."""
+    for _ in range(count):
+        # A varint of one byte, then of two, without a call: nearly all of them are.
+        length = data[position]
+        if length < 0x80 and not length & 1:
+            position += 1
+            end = position + (length >> 1)
+        else:
+            length, position = read_varint(data, position)
+            end = position + length
+        if length < 0 or end > batch_end:
+            raise BrokenRecords(f"a record of {length} bytes, which ends behind the batch")
+        position += 1  # Attributes, of which v2 uses none.
+        while data[position] > 0x7F:  # The timestamp.
+            position += 1
+        position += 1
+        while data[position] > 0x7F:  # The offset.
+            position += 1
+        position += 1
+        length = data[position]
+        if length < 0x80 and not length & 1:
+            length >>= 1
+            position += 1
+        else:
+            length, position = read_varint(data, position)
+        key_at, has_key = position, length >= 0
+        key_end = position = position + length if has_key else position
+        length = data[position]
+        if length < 0x80 and not length & 1:
+            length >>= 1
+            position += 1
+        else:
+            length, position = read_varint(data, position)
+        value_end = position + length if length >= 0 else position
+        if value_end > end:
+            raise BrokenRecords(f"key and value end {value_end - end} bytes behind their record")
+        if has_key:
+            found[data[key_at:key_end]] = data[position:value_end] if length >= 0 else None
+        position = end
+    return position

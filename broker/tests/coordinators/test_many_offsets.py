@@ -1,0 +1,117 @@
+"""A hundred thousand offsets: nothing that goes through all of them holds up the loop."""
+
+import gc
+import time
+from collections.abc import Iterator
+
+import pytest
+from coordinator_world import Client, World
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.records import CommittedOffset, OffsetKey, Record, encode
+from barnabas_core.errors import ErrorCode
+
+CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
+SMALL_GROUPS = 2_500
+OFFSETS = 100_000
+TURN_S_MAX = 0.05
+
+
+def _records() -> Iterator[Record]:
+    for number in range(OFFSETS // 2):
+        yield Record(OffsetKey("large", f"topic-{number % 50}", number // 50), CommittedOffset(number))
+        group_id = f"small-{number % SMALL_GROUPS}"
+        yield Record(OffsetKey(group_id, f"topic-{number // SMALL_GROUPS}", 0), CommittedOffset(number))
+
+
+@pytest.fixture
+def world() -> World:
+    """One group with half of the offsets; many groups share the others. Nothing is loaded yet."""
+    world = World(CONFIG)
+    records = [encode(record._replace(value=_at(world, record))) for record in _records()]
+    for start in range(0, OFFSETS, 1_000):
+        world.log.write(0, records[start : start + 1_000])
+    world.log.commit()
+    world.leader_epoch += 1
+    world.coordinator.on_elected(0, world.leader_epoch)
+    return world
+
+
+def _at(world: World, record: Record) -> CommittedOffset:
+    assert isinstance(record.value, CommittedOffset)
+    return record.value._replace(commit_timestamp_ms=world.time.now_ms())
+
+
+def longest_turn_s(world: World) -> float:
+    """CPU time of the longest, until there is nothing more to do. Collections of garbage are left out."""
+    gc.collect()
+    gc.disable()
+    try:
+        longest_s, goes_on = 0.0, True
+        while goes_on:
+            begun_s = time.thread_time()
+            goes_on = world.time.run_one_turn()
+            longest_s = max(longest_s, time.thread_time() - begun_s)
+        return longest_s
+    finally:
+        gc.enable()
+
+
+def left(world: World) -> int:
+    return sum(1 for _ in world.coordinator.group_offsets())
+
+
+def test_they_are_loaded(world: World) -> None:
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert left(world) == OFFSETS
+
+
+def test_they_are_looked_through_and_expire(world: World) -> None:
+    world.time.run()
+    world.coordinator.expire_offsets()
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert left(world) == OFFSETS
+    world.time.ms += CONFIG.offsets_retention_ms
+    world.coordinator.expire_offsets()
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert left(world) == 0
+    assert world.coordinator.list_groups() == []
+
+
+def test_their_topics_are_deleted(world: World) -> None:
+    world.time.run()
+    world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert left(world) == 0
+
+
+def test_their_topics_were_deleted_before_they_are_loaded(world: World) -> None:
+    world.deleted_topics = {f"topic-{number}" for number in range(50)}
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert left(world) == 0
+
+
+@pytest.mark.parametrize("failing", [None, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_their_group_is_deleted_or_is_not(world: World, failing: ErrorCode | None) -> None:
+    world.time.run()
+    world.log.failing = failing
+    answers: list[ErrorCode] = []
+    world.coordinator.delete_group("large", answers.append)
+    assert longest_turn_s(world) < TURN_S_MAX
+    assert len(answers) == 1
+    assert left(world) == (OFFSETS if failing else OFFSETS // 2)
+    assert bool(answers[0]) == bool(failing)
+
+
+def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) -> None:
+    world.time.run()
+    client = Client(world, "stranger", group_id="large")
+    last = list(client.committed())[-1]
+    topic, number = last.rsplit("-", 1)
+    world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
+    while left(world) == OFFSETS:
+        assert world.time.run_one_turn()
+    answers = client.commit((topic, int(number), 77))
+    longest_turn_s(world)
+    assert answers == [[ErrorCode.NONE]]
+    assert client.committed() == {last: 77}
