@@ -124,7 +124,7 @@ class Producing(Broker):
             replicas=self.replicas,
             clock=self.time,
             timers=self.time,
-            spawn=self.spawned.append,
+            attempt=self.spawned.append,
             inspector=BatchInspector(self.helper, self.time),
             trust=BatchTrust(NeverSampled()),
         )
