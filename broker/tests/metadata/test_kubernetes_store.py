@@ -14,7 +14,7 @@ import pytest
 from breaking_proxy import breaking_proxy
 from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until, next_changes
 
-from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.image_feed import ImageFeed, load
 from barnabas_broker.metadata.kubernetes import store as store_module
@@ -22,7 +22,7 @@ from barnabas_broker.metadata.kubernetes.access import Access, find_access
 from barnabas_broker.metadata.kubernetes.api import ApiClient
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
 from barnabas_operator.manifests.access import broker_rules
 from e2e.control_plane import ControlPlane
@@ -110,6 +110,12 @@ async def a_topic(store: MetadataStore, name: str, leader: int = 0) -> int:
     partition = PartitionState(replicas=(0, 1, 2), leader=leader, leader_epoch=0, isr=(0, 1, 2))
     document = TopicDocument(name=name, topic_id=UUID(int=7), partitions=(partition, partition))
     return await store.put(topic_key(name), encode(document))
+
+
+async def delete_topic(store: MetadataStore, name: str) -> None:
+    topic_id = UUID(int=7)
+    await store.put(tombstone_key(topic_id), encode(TombstoneDocument(name, topic_id, 0)))
+    await store.delete(topic_key(name))
 
 
 async def until_it_answers(store: MetadataStore) -> None:
@@ -307,7 +313,7 @@ class TestOutages:
             for number in range(20):
                 await image.reached(await a_topic(writer, f"t{number}"))
                 proxy.break_all()
-                await writer.delete(topic_key(f"t{number // 2}"))
+                await delete_topic(writer, f"t{number // 2}")
             async with asyncio.timeout(WAIT_S):
                 await image.reached(await writer.latest_revision())
             assert sorted(image.topics) == sorted(f"t{number}" for number in range(10, 20))

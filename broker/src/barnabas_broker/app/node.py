@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from math import ceil
 from random import Random
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.supervision import Supervisor, Watchdog, Watched
 from barnabas_broker.coordinators.groups.config import group_config
@@ -39,6 +41,7 @@ from barnabas_broker.replication.follower_sessions import FollowerSessions, Lead
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_news import LeaderNews
 from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.log_fates import assigned_partition
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -62,7 +65,6 @@ from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import effective_log_config
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ class Node:
     ) -> None:
         self.config = config
         self.image = MetadataImage()
+        self.memory = MetadataMemory(self.image, config, machine.files, machine.clock)
         self._store = store
         self._machine = machine
         self.supervisor = Supervisor(on_failure)
@@ -137,6 +140,7 @@ class Node:
         The image stands still meanwhile, so that the thread may read it.
         """
         await image_feed.load(self.image, self._store)
+        await self.memory.restore(self._store)
         self.config = self._settings_in_force()
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)
@@ -152,19 +156,12 @@ class Node:
         )
         settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
         identity = BrokerIdentity(cluster_id, config.broker_id)
-        return LogManager(environment, machine.clock, settings, identity, self._log_config, self._assigned)
+        assigned = partial(assigned_partition, self.image, config.broker_id)
+        return LogManager(environment, machine.clock, settings, identity, self._log_config, assigned)
 
     def _log_config(self, topic: str) -> LogConfig:
         document = self.image.topics.get(topic)
         return effective_log_config({} if document is None else document.configs, self.config).config
-
-    def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
-        """The partition of this broker with this topic id and number."""
-        document = self.image.topics.get(self.image.topic_name(topic_id) or "")
-        if document is None or number >= len(document.partitions):
-            return None
-        is_here = self.config.broker_id in document.partitions[number].replicas
-        return TopicPartition(document.name, number) if is_here else None
 
     def _wire(self, logs: LogManager) -> None:
         config, clock, timers = self.config, self._machine.clock, self._machine.timers
@@ -309,6 +306,7 @@ class Node:
             asyncio.sleep,
         )
         await self.membership.join()
+        self._takedown.append(self.memory.write)
         self._give_back = self.membership.leave
         self._takedown.append(self._give_back)
         self._supervise()
@@ -360,13 +358,15 @@ class Node:
         services.mover.resume()
         self._takedown.append(services.replicas.stop)
         self._takedown.append(self.fetchers.close)
+        self.memory.start(services.logs.log_dirs)
         follow_offsets_topic(services.groups, services.broker_id, self.image)
         services.groups.start()
         self._takedown.append(services.groups.stop)
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
-        self._chores.start([*log_chores.table(self.config), Chore("isr", isr_check_s, services.replicas.check_isr)])
+        isr = Chore("isr", isr_check_s, services.replicas.check_isr)
+        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore()])
 
     def _configs_changed(self, change: ImageChange) -> None:
         if change.configs & {str(self.config.broker_id), ALL_BROKERS}:

@@ -19,6 +19,15 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 
+def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, number: int) -> TopicPartition | None:
+    """The partition of this broker with this topic id and number."""
+    document = image.topics.get(image.topic_name(topic_id) or "")
+    if document is None or number >= len(document.partitions):
+        return None
+    is_here = broker_id in document.partitions[number].replicas
+    return TopicPartition(document.name, number) if is_here else None
+
+
 def why_kept(
     image: MetadataImage, topic_partition: TopicPartition, topic_id: UUID | None, latest_epoch: int
 ) -> str | None:

@@ -1,0 +1,161 @@
+"""What a broker remembers of the metadata over its restart, against what the store has then."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+from metadata_cluster import a_topic, led
+from store_conformance import ManualClock
+
+from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
+from barnabas_broker.metadata.documents import (
+    CLUSTER_KEY,
+    PRODUCER_IDS_KEY,
+    AnyDocument,
+    broker_configs_key,
+    broker_key,
+    encode,
+    tombstone_key,
+    topic_key,
+)
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_feed import load
+from barnabas_broker.metadata.model import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterDocument,
+    ConfigDocument,
+    ProducerIdsDocument,
+    TombstoneDocument,
+)
+from barnabas_broker.metadata.remembering import (
+    PRODUCER_IDS_MARGIN,
+    encode_copy,
+    newer_documents,
+    newest_copy,
+    restore,
+)
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import Write
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_core.config.broker_config import parse_broker_config
+
+pytestmark = pytest.mark.anyio
+
+HERE = 1
+CLUSTER = {CLUSTER_KEY: ClusterDocument("the-id")}
+REGISTERED = {broker_key(HERE): BrokerRegistration(HERE, UUID(int=1), ())}
+FLIGHTS = a_topic("flights", led(1, 2, epoch=5), led(2, 1, epoch=5))
+REMEMBERED: dict[str, AnyDocument] = {
+    **CLUSTER,
+    topic_key("flights"): FLIGHTS,
+    broker_configs_key(""): ConfigDocument({"log.retention.ms": "5"}),
+    PRODUCER_IDS_KEY: ProducerIdsDocument(9000),
+}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path / "metadata.sqlite", ManualClock())
+    yield opened
+    await opened.close()
+
+
+async def restored(store: SqliteStore, *stored: dict[str, AnyDocument]) -> tuple[MetadataImage, int]:
+    """The image of a broker that starts, and how much it wrote."""
+    documents = {key: document for each in stored for key, document in each.items()}
+    await store.write([Write(key, encode(document)) for key, document in documents.items()])
+    image = MetadataImage()
+    await load(image, store)
+    return image, await restore(REMEMBERED, image, store, HERE)
+
+
+async def test_an_empty_store_gets_everything_back(store: SqliteStore) -> None:
+    image, written = await restored(store)
+    assert written == 4
+    assert image.cluster_id == "the-id"
+    assert image.configs_of_broker("") == {"log.retention.ms": "5"}
+    assert image.next_producer_id == 9000 + PRODUCER_IDS_MARGIN
+    first, second = image.topics["flights"].partitions
+    assert image.topics["flights"].topic_id == FLIGHTS.topic_id
+    assert (first.leader, first.leader_epoch, first.isr, first.unconfirmed) == (NO_LEADER, 6, (1, 2), (2,))
+    assert (second.isr, second.last_known_leader, second.unconfirmed) == ((2, 1), 2, (2,))
+
+
+async def test_what_the_store_knows_as_well_is_left_alone(store: SqliteStore) -> None:
+    newer = msgspec.structs.replace(FLIGHTS.partitions[0], partition_epoch=9)
+    known = msgspec.structs.replace(FLIGHTS, partitions=(newer, FLIGHTS.partitions[1]))
+    image, written = await restored(store, REMEMBERED, REGISTERED, {topic_key("flights"): known})
+    assert written == 0
+    assert image.topics["flights"] == known
+
+
+async def test_an_older_topic_is_brought_up_to_what_is_remembered(store: SqliteStore) -> None:
+    older = a_topic("flights", led(1, 2, epoch=4))
+    remembered = msgspec.structs.replace(FLIGHTS.partitions[0], partition_epoch=3)
+    newest = {topic_key("flights"): msgspec.structs.replace(FLIGHTS, partitions=(remembered, FLIGHTS.partitions[1]))}
+    await restored(store, REMEMBERED, REGISTERED, {topic_key("flights"): older})
+    image = MetadataImage()
+    await load(image, store)
+    assert await restore(REMEMBERED | newest, image, store, HERE) == 1
+    first, second = image.topics["flights"].partitions
+    assert (first.leader, first.leader_epoch, first.restored_epoch) == (NO_LEADER, 6, 3)
+    assert second.unconfirmed == (2,)
+
+
+async def test_a_topic_that_was_deleted_stays_deleted(store: SqliteStore) -> None:
+    tombstone = {tombstone_key(FLIGHTS.topic_id): TombstoneDocument("flights", FLIGHTS.topic_id, 0)}
+    image, _ = await restored(store, CLUSTER, REGISTERED, tombstone)
+    assert image.topics == {}
+
+
+async def test_a_topic_that_was_made_again_stays_as_it_is(store: SqliteStore) -> None:
+    again = {topic_key("flights"): msgspec.structs.replace(FLIGHTS, topic_id=UUID(int=99))}
+    image, _ = await restored(store, CLUSTER, REGISTERED, again)
+    assert image.topics["flights"].topic_id == UUID(int=99)
+
+
+async def test_a_broker_that_was_unregistered_or_is_of_another_cluster_says_nothing(store: SqliteStore) -> None:
+    image, written = await restored(store, CLUSTER)
+    assert written == 0
+    other = MetadataImage()
+    await store.put(CLUSTER_KEY, encode(ClusterDocument("another-id")))
+    await load(other, store)
+    assert newer_documents(REMEMBERED, other, HERE) == {}
+    assert newer_documents({}, image, HERE) == {}
+
+
+def test_the_newest_file_that_can_be_read_counts() -> None:
+    files = [encode_copy({CLUSTER_KEY: ClusterDocument(name)}, written_ms) for name, written_ms in [("a", 5), ("b", 7)]]
+    assert newest_copy([*files, b"{torn", b"[]"]) == {CLUSTER_KEY: ClusterDocument("b")}
+    assert newest_copy([]) == {}
+
+
+async def test_what_changes_is_written_to_the_first_log_dir_that_works(tmp_path: Path, store: SqliteStore) -> None:
+    elsewhere = {topic_key("others"): a_topic("others", led(2, 3))}
+    await store.write([Write(key, encode(each)) for key, each in (REMEMBERED | REGISTERED | elsewhere).items()])
+    image = MetadataImage()
+    await load(image, store)
+    files = PosixFileSystem()
+    log_dirs = [LogDir(files, str(tmp_path / name)) for name in ("gone", "there")]
+    log_dirs[0].failure = OSError()  # type: ignore[assignment]
+    (tmp_path / "there").mkdir()
+    paths = ",".join(each.path for each in log_dirs)
+    config = parse_broker_config({"node.id": str(HERE), "log.dirs": paths})
+    copies = MetadataMemory(image, config, files, ManualClock())
+    copies.start(log_dirs)
+    await copies.write()
+    assert copies.read() == REMEMBERED
+    (tmp_path / "there" / FILE).unlink()
+    await copies.write()
+    assert copies.read() == {}, "nothing has changed since"
+    await store.write(
+        [Write(tombstone_key(FLIGHTS.topic_id), encode(TombstoneDocument("flights", FLIGHTS.topic_id, 0)))]
+    )
+    await store.delete(topic_key("flights"))
+    await load(image, store)
+    await copies.write()
+    assert copies.read().keys() == REMEMBERED.keys() - {topic_key("flights")}
