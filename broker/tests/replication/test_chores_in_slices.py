@@ -64,7 +64,7 @@ def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
         clock.looked += 1
 
     monkeypatch.setattr(Log, chore, look)
-    chores = LogChores(broker.logs, broker.replicas, clock)
+    chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     assert longest_turn(clock, getattr(chores, chore)) <= 5
     assert clock.looked == LOGS + 1
 
@@ -86,7 +86,7 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
         return due_flush(log, now_ms)
 
     monkeypatch.setattr(Log, "due_flush", look)
-    chores = LogChores(broker.logs, broker.replicas, clock)
+    chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
     for _ in range(3):
         asyncio.run(chores.flush())
     assert rolled.recovery_point == 3

@@ -1,12 +1,16 @@
 """Idempotent producers: duplicates, gaps, epochs, and their state on disk."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage.log import Log, LogAppend
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_offsets import LogAppend
 from barnabas_broker.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+from barnabas_broker.storage.producers import PARTITION_MAX, ProducerCount, ProducerStates
+from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_core.errors import ApiError, ErrorCode
 
 PRODUCER = 5
@@ -178,3 +182,55 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
         decode_snapshot(data[:-1] + b"\x09")
     with pytest.raises(ValueError, match="less than a head's 10"):
         decode_snapshot(b"")
+
+
+def header_of(producer_id: int, sequence: int = 0) -> BatchHeader:
+    return parse_header(batch(producer_id=producer_id, epoch=0, sequence=sequence), 0)
+
+
+def test_a_partition_forgets_the_producer_that_was_silent_for_longest_where_it_knows_too_many() -> None:
+    count = ProducerCount()
+    states = ProducerStates(count)
+    for producer_id in range(PARTITION_MAX):
+        states.record(header_of(producer_id), producer_id, NOW_MS)
+    states.record(header_of(0, 1), PARTITION_MAX, NOW_MS)
+    states.record(header_of(PARTITION_MAX), PARTITION_MAX + 1, NOW_MS)
+    assert (len(states.producers), count.total) == (PARTITION_MAX, PARTITION_MAX)
+    assert 1 not in states.producers
+    assert states.check(header_of(0, 1)) is not None
+    states.expire(NOW_MS + 1, 1)
+    assert count.total == 0
+
+
+def test_where_a_broker_knows_too_many_each_new_producer_takes_the_place_of_one_in_its_partition() -> None:
+    count = ProducerCount(total_max=20)
+    crowd, others = ProducerStates(count), ProducerStates(count)
+    for producer_id in range(100):
+        crowd.record(header_of(producer_id), producer_id, NOW_MS)
+    assert list(crowd.producers) == list(range(80, 100))
+    for producer_id in range(10):
+        others.record(header_of(producer_id), producer_id, NOW_MS)
+    assert list(others.producers) == list(range(5, 10))
+    assert count.total == 25
+    del crowd
+    assert count.total == 5
+
+
+def test_of_a_snapshot_with_too_many_producers_the_newest_are_taken() -> None:
+    entries = [SnapshotEntry(number, 0, 0, number, 0, NOW_MS - number, -1, -1) for number in range(PARTITION_MAX + 10)]
+    states = ProducerStates(ProducerCount(), entries)
+    assert states.producers.keys() == set(range(PARTITION_MAX))
+
+
+def test_a_producer_with_five_batches_takes_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        states, headers = ProducerStates(ProducerCount()), [header_of(0, sequence) for sequence in range(5)]
+        before, _ = tracemalloc.get_traced_memory()
+        for producer_id in range(1_000, 3_000):
+            for number, header in enumerate(headers):
+                states.record(header._replace(producer_id=producer_id), 10**9 + 5 * producer_id + number, NOW_MS)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(states.producers) < 550

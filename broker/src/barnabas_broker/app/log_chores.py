@@ -1,11 +1,12 @@
 """The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final
 
 from barnabas_broker.app.chores import Chore, in_thread
+from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
@@ -22,12 +23,19 @@ DISK_CHECK_S: Final = 1.0
 
 
 class LogChores:
-    """All of them, over one log manager."""
+    """All of them, over one log manager. `spawn` runs a coroutine beside everything else."""
 
-    def __init__(self, logs: LogManager, replicas: ReplicaManager, clock: Clock) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        clock: Clock,
+        spawn: Callable[[Coroutine[object, object, object]], object],
+    ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
+        self._truncations = Truncations(logs, replicas, spawn)
 
     def table(self, config: BrokerConfig) -> list[Chore]:
         """What comes round how often."""
@@ -72,7 +80,8 @@ class LogChores:
                 log.error("cannot write a checkpoint: %s", error)
 
     async def flush(self) -> None:
-        """Rolled segments to the disk; only then do their recovery points move."""
+        """Rolled segments to the disk; only then do their recovery points move. Truncations that wait."""
+        self._truncations.begin()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
             try:

@@ -350,7 +350,7 @@ class Node:
         """Take over the partitions of the image, and follow it from now on."""
         services = self.services
         self.wakefulness.start()
-        log_chores = LogChores(services.logs, services.replicas, self._machine.clock)
+        log_chores = LogChores(services.logs, services.replicas, self._machine.clock, self.supervisor.spawn)
         self._takedown.append(
             lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
         )

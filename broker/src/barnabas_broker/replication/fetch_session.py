@@ -21,6 +21,7 @@ from barnabas_broker.wire.replica_fetch import FetchedPartition, ReplicaFetchRes
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 
 log = logging.getLogger(__name__)
 
@@ -211,9 +212,9 @@ class FetchSession:
         return True
 
     def take_over(self, bytes_max: int) -> bool:
-        """Apply what has arrived, about so many bytes of it; whether something is left."""
-        now_ms = self._environment.clock.now_ms()
-        while self._arrived and bytes_max > 0:
+        """Apply what has arrived, about so many bytes of it, or a few truncations; whether something is left."""
+        now_ms, turn = self._environment.clock.now_ms(), FairTurn(self._environment.clock)
+        while self._arrived and bytes_max > 0 and turn.take():
             number, key, result = self._arrived.popleft()
             bytes_max -= len(result.records)
             followed = self._followed.get(key)

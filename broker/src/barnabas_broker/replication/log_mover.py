@@ -24,6 +24,9 @@ SLICE_BYTES: Final = 1024 * 1024
 SWAP_LAG_BYTES: Final = 4 * SLICE_BYTES
 """When the copy is so near, it is synced; what comes in meanwhile is copied in the turn of the swap."""
 
+TRUNCATION_S: Final = 0.05
+"""So often a move looks whether the truncation of its log is complete: until then it is not swapped."""
+
 
 class LogMover:
     """`spawn` runs a move beside everything else."""
@@ -72,6 +75,8 @@ class LogMover:
             while self._is_wanted(move):
                 await self._catch_up(move)
                 await asyncio.to_thread(move.sync)
+                while self._is_wanted(move) and not move.log.takes_appends:
+                    await asyncio.sleep(TRUNCATION_S)
                 if self._is_wanted(move) and move.lag_bytes <= SWAP_LAG_BYTES:
                     self._swap(move, partition)
         except (ApiError, StorageError) as error:

@@ -15,7 +15,8 @@ from barnabas_broker.replication.partition_context import AppendWatcher, FetchPo
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.cleaner.inspection import inspects_records
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log import Log, LogAppend
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_offsets import LogAppend
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_core.clock import monotonic_ms

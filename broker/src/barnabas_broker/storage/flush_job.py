@@ -35,7 +35,7 @@ def sync_calls(log: "Log", end_offset: int) -> tuple[Callable[[], None], ...]:
     files = log.files
     segments = [each for each in log.segments.starting_at(log.recovery_point) if each.base_offset < end_offset]
     calls = [call for segment in segments for call in segment.sync_calls()]
-    small = (log.snapshots.latest_path, f"{log.directory}/{file_names.PARTITION_METADATA}")
+    small = (log.known_producers.snapshots.latest_path, f"{log.directory}/{file_names.PARTITION_METADATA}")
     calls += [files.open_file(path).sync for path in small if files.exists(path)]
     save_epochs = log.epochs.save_call()
     return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, log.directory))

@@ -10,15 +10,18 @@ if TYPE_CHECKING:
 
 
 def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
-    """How many bytes of `records` were written: those of the batches that `fetched_batches` lets pass. ApiError.
+    """How many bytes of `records` were written: those of the batches that `fetched_batches` lets pass. ApiError, also
+    while a truncation is not complete.
 
     Raises OSError and InvalidBatch as a segment does; the log then holds the batches up to where it rolled last.
     """
+    log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
     is_empty = active.size_bytes == 0 and active is log.segments.first
     headers = fetched_batches(records, LogEnd(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max)
     if headers and headers[0].base_offset < log.log_end_offset:
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
+        log.known_producers.check_not_held_back()
     position = sum(header.length + LENGTH_OFFSET for header in headers)
     if headers and _has_room(log, headers, position, now_ms):
         _append_run(log, records[:position], headers)

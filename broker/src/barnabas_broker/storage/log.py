@@ -5,7 +5,6 @@ StorageError (`disk_access`); ApiError where the caller's request is at fault.
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
@@ -15,7 +14,8 @@ from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.flush_job import FlushJob, sync_calls
 from barnabas_broker.storage.follower_append import append_fetched
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.log_offsets import LogOffsets
+from barnabas_broker.storage.log_offsets import LogAppend, LogOffsets
+from barnabas_broker.storage.log_producers import LogProducers, ProducerLookup
 from barnabas_broker.storage.log_reader import LogReader
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.producers import ProducerStates
@@ -36,35 +36,27 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-class LogAppend(NamedTuple):
-    """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
-
-    base_offset: int
-    log_append_time_ms: int
-    duplicate: bool
-
-
 class Log:
     """Offsets are exclusive ends where their name says `end`."""
 
     __slots__ = (
+        "__weakref__",
         "_config",
         "_environment",
         "_epochs",
         "_flushed_ms",
         "_latest_epoch",
-        "_producers",
         "_reader",
         "_stamps",
         "clean_until",
         "directory",
         "files",
+        "known_producers",
         "log_dir",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
         "segments",
-        "snapshots",
         "topic_id",
         "topic_partition",
         "truncations",
@@ -93,8 +85,7 @@ class Log:
         self.config = config
         self._epochs: LeaderEpochs | None = None
         self._latest_epoch = -1
-        self._producers: ProducerStates | None = None
-        self.snapshots = snapshots
+        self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self._reader = LogReader(self.segments)
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
@@ -127,11 +118,16 @@ class Log:
     @property
     def producers(self) -> ProducerStates:
         """The idempotent producers."""
-        return self._producers or self._load_producers()
+        return self.known_producers.states or self._load_producers()
 
     @producers.setter
     def producers(self, producers: ProducerStates) -> None:
-        self._producers = producers
+        self.known_producers.states = producers
+
+    @property
+    def takes_appends(self) -> bool:
+        """False after a truncation until that is complete."""
+        return not self.known_producers.are_held_back
 
     @disk_access
     def _load_epochs(self, end_offset: int) -> LeaderEpochs:
@@ -144,21 +140,14 @@ class Log:
 
     @disk_access
     def _load_producers(self) -> ProducerStates:
-        """From the newest snapshot and the batches behind it; after a clean shutdown there are none behind it."""
-        offset, entries = self.snapshots.load(self.log_end_offset) or (self.log_start_offset, [])
-        producers = ProducerStates(entries)
-        for batch in self.segments.batches_from(offset):
-            header = batch.header
-            producers.record(header, header.base_offset, header.max_timestamp_ms)
-        self._producers = producers
-        return producers
+        return self.known_producers.load(self.log_start_offset, self.log_end_offset)
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
         """Write a client's batch, which is all of `batch` and gets its offset and epoch in place.
 
         Its header and CRC have been checked. ApiError for a producer's epoch or sequence; on any error nothing changed.
         """
-        producers = self._producers or self._load_producers()
+        producers = self.known_producers.states or self._load_producers()
         producer_id = header.producer_id
         if producer_id >= 0:
             earlier = producers.check(header)
@@ -239,7 +228,8 @@ class Log:
         if active.base_offset == self.log_end_offset:
             return active
         active.seal()
-        self.snapshots.write(self.log_end_offset, self.producers.snapshot())
+        self._load_producers()
+        self.known_producers.write_snapshot(self.log_end_offset)
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
         self._environment.unflushed.add(self)
@@ -281,6 +271,8 @@ class Log:
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what retention by time, size and log start offset lets go of; how many segments that were."""
+        if not self.takes_appends:  # An active segment cannot be rolled.
+            return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
         expired = expired_segments(self.segments, self._config, bounds, now_ms)
         if expired:
@@ -306,7 +298,7 @@ class Log:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, due_ms)
         self.segments.replace(segments, [])
-        self.snapshots.keep_only(segment.base_offset for segment in self.segments)
+        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
 
     @disk_access
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
@@ -321,7 +313,7 @@ class Log:
             self._environment.trash.add(path, now_ms + self._config.file_delete_delay_ms)
         listed, _ = listed_segments(self._environment, self.directory, self._config, self.files.scan(self.directory))
         self.segments.replace(old, [segment for segment in listed if segment.base_offset in cleaned_offsets])
-        self.snapshots.keep_only(segment.base_offset for segment in self.segments)
+        self.known_producers.snapshots.keep_only(segment.base_offset for segment in self.segments)
 
     @disk_access
     def increment_log_start_offset(self, offset: int) -> None:
@@ -343,7 +335,10 @@ class Log:
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, 0)
             return
+        if self.takes_appends:
+            self._load_producers()
         self.truncations += 1
+        self.known_producers.truncate(offset)
         self.discard_above(offset)
         self.segments.active.truncate_to(offset)
         self._ends_at(offset)
@@ -367,7 +362,7 @@ class Log:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, now_ms)
         self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
-        self.snapshots.clear()
+        self.known_producers.clear()
         self.epochs.clear()
         self.log_start_offset = offset
         self._ends_at(offset)
@@ -377,8 +372,8 @@ class Log:
         known = self._load_epochs(recovery_point)
         for epoch, start_offset in epochs:
             known.assign(epoch, start_offset)
-        self._ends_at(self.log_end_offset)
         self._load_producers()
+        self._ends_at(self.log_end_offset)
         self._environment.unflushed.add(self)
 
     def _ends_at(self, offset: int) -> None:
@@ -387,13 +382,17 @@ class Log:
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
-        self._producers = None
         lowered = offset < self.recovery_point
         self.recovery_point = min(offset, self.recovery_point)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True
-        if lowered:
-            self._environment.checkpoints_lowered(self.log_dir, self.topic_partition)
+        if self.known_producers.hold_back(until_checkpointed=lowered):
+            self._environment.truncated(self)
+
+    @disk_access
+    def producer_lookup(self) -> ProducerLookup | None:
+        """What a thread has to find in a truncated log, if anything (`truncated_logs`)."""
+        return self.known_producers.lookup(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of the batch that holds `offset`; -1 when it is unknown."""
@@ -405,8 +404,8 @@ class Log:
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that have been silent for `producer.id.expiration.ms`."""
-        if self._producers is not None:
-            self._producers.expire(now_ms, self._environment.producer_id_expiration_ms)
+        if self.known_producers.states is not None:
+            self.known_producers.states.expire(now_ms, self._environment.producer_id_expiration_ms)
 
     @disk_access
     def closing_job(self) -> FlushJob | None:
@@ -417,8 +416,7 @@ class Log:
     @disk_access
     def settle(self) -> None:
         """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
-        if self._producers is not None:
-            self.snapshots.write(self.log_end_offset, self._producers.snapshot())
+        self.known_producers.write_snapshot(self.log_end_offset)
         self.segments.active.seal()
 
     def closed(self) -> None:
@@ -443,7 +441,7 @@ class Log:
         """Rename the directory, to delete it or to put it in another's place."""
         self.release_files()
         self.files.rename(self.directory, directory)
-        self.directory = self.snapshots.directory = directory
+        self.directory = self.known_producers.snapshots.directory = directory
         if self._epochs is not None:
             self._epochs.path = f"{directory}/{file_names.LEADER_EPOCHS}"
         for segment in self.segments:

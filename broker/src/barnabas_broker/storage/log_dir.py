@@ -145,6 +145,14 @@ class LogDir:
         if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
 
+    def problems(self) -> list[StorageError]:
+        """What `check` says, if anything."""
+        try:
+            self.check()
+        except StorageError as error:
+            return [error]
+        return []
+
     @disk_access
     def offsets(self, file_name: str) -> dict[TopicPartition, int]:
         """One of the offset checkpoints; empty when it is missing or damaged, for then more is recovered."""

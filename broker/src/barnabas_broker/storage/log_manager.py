@@ -24,6 +24,7 @@ from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs
 from barnabas_broker.storage.trash import remove_all
+from barnabas_broker.storage.truncated_logs import TruncatedLogs
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
@@ -72,13 +73,14 @@ class LogManager:
         """Logs on their way to another directory; whoever started a move goes on with it."""
         self.interrupted_moves: dict[TopicPartition, str] = {}
         """Where logs were on their way to when the broker ended: to be started again."""
-        lowered = WeakMethod(self._checkpoints_lowered)  # The locks of the log dirs end with this object's last user.
-        self._environment = replace(environment, checkpoints_lowered=lambda *log: (tell := lowered()) and tell(*log))
+        self.truncated = TruncatedLogs()
+        truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
+        self._environment = replace(environment, truncated=lambda log: (tell := truncated()) and tell(log))
         self._clock = clock
         self._settings = settings
         self._identity = identity
         self._config_of = config_of
-        self.strays = StrayLogs(environment, clock, config_of, assigned)
+        self.strays = StrayLogs(self._environment, clock, config_of, assigned)
         self._last_epoch = NO_EPOCH
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
@@ -101,6 +103,11 @@ class LogManager:
         unflushed = self._environment.unflushed
         unflushed -= {log for log in list(unflushed) if self.get(log.topic_partition) is not log}
         return list(unflushed)
+
+    @property
+    def producer_count(self) -> int:
+        """How many idempotent producers the logs know."""
+        return self._environment.producer_count.total
 
     @property
     def was_clean(self) -> bool:
@@ -230,6 +237,7 @@ class LogManager:
             )
             self._load_log(log_dir, place, count)
         log_dir.take_clean_offsets()
+        self.truncated.complete(log_dir)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
@@ -280,11 +288,12 @@ class LogManager:
         except OSError as error:
             raise storage_error(log_dir.path, log_dir.path, error) from error
 
-    def _checkpoints_lowered(self, path: str, topic_partition: TopicPartition) -> None:
-        """At once, for power may be lost before the next checkpoint. A log that is being loaded has time."""
+    def _truncated(self, log: Log) -> None:
+        """One that is being loaded waits for the end of that."""
+        self.truncated.add(log)
         for log_dir in self.log_dirs:
-            if log_dir.path == path and topic_partition in log_dir.logs:
-                log_dir.checkpoint_after_truncation()
+            if log_dir.path == log.log_dir and log_dir.logs.get(log.topic_partition) is log:
+                self.truncated.on_added(log_dir)
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
@@ -375,7 +384,7 @@ class LogManager:
 
     def check_dirs(self) -> list[StorageError]:
         """What is wrong with directories that are thought to be online: open files outlive the disk's disappearance."""
-        return [error for log_dir in self.log_dirs if log_dir.is_online for error in _failure_of(log_dir)]
+        return [error for log_dir in self.log_dirs if log_dir.is_online for error in log_dir.problems()]
 
     def probe_failed_dirs(self) -> bool:
         """Try the offline directories again, and load those that work; whether one does. For a thread."""
@@ -439,11 +448,3 @@ class LogManager:
                     log_dir.mark_clean(broker_epoch)
                 except StorageError as error:
                     _logger.error("%s", error)
-
-
-def _failure_of(log_dir: LogDir) -> list[StorageError]:
-    try:
-        log_dir.check()
-    except StorageError as error:
-        return [error]
-    return []

@@ -9,3 +9,11 @@ class LogOffsets(NamedTuple):
     start: int
     end: int
     recovery_point: int
+
+
+class LogAppend(NamedTuple):
+    """Where a batch went. `log_append_time_ms`: -1 unless the broker stamps it. A `duplicate` was there already."""
+
+    base_offset: int
+    log_append_time_ms: int
+    duplicate: bool

@@ -56,6 +56,11 @@ class ProducerSnapshots:
             if offset not in kept:
                 self._remove(offset)
 
+    def remove_after(self, offset: int) -> None:
+        """Remove those of offsets that the log does not reach any more."""
+        for newer in [each for each in self.offsets if each > offset]:
+            self._remove(newer)
+
     def clear(self) -> None:
         """Remove all."""
         for offset in list(self.offsets):

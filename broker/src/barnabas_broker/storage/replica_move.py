@@ -122,7 +122,7 @@ class ReplicaMove:
         producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
         log.settle()
         self._copy_indexes(log.segments.active)
-        for name in (log.snapshots.latest_path.rsplit("/", 1)[1], file_names.PARTITION_METADATA):
+        for name in (log.known_producers.snapshots.latest_path.rsplit("/", 1)[1], file_names.PARTITION_METADATA):
             self._copy_file(name)
         log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")
         self.sync()

@@ -21,11 +21,12 @@ from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.files import FileSystem, LogFile
 from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.producers import ProducerCount
 from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.truncated_logs import complete_truncation
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas_broker.storage.log import Log
@@ -45,8 +46,9 @@ class LogEnvironment:
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: set["Log"] = field(default_factory=set)
     """Logs that have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
-    checkpoints_lowered: Callable[[str, TopicPartition], object] = lambda *_: None
-    """Told of the log dir and name of a log that is truncated below its recovery point, or below what is compacted."""
+    producer_count: ProducerCount = field(default_factory=ProducerCount)
+    truncated: Callable[["Log"], object] = complete_truncation
+    """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
 
 
 class SegmentSizes(NamedTuple):
@@ -239,6 +241,11 @@ class Segment:
             if last_offset >= offset:
                 return batch
         return None
+
+    def indexed_position(self, position: int) -> int:
+        """Where a batch begins, at `position` or as near before it as the index knows."""
+        entry = self.indexes.offsets.floor(position, field=1)
+        return entry[1] if entry else 0
 
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
         """The batches from the one that holds `offset` on."""

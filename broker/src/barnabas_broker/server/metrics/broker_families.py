@@ -65,6 +65,12 @@ def _replicas(services: Services) -> list[Family]:
             "Replicas here whose disk has failed",
             lambda each: each.failure is not None,
         ),
+        Family(
+            f"{prefix}produceridcount",
+            "gauge",
+            "Idempotent producers that the partitions here know",
+            lambda: [Sample("", services.logs.producer_count)],
+        ),
     ]
 
 

@@ -145,7 +145,9 @@ class LogCleaner:
             dirty
             async for log in FairTurn(self._clock).over(self._logs.online_logs())
             if log.config.compacted and self.backoff.may_try(log.topic_partition, now_ms)
-            if self._logs.get(log.topic_partition) is log and (dirty := self._dirty(log, now_ms)) is not None
+            if self._logs.get(log.topic_partition) is log
+            and log.takes_appends
+            and (dirty := self._dirty(log, now_ms)) is not None
         ]
         self.stats.last_look_s = self._clock.monotonic_s()
         self.stats.max_dirty_percent = 100 * max((each.section.ratio for each in sections), default=0.0)
@@ -163,6 +165,7 @@ class LogCleaner:
     async def _clean(self, dirty: DirtyLog) -> None:
         log = dirty.log
         mapped = await self._map_keys(log, dirty.section)
+        self._check_unchanged(dirty, ())
         self.stats.map_utilization_percent = 100 * mapped.keys * SLOT_BYTES / self._settings().map_bytes_max
         now_ms = self._clock.now_ms()
         rules = RetentionRules(

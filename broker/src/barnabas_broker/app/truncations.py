@@ -1,0 +1,75 @@
+"""Completes truncations off the loop: after a failover hundreds of followers truncate, and take no appends until then.
+
+One write of a directory's checkpoint is for all that were truncated before it; what comes meanwhile goes with the next.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+
+from barnabas_broker.app.chores import in_thread
+from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.storage.errors import LogDirFailed, StorageError
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.truncated_logs import CutLog
+
+log = logging.getLogger(__name__)
+
+
+class Truncations:
+    """`spawn` runs a coroutine beside everything else."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        spawn: Callable[[Coroutine[object, object, object]], object],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._spawn = spawn
+        self._is_under_way = False
+        logs.truncated.on_added = lambda _: self.begin()
+
+    def begin(self) -> None:
+        """Complete what waits. Called by each truncation and, for what a full disk has prevented, every second."""
+        if len(self._logs.truncated) and not self._is_under_way:
+            self._is_under_way = True
+            self._spawn(self._complete_all())
+
+    async def _complete_all(self) -> None:
+        try:
+            while any([await self._complete(log_dir) for log_dir in self._logs.log_dirs if log_dir.is_online]):
+                pass
+        finally:
+            self._is_under_way = False
+
+    async def _complete(self, log_dir: LogDir) -> bool:
+        """Whether it went well, and there was something to do."""
+        cut_logs = self._logs.truncated.take(log_dir)
+        if not cut_logs:
+            return False
+        try:
+            await in_thread(log_dir.checkpoint_after_truncation)
+        except StorageError as error:
+            self._logs.truncated.put_back(cut_logs)
+            if isinstance(error, LogDirFailed):
+                self._replicas.log_dir_failed(error)
+            else:
+                log.error("%d truncated logs take no appends yet: %s", len(cut_logs), error)
+            return False
+        for cut in cut_logs:
+            cut.checkpointed()
+        for cut in cut_logs:
+            await self._look_up(cut)
+        return True
+
+    async def _look_up(self, cut: CutLog) -> None:
+        try:
+            lookup = cut.lookup()
+            if lookup is not None:
+                await in_thread(lookup.run)
+                cut.found(lookup)
+        except StorageError as error:
+            if cut.is_current:
+                self._replicas.log_failed(cut.log.topic_partition, error)

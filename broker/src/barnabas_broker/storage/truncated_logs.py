@@ -1,0 +1,88 @@
+"""What has to be done after a truncation before the log takes appends again (docs/decisions/truncation.md).
+
+What lies below a recovery point in the checkpoint is taken for synced by the next start. So a log that was cut below it
+gets nothing new before the lower one is on the disk; one write of the checkpoint does that for all logs of a directory.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from barnabas_broker.storage.log import Log
+    from barnabas_broker.storage.log_dir import LogDir
+    from barnabas_broker.storage.log_producers import ProducerLookup
+
+
+class CutLog(NamedTuple):
+    """A log, and how often it had been truncated: what is done for it is void once it is truncated again."""
+
+    log: "Log"
+    truncations: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has not been truncated since."""
+        return self.log.truncations == self.truncations
+
+    def checkpointed(self) -> None:
+        """The checkpoints of its directory were written after the truncation."""
+        if self.is_current:
+            self.log.known_producers.checkpointed()
+
+    def lookup(self) -> "ProducerLookup | None":
+        """What a thread has to `run` then, if anything, before `found`. StorageError."""
+        return self.log.producer_lookup() if self.is_current else None
+
+    def found(self, lookup: "ProducerLookup") -> None:
+        """The lookup has run."""
+        if self.is_current:
+            self.log.known_producers.found(lookup)
+
+
+def complete_truncation(log: "Log") -> None:
+    """Blocks until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
+    cut = CutLog(log, log.truncations)
+    cut.checkpointed()
+    lookup = cut.lookup()
+    if lookup is not None:
+        lookup.run()
+        cut.found(lookup)
+
+
+class TruncatedLogs:
+    """Those that wait. `on_added` hears that there is one; who has no loop completes it at once."""
+
+    def __init__(self) -> None:
+        self._waiting: WeakKeyDictionary[Log, None] = WeakKeyDictionary()
+        self.on_added: Callable[[LogDir], object] = self.complete
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, log: "Log") -> None:
+        """It was truncated, and waits."""
+        self._waiting[log] = None
+
+    def take(self, log_dir: "LogDir") -> list[CutLog]:
+        """Those that a directory has, as they are now; `put_back` what could not be completed.
+
+        One that is still being loaded, in a thread, waits on; one that was deleted goes by itself.
+        """
+        waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
+        here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
+        for log in here:
+            del self._waiting[log]
+        return [CutLog(log, log.truncations) for log in here]
+
+    def put_back(self, logs: list[CutLog]) -> None:
+        """They wait again."""
+        self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
+
+    def complete(self, log_dir: "LogDir") -> None:
+        """Blocks until all of a directory take appends. StorageError."""
+        taken = self.take(log_dir)
+        if taken:
+            log_dir.checkpoint_after_truncation()
+        for cut in taken:
+            complete_truncation(cut.log)

@@ -1,0 +1,215 @@
+"""A truncation costs what it cuts, and its log takes appends again once a crash cannot bring back what was cut."""
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, OneLog, append, batch, read_all
+
+from barnabas_broker.storage.files import LogFile, PosixFile, PosixFileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.producers import ProducedBatch, ProducerStates
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+
+class CountingFiles(PosixFileSystem):
+    """Counts the bytes that are read, and the checkpoints that are written."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+        self.checkpoints = 0
+
+    def open_file(self, path: str) -> LogFile:
+        return _CountingFile(self, super().open_file(path))
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        self.checkpoints += path.endswith("recovery-point-offset-checkpoint")
+        super().write_atomically(path, data, sync=sync)
+
+
+class _CountingFile(PosixFile):
+    def __init__(self, counts: CountingFiles, file: LogFile) -> None:
+        super().__init__(PosixFile.fileno(file))  # type: ignore[arg-type]
+        self._counts = counts
+        self._file = file
+
+    def __del__(self) -> None:
+        """The file closes by itself."""
+
+    def read_at(self, position: int, length: int) -> bytes:
+        data = super().read_at(position, length)
+        self._counts.bytes_read += len(data)
+        return data
+
+
+BATCH_BYTES = 1000
+BATCHES = 3000
+READ_BYTES_MAX = 64 * 1024
+
+
+def filled(one: OneLog, producers: int) -> Log:
+    log = one.open()
+    for number in range(BATCHES):
+        producer = {"producer_id": number % producers, "epoch": 0, "sequence": number // producers} if producers else {}
+        append(log, batch(value=bytes(BATCH_BYTES), **producer))
+    return log
+
+
+@pytest.mark.parametrize("producers", [0, 1, 7])
+def test_to_cut_a_few_batches_reads_little_of_the_segment(tmp_path: Path, producers: int) -> None:
+    files = CountingFiles()
+    log = filled(OneLog(tmp_path, files=files), producers)
+    assert log.size_bytes > 30 * READ_BYTES_MAX
+    files.bytes_read = 0
+    log.truncate_to(BATCHES - 3)
+    assert append(log, batch(), leader_epoch=1).base_offset == BATCHES - 3
+    assert files.bytes_read < READ_BYTES_MAX
+
+
+def test_to_cut_all_that_is_known_of_a_producer_reads_back_to_its_last_batch(tmp_path: Path) -> None:
+    files = CountingFiles()
+    log = filled(OneLog(tmp_path, files=files), 2)
+    files.bytes_read = 0
+    log.truncate_to(BATCHES - 100)
+    assert {each.last_sequence for each in log.producers.producers.values()} == {(BATCHES - 100) // 2 - 1}
+    assert files.bytes_read < 8 * READ_BYTES_MAX < log.size_bytes / 4
+
+
+def known(states: ProducerStates) -> dict[int, tuple[int, list[ProducedBatch]]]:
+    return {each.producer_id: (each.epoch, each.batches) for each in states.producers.values()}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    cut, kept = (
+        OneLog(tmp_path / name).with_config(segment_bytes=chance.choice([2000, 10**6]), index_interval_bytes=200)
+        for name in ("cut", "kept")
+    )
+    log, model, count = cut.open(), kept.open(), chance.randrange(1, 120)
+    offset = chance.randrange(count)
+    sequences: dict[int, tuple[int, int]] = {}
+    for number in range(count):
+        producer_id = min(chance.randrange(1, 8), chance.randrange(1, 40))
+        epoch, sequence = sequences.get(producer_id, (0, 0))
+        if chance.random() < 0.05:
+            epoch, sequence = epoch + 1, 0
+        sequences[producer_id] = epoch, sequence + 1
+        for one in (log, model) if number < offset else (log,):
+            append(one, batch(producer_id=producer_id, epoch=epoch, sequence=sequence))
+        if number == count // 2 and chance.random() < 0.5:
+            log.close()
+            log = cut.open(recovery_point=log.recovery_point, clean=True)
+    log.truncate_to(offset)
+    assert read_all(log) == read_all(model)
+    after, wanted = known(log.producers), known(model.producers)
+    assert after.keys() == wanted.keys()
+    for producer_id, (epoch, batches) in after.items():
+        assert epoch == wanted[producer_id][0]
+        assert batches
+        assert batches == wanted[producer_id][1][-len(batches) :]
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def manager(path: Path, files: PosixFileSystem) -> LogManager:
+    environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
+    logs = LogManager(
+        environment, FixedClock(), LogManagerSettings([str(path)]), BrokerIdentity("c", 1), lambda _: LogConfig()
+    )
+    logs.load()
+    return logs
+
+
+def refusal_of(log: Log, *, as_follower: bool) -> ErrorCode | None:
+    data = batch()
+    try:
+        if as_follower:
+            log.append_as_follower(data, 0, NOW_MS)
+        else:
+            append(log, data)
+    except ApiError as error:
+        return error.code
+    return None
+
+
+def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_the_checkpoint(tmp_path: Path) -> None:
+    files = CountingFiles()
+    logs = manager(tmp_path, files)
+    [log_dir] = logs.log_dirs
+    added = []
+    logs.truncated.on_added = added.append
+    several = [logs.create(TopicPartition("flights", number), UUID(int=7), LogConfig()) for number in range(20)]
+    for log in several:
+        for _ in range(4):
+            append(log, batch())
+        log.flush()
+    logs.checkpoint({})
+    files.checkpoints = 0
+    for log in several:
+        log.truncate_to(2)
+        assert not log.takes_appends
+        assert {refusal_of(log, as_follower=each) for each in (True, False)} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert log.log_end_offset == 2
+        assert log.enforce_retention(NOW_MS, 2) == 0
+    assert set(log_dir.offsets("recovery-point-offset-checkpoint").values()) == {4}
+    logs.truncated.complete(log_dir)
+    assert set(log_dir.offsets("recovery-point-offset-checkpoint").values()) == {2}
+    assert files.checkpoints == 1
+    assert added == [log_dir] * 20
+    assert {refusal_of(log, as_follower=False) for log in several} == {None}
+
+
+def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) -> None:
+    logs = manager(tmp_path, PosixFileSystem())
+    [log_dir] = logs.log_dirs
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    for number in range(20):
+        append(log, batch(producer_id=1, epoch=0, sequence=number))
+    log.flush()
+    log.truncate_to(12)
+    [cut] = logs.truncated.take(log_dir)
+    cut.checkpointed()
+    lookup = cut.lookup()
+    assert lookup is not None
+    lookup.run()
+    log.truncate_to(6)
+    cut.found(lookup)
+    cut.checkpointed()
+    assert not log.takes_appends
+    logs.truncated.complete(log_dir)
+    assert append(log, batch(producer_id=1, epoch=0, sequence=6)).base_offset == 6
+    assert append(log, batch(producer_id=1, epoch=0, sequence=5)).duplicate
+
+
+def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_written(tmp_path: Path) -> None:
+    logs = manager(tmp_path, PosixFileSystem())
+    [log_dir] = logs.log_dirs
+    logs.truncated.on_added = lambda _: None
+    log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
+    append(log, batch(4))
+    log.flush()
+    log.truncate_to(0)
+    taken = logs.truncated.take(log_dir)
+    assert len(logs.truncated) == 0
+    logs.truncated.put_back(taken)
+    assert not log.takes_appends
+    logs.truncated.complete(log_dir)
+    assert log.takes_appends
