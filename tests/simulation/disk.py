@@ -1,7 +1,8 @@
 """A disk in memory: what is synced survives the loss of the machine, what is written survives that of the process.
 
 A machine that loses power keeps of each file what was synced and any beginning of what was written after that, its
-last page perhaps torn. Names and small files written atomically are there or are not, as a whole.
+last page perhaps torn; a cut that was not synced may not have happened. Of each directory it keeps the names that were
+synced, and any beginning of the changes after that: new files, renames, removals. Nothing binds two directories.
 """
 
 import posixpath
@@ -10,6 +11,7 @@ from random import Random
 from typing import Final
 from weakref import WeakValueDictionary
 
+from barnabas_broker.storage.errors import SyncFailed
 from barnabas_broker.storage.files import DiskUsage, FileEntry, LogFile
 
 TOTAL_BYTES: Final = 1 << 34
@@ -22,13 +24,17 @@ ENOTEMPTY: Final = 39
 class SimulatedFile:
     """One file's bytes; open files stay usable after their name is gone."""
 
-    __slots__ = ("__weakref__", "data", "disk", "durable", "modified_ns")
+    __slots__ = ("__weakref__", "cut_at", "data", "disk", "durable", "lost", "modified_ns")
 
-    def __init__(self, disk: "SimulatedDisk") -> None:
+    def __init__(self, disk: "SimulatedDisk", data: bytes = b"") -> None:
         self.disk = disk
-        self.data = bytearray()
+        self.data = bytearray(data)
         self.durable = b""
         """What a loss of power leaves at least."""
+        self.cut_at: int | None = None
+        """Where the file was cut since it was synced: as it was synced it may come back."""
+        self.lost: tuple[int, int] | None = None
+        """Bytes that count as written since a sync failed: the next one leaves them out."""
         self.modified_ns = disk.now_ns()
 
     def fileno(self) -> int:
@@ -48,16 +54,36 @@ class SimulatedFile:
 
     def rewrite(self, position: int) -> None:
         self.disk.before_write(0)
-        assert position <= len(self.data)
+        if self.lost is not None:
+            start, end = self.lost
+            self.lost = (start, min(end, position)) if start < position else None
 
     def truncate(self, length: int) -> None:
         self.disk.before_write(0)
+        if length < len(self.durable):
+            self.cut_at = length if self.cut_at is None else min(length, self.cut_at)
+        if self.lost is not None and length < self.lost[1]:
+            self.lost = (self.lost[0], length) if self.lost[0] < length else None
         del self.data[length:]
-        self.durable = self.durable[:length]
 
     def sync(self) -> None:
         self.disk.before_write(0)
-        self.durable = bytes(self.data)
+        try:
+            self.disk.fail_sync()
+        except SyncFailed:
+            self._lose_pages()
+            raise
+        written = self.data
+        if self.lost is not None:
+            start, end = self.lost
+            written = written[:start] + bytes(end - start) + written[end:]
+        self.durable, self.cut_at = bytes(written), None
+
+    def _lose_pages(self) -> None:
+        start = len(self.durable) if self.cut_at is None else self.cut_at
+        if self.lost is not None:
+            start = min(start, self.lost[0])
+        self.lost = (start, len(self.data)) if start < len(self.data) else None
 
     def size_bytes(self) -> int:
         return len(self.data)
@@ -65,14 +91,55 @@ class SimulatedFile:
     def lose_power(self, random: Random) -> None:
         """Any beginning of what was not synced is left."""
         durable, data = self.durable, self.data
-        if not data.startswith(durable):
+        if self.cut_at is not None:
+            durable = durable if random.random() < 0.5 else durable[: self.cut_at]
+        if self.lost is not None or not data.startswith(durable):
             data = bytearray(durable)
         kept = random.randint(len(durable), len(data)) if random.random() < 0.7 else len(durable)
         torn = data[:kept]
         if kept > len(durable) and random.random() < 0.3:
             begin = max(len(durable), kept - PAGE_BYTES)
             torn[begin:kept] = bytes(kept - begin)
-        self.data, self.durable = torn, bytes(torn)
+        self.data, self.durable, self.cut_at, self.lost = torn, bytes(torn), None, None
+
+
+class SimulatedDirectory:
+    """Names. A change is a name that goes, one that comes and what it names; a rename is both at once."""
+
+    __slots__ = ("durable", "names", "unsynced")
+
+    def __init__(self) -> None:
+        self.names: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.unsynced: list[tuple[str | None, str | None, Node | None]] = []
+
+    def change(self, old: str | None, new: str | None, node: "Node | None") -> None:
+        """Now, and on the disk when it is synced."""
+        _apply(self.names, old, new, node)
+        self.unsynced.append((old, new, node))
+
+    def sync(self) -> None:
+        """All changes are on the disk."""
+        self.durable, self.unsynced = dict(self.names), []
+
+    def lose_power(self, random: Random) -> None:
+        """A beginning of the changes is left, and what is named then."""
+        kept = random.randint(0, len(self.unsynced)) if self.unsynced else 0
+        for change in self.unsynced[:kept]:
+            _apply(self.durable, *change)
+        self.names, self.unsynced = dict(self.durable), []
+        for _, node in sorted(self.names.items()):
+            node.lose_power(random)
+
+
+Node = SimulatedFile | SimulatedDirectory
+
+
+def _apply(names: dict[str, Node], old: str | None, new: str | None, node: Node | None) -> None:
+    if old is not None:
+        names.pop(old, None)
+    if new is not None and node is not None:
+        names[new] = node
 
 
 class SimulatedDisk:
@@ -84,8 +151,9 @@ class SimulatedDisk:
         self.torn_share = 0.0
         """How much of an append that fails is written all the same."""
         self.is_full = False
-        self._files: dict[str, SimulatedFile] = {}
-        self._dirs: set[str] = {"/"}
+        self.sync_error: int | None = None
+        """How the next sync of a file fails; the one after it passes."""
+        self._root = SimulatedDirectory()
         self._locks: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
     def before_write(self, size_bytes: int) -> None:
@@ -98,83 +166,124 @@ class SimulatedDisk:
         if self.is_broken:
             raise OSError(EIO, "the simulated disk is broken")
 
+    def fail_sync(self) -> None:
+        if self.sync_error is not None:
+            error, self.sync_error = self.sync_error, None
+            raise SyncFailed(OSError(error, "a sync of the simulated disk fails"))
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self._root
+        for name in path.split("/")[1:]:
+            found = node.names.get(name) if isinstance(node, SimulatedDirectory) else None
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def _parent(self, path: str) -> tuple[SimulatedDirectory, str]:
+        parent, name = posixpath.split(path)
+        node = self._root if parent == "/" else self._find(parent)
+        if not isinstance(node, SimulatedDirectory):
+            raise FileNotFoundError(path)
+        return node, name
+
     def open_file(self, path: str) -> LogFile:
         self.before_read()
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = SimulatedFile(self)
-        return file
+        parent, name = self._parent(path)
+        node = parent.names.get(name)
+        if node is None:
+            node = SimulatedFile(self)
+            parent.change(None, name, node)
+        assert isinstance(node, SimulatedFile), path
+        return node
 
     def open_existing(self, path: str) -> LogFile:
         self.before_read()
-        if path not in self._files:
+        node = self._find(path)
+        if not isinstance(node, SimulatedFile):
             raise FileNotFoundError(path)
-        return self._files[path]
+        return node
 
     def read(self, path: str) -> bytes:
         return self.open_existing(path).read_at(0, 1 << 30)
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
         self.before_write(len(data))
-        file = SimulatedFile(self)
-        file.data = bytearray(data)
-        previous = self._files.get(path)
-        file.durable = bytes(data) if sync or previous is None else previous.durable
-        self._files[path] = file
+        parent, name = self._parent(path)
+        file = SimulatedFile(self, data)
+        if sync:
+            file.sync()
+        parent.change(None, name, file)
+        if sync:
+            parent.sync()
 
     def scan(self, path: str) -> list[FileEntry]:
         self.before_read()
-        if path not in self._dirs:
+        node = self._find(path)
+        if not isinstance(node, SimulatedDirectory):
             raise FileNotFoundError(path)
-        begins = path.rstrip("/") + "/"
-        below = len(begins)
-        dirs = [
-            FileEntry(each[below:], True, 0, 0)
-            for each in self._dirs
-            if each.startswith(begins) and each != begins and "/" not in each[below:]
-        ]
-        files = [
-            FileEntry(name[below:], False, len(file.data), file.modified_ns)
-            for name, file in self._files.items()
-            if name.startswith(begins) and "/" not in name[below:]
-        ]
-        return sorted(dirs + files)
+        return sorted(
+            FileEntry(name, False, len(each.data), each.modified_ns)
+            if isinstance(each, SimulatedFile)
+            else FileEntry(name, True, 0, 0)
+            for name, each in node.names.items()
+        )
 
     def exists(self, path: str) -> bool:
         self.before_read()
-        return path in self._files or path in self._dirs
+        return self._find(path) is not None
 
     def make_dir(self, path: str) -> None:
+        """Where a disk is mounted is known for good."""
         self.before_write(0)
-        while path not in self._dirs:
-            self._dirs.add(path)
-            path = posixpath.dirname(path)
+        node, names = self._root, path.split("/")[1:]
+        for name in names:
+            below = node.names.get(name)
+            if below is None:
+                below = SimulatedDirectory()
+                node.change(None, name, below)
+            assert isinstance(below, SimulatedDirectory), path
+            node = below
+        self._root.sync()
 
     def rename(self, old: str, new: str) -> None:
         self.before_write(0)
-        if old in self._files:
-            self._files[new] = self._files.pop(old)
-            return
-        if old not in self._dirs:
+        parent, name = self._parent(old)
+        other, new_name = self._parent(new)
+        assert parent is other, "renames stay in their directory"
+        node, replaced = parent.names.get(name), parent.names.get(new_name)
+        if node is None:
             raise FileNotFoundError(old)
-        if any(_is_below(each, new) and each != new for each in (*self._files, *self._dirs)):
+        if isinstance(replaced, SimulatedDirectory) and replaced.names:
             raise OSError(ENOTEMPTY, "there is such a directory, and it is not empty")
-        self._dirs = {_moved(each, old, new) for each in self._dirs}
-        self._files = {_moved(each, old, new): file for each, file in self._files.items()}
+        parent.change(name, new_name, node)
 
     def remove(self, path: str) -> None:
         self.before_write(0)
-        self._files = {each: file for each, file in self._files.items() if not _is_below(each, path)}
-        self._dirs = {each for each in self._dirs if not _is_below(each, path)}
+        try:
+            parent, name = self._parent(path)
+        except FileNotFoundError:
+            return
+        if name in parent.names:
+            parent.change(name, None, None)
 
     def modified_ms(self, path: str) -> int:
-        return self._files[path].modified_ns // 1_000_000
+        return self._file(path).modified_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        self._files[path].modified_ns = modified_ms * 1_000_000
+        self._file(path).modified_ns = modified_ms * 1_000_000
+
+    def _file(self, path: str) -> SimulatedFile:
+        node = self._find(path)
+        if not isinstance(node, SimulatedFile):
+            raise FileNotFoundError(path)
+        return node
 
     def sync_dir(self, path: str) -> None:
         self.before_write(0)
+        node = self._find(path)
+        if isinstance(node, SimulatedDirectory):
+            node.sync()
 
     def usage(self, path: str) -> DiskUsage:
         self.before_read()
@@ -193,13 +302,4 @@ class SimulatedDisk:
 
     def lose_power(self, random: Random) -> None:
         """What was not synced is gone, with the machine or with the connection to the disk."""
-        for file in self._files.values():
-            file.lose_power(random)
-
-
-def _moved(path: str, old: str, new: str) -> str:
-    return new + path[len(old) :] if _is_below(path, old) else path
-
-
-def _is_below(path: str, parent: str) -> bool:
-    return path == parent or path.startswith(parent + "/")
+        self._root.lose_power(random)

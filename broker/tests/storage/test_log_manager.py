@@ -357,6 +357,39 @@ def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_pat
     assert again.logs[flights(0)].log_end_offset == 2
 
 
+def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_before(tmp_path: Path) -> None:
+    """After a crash it would begin at the start of the one before, and what was torn would count as damaged."""
+    logs = started(tmp_path)
+    ends = fill(logs, 3)
+    for log in logs.logs.values():
+        log.flush()
+    logs.logs[flights(2)].increment_log_start_offset(2)
+    logs.checkpoint(ends)
+    for number in (1, 2):
+        logs.delete(flights(number))
+        append(logs.create(flights(number), UUID(int=99), CONFIG), batch(1))
+    for name in ("recovery-point", "log-start", "replication"):
+        text = (tmp_path / f"{name}-offset-checkpoint").read_text()
+        assert "flights 2" not in text
+        assert "flights 1" not in text
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = started(tmp_path).logs[flights(2)]
+    assert (again.log_start_offset, again.log_end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("left", [b"", b"version: 0\ntopic_id: ", b"\0\0\0\0"])
+def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, left: bytes) -> None:
+    logs = started(tmp_path)
+    fill(logs, 1)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power is lost"))
+    path = tmp_path / "flights-0" / "partition.metadata"
+    path.write_bytes(left)
+    again = started(tmp_path)
+    assert again.claim(flights(0), TOPIC_ID) is again.logs[flights(0)]
+    again.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    assert started(tmp_path).logs[flights(0)].topic_id == TOPIC_ID
+
+
 def shut_down(path: Path, broker_epoch: int) -> None:
     logs = started(path)
     if not logs.get(flights(0)):

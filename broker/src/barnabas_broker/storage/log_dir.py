@@ -66,8 +66,8 @@ class LogDir:
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
         self._writing = Lock()
-        self._clean_offsets: dict[TopicPartition, int] = {}
-        """As the checkpoint has them."""
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        """The checkpoints as they are on the disk, by file name."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -157,9 +157,21 @@ class LogDir:
     def offsets(self, file_name: str) -> dict[TopicPartition, int]:
         """One of the offset checkpoints; empty when it is missing or damaged, for then more is recovered."""
         try:
-            return decode_offsets(self._files.read(f"{self.path}/{file_name}"))
+            offsets = decode_offsets(self._files.read(f"{self.path}/{file_name}"))
         except (FileNotFoundError, ValueError):
-            return {}
+            offsets = {}
+        self._written[file_name] = offsets
+        return offsets
+
+    def begin_log(self, topic_partition: TopicPartition) -> None:
+        """A new log of this name: what the checkpoints say of an earlier one is not about it. StorageError.
+
+        One write for all that are gone: topics are deleted and made again by the thousand.
+        """
+        with self._writing:
+            for file_name, offsets in list(self._written.items()):
+                if topic_partition in offsets:
+                    self._write_offsets(file_name, {key: at for key, at in offsets.items() if key in self.logs})
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread. They raise StorageError."""
@@ -195,17 +207,15 @@ class LogDir:
         """
         with self._writing:
             offsets = _offset_of_each(self.logs, lambda log: log.clean_until)
-            if offsets != self._clean_offsets:
+            if offsets != self._written.get(file_names.CLEAN_OFFSETS, {}):
                 self._write_offsets(file_names.CLEAN_OFFSETS, offsets)
-                self._clean_offsets = offsets
 
     def take_clean_offsets(self) -> None:
         """Tell the logs that have been loaded up to where they are compacted. StorageError.
 
         What the checkpoint has beyond a log's end, or of a log that is gone, counts for nothing from now on.
         """
-        self._clean_offsets = self.offsets(file_names.CLEAN_OFFSETS)
-        for key, offset in self._clean_offsets.items():
+        for key, offset in self.offsets(file_names.CLEAN_OFFSETS).items():
             if key in self.logs:
                 self.logs[key].clean_until = min(offset, self.logs[key].log_end_offset)
         self.checkpoint_clean_offsets()
@@ -218,6 +228,7 @@ class LogDir:
     @disk_access
     def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._files.write_atomically(f"{self.path}/{file_name}", encode_offsets(offsets), sync=True)
+        self._written[file_name] = offsets
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the checkpoints now. StorageError."""

@@ -12,9 +12,10 @@ from uuid import UUID
 from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import NO_EPOCH, encode_partition_metadata
+from barnabas_broker.storage.checkpoints import NO_EPOCH
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_closing import close_logs
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
@@ -23,6 +24,7 @@ from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs
+from barnabas_broker.storage.topic_ids import give_topic_id
 from barnabas_broker.storage.trash import remove_all
 from barnabas_broker.storage.truncated_logs import TruncatedLogs
 from barnabas_core import kafka_uuid
@@ -122,6 +124,11 @@ class LogManager:
                 return log
         return None
 
+    def has_lost(self, topic_partition: TopicPartition) -> bool:
+        """Whether no disk has this log, though all of them work."""
+        is_elsewhere = topic_partition in self.failed or any(s.topic_partition == topic_partition for s in self.strays)
+        return all(each.is_online and topic_partition not in each.logs for each in self.log_dirs) and not is_elsewhere
+
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of this topic that a start found, or one that was set aside. Another topic's makes room.
 
@@ -134,6 +141,7 @@ class LogManager:
         if log is None:
             log = self._take_back(topic_partition, topic_id)
         if log is not None:
+            give_topic_id(log, topic_id)
             self._choice.forget(topic_partition)
         return log
 
@@ -178,7 +186,8 @@ class LogManager:
         self._last_epoch = last_epoch
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
-            self._finish_interrupted_moves()
+            names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._names(log_dir)]
+            self.interrupted_moves = finish_interrupted_moves(self._environment, names)
         self._on_each_online_dir(lambda log_dir: self._load_dir(log_dir, on_progress))
         if not any(log_dir.is_online for log_dir in self.log_dirs):
             reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
@@ -195,19 +204,6 @@ class LogManager:
                 except StorageError as error:
                     _logger.error("%s", error)
                     log_dir.fail(error)
-
-    def _finish_interrupted_moves(self) -> None:
-        """A copy whose log is gone was being swapped in, so it is whole; with its log still there it is not."""
-        names = [(log_dir, name) for log_dir in self.log_dirs for name in self._names(log_dir)]
-        parsed = [(log_dir, name, file_names.parse_partition_dir(name)) for log_dir, name in names]
-        present = {found.topic_partition for _, _, found in parsed if found and not found.state}
-        for log_dir, name, found in parsed:
-            if found and found.state == file_names.FUTURE_DIR:
-                if found.topic_partition in present:
-                    self.interrupted_moves[found.topic_partition] = log_dir.path
-                    self._environment.trash.add(f"{log_dir.path}/{name}", 0)
-                else:
-                    self._environment.files.rename(f"{log_dir.path}/{name}", f"{log_dir.path}/{found.topic_partition}")
 
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
@@ -313,18 +309,18 @@ class LogManager:
             config=config,
             recovery_point=0,
         )
+        chosen.begin_log(topic_partition)
         log = chosen.logs[topic_partition] = self._create(place, topic_id)
         return log
 
     def _create(self, place: LogPlace, topic_id: UUID) -> Log:
-        files = self._environment.files
         try:
-            files.make_dir(place.directory)
-            path = f"{place.directory}/{file_names.PARTITION_METADATA}"
-            files.write_atomically(path, encode_partition_metadata(topic_id), sync=False)
+            self._environment.files.make_dir(place.directory)
         except OSError as error:
             raise storage_error(place.log_dir, place.directory, error) from error
-        return open_log(self._environment, place, self._clock.now_ms())
+        log = open_log(self._environment, place, self._clock.now_ms())
+        give_topic_id(log, topic_id)
+        return log
 
     def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
         """Make this log, when it is made, in the directory at this path (KIP-113). ApiError where that cannot be."""
