@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Final
@@ -27,6 +27,8 @@ from simulation.network import Connection, Network, Server
 from simulation.store import SimulatedStore, StoreState
 
 RESTART_S: Final = 0.3
+ACCEPTED_S: Final = 2.0
+"""Between two looks for losses to accept."""
 SKEW_S_MAX: Final = 2.0
 DRIFT_MAX: Final = 0.01
 LOG_DIRS: Final = ("/logs1", "/logs2")
@@ -282,9 +284,15 @@ class SimulatedCluster:
                     return f"{topic}-{number}: high watermark {leader.high_watermark} of {leader.log.log_end_offset}"
         return None
 
-    async def until_healthy(self, seconds_max: float) -> str | None:
-        """Why it still is not after so long."""
+    async def until_healthy(
+        self, seconds_max: float, accept_losses: Callable[[], Awaitable[None]] | None = None
+    ) -> str | None:
+        """Why it still is not after so long. Losses are accepted once all others have had their time to heal."""
         end_s = self.loop.time() + seconds_max
+        accept_s = self.loop.time() + seconds_max / 4
         while (why := self.why_unhealthy()) is not None and self.loop.time() < end_s:
             await asyncio.sleep(0.1)
+            if accept_losses is not None and self.loop.time() >= accept_s:
+                accept_s = self.loop.time() + ACCEPTED_S
+                await accept_losses()
         return why

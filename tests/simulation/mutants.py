@@ -99,8 +99,20 @@ def commits_offsets_before_they_are_replicated() -> Iterator[None]:
 def elects_from_outside_the_isr() -> Iterator[None]:
     """Whoever lives, in the order of the replicas."""
 
-    def mistaken(state: PartitionState, unclean: bool) -> Iterator[Sequence[int]]:
+    def mistaken(state: PartitionState) -> Iterator[Sequence[int]]:
         yield state.replicas
+
+    with patch.object(elections, "_candidates", mistaken):
+        yield
+
+
+@contextmanager
+def elects_a_replica_that_lacks_records() -> Iterator[None]:
+    """As before: where all that had everything are gone, the last known leader leads with what it has."""
+    candidates = elections._candidates
+
+    def mistaken(state: PartitionState) -> Iterator[Sequence[int]]:
+        yield from candidates(msgspec.structs.replace(state, lacking=()))
 
     with patch.object(elections, "_candidates", mistaken):
         yield
@@ -252,6 +264,7 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
         counts_a_shrink_before_it_is_written,
         commits_offsets_before_they_are_replicated,
         elects_from_outside_the_isr,
+        elects_a_replica_that_lacks_records,
         writes_without_compare_and_set,
         keeps_the_leader_epoch,
         shows_what_is_not_committed,

@@ -10,7 +10,9 @@ from unittest.mock import patch
 from uuid import UUID
 
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.decisions.elections import ElectionType, is_lost
 from barnabas_core.errors import ApiError
+from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import SimulatedCluster
@@ -134,12 +136,25 @@ class Simulation:
         if self._topics is not None:
             self._topics.stop()
         await self._group.settle()
-        why = await self.cluster.until_healthy(HEALING_S_MAX)
+        why = await self.cluster.until_healthy(HEALING_S_MAX, self._accept_losses)
         watching.cancel()
         if why is not None:
             self.history.violation(f"it does not heal: {why}")
             return
         await self._check_at_the_end()
+
+    async def _accept_losses(self) -> None:
+        """As an administrator does, where the metadata says that every replica lacks records, and nowhere else."""
+        lost = [TopicPartition(*key) for key, state in self.cluster.states().items() if is_lost(state)]
+        broker = next((each for each in self.cluster.brokers if each.is_serving and each.node is not None), None)
+        if not lost or broker is None or broker.node is None:
+            return
+        for each in lost:
+            self.cluster.note(f"the loss of {each} is accepted: {self.cluster.states()[each]}")
+            self.history.told_lost(each.topic, each.partition)
+            self._watch.forget(each)
+        controller = broker.node.services.controller
+        await self._loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
 
     async def _create_topic(self) -> None:
         while True:

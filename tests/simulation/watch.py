@@ -68,6 +68,12 @@ class Watch:
             self.look()
             await asyncio.sleep(LOOK_S)
 
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """What was committed there: its loss was accepted."""
+        for document in self._documents.by_id().values():
+            if document.name == topic_partition.topic:
+                self._committed.pop((document.topic_id, topic_partition.partition), None)
+
     def look(self) -> None:
         """At everything."""
         here = [

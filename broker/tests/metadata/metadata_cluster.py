@@ -15,6 +15,7 @@ from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.restorations import Restorations
@@ -69,7 +70,17 @@ class Node:
         self.timers = ManualTimers()
         self.image = MetadataImage()
         self.beats: asyncio.Queue[None] = asyncio.Queue()
-        self.membership = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, clock, self._sleep)
+        self.held: list[HeldLog] = []
+        self.log_ends = LogEnds(self.broker_id, store, self.image, lambda: self.held, lambda: asyncio.sleep(0))
+        self.membership = Membership(
+            store,
+            registration,
+            HEARTBEAT_MS,
+            SESSION_MS,
+            clock,
+            self._sleep,
+            tell_log_ends=self.log_ends.begin_life,
+        )
         self.controller = Controller(
             self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
         )

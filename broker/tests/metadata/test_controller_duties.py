@@ -16,6 +16,7 @@ from barnabas_broker.metadata.decisions.alter_configs import (
 )
 from barnabas_broker.metadata.decisions.elections import ElectionType
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -153,14 +154,49 @@ async def test_a_single_broker_goes_on_where_it_stopped(cluster: ClusterOfNodes)
     assert again.membership.is_controller
 
 
-async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch(cluster: ClusterOfNodes) -> None:
+async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch_once_the_loss_is_accepted(
+    cluster: ClusterOfNodes,
+) -> None:
     await cluster.start(1)
     await cluster.topics(a_topic("t", led(1)))
     await cluster.kill(1)
     again = await cluster.node(1, boot_id="another boot")
     await again.start()
-    await again.until(lambda: again.state("t").leader == 1)
+    lost = PartitionState((1,), NO_LEADER, 6, (), partition_epoch=1, last_known_leader=1, lacking=(1,))
+    assert again.state("t") == lost
+    outcome = await again.controller.elect_leaders(ElectionType.UNCLEAN, None)
+    assert outcome == {TopicPartition("t", 0): None}
     assert again.state("t") == PartitionState((1,), 1, 7, (1,), partition_epoch=2)
+
+
+async def test_only_partitions_whose_logs_are_gone_are_lacking_where_a_log_dir_was_replaced(
+    cluster: ClusterOfNodes,
+) -> None:
+    await cluster.start(1)
+    topic = a_topic("t", led(1), led(1))
+    await cluster.topics(topic)
+    await cluster.kill(1)
+    again = await cluster.node(1, dirs=(2,))
+    again.held = [HeldLog("t", topic.topic_id, 1, 5, 100, True)]
+    await again.start()
+    assert (again.state("t", 0).leader, again.state("t", 0).lacking) == (NO_LEADER, (1,))
+    assert again.state("t", 1) == led(1)
+
+
+async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
+    first, _, _ = await cluster.start(1, 2, 3)
+    topic = a_topic("t", led(1, 2, 3))
+    await cluster.topics(topic)
+    for broker in (3, 2, 1):
+        await cluster.kill(broker)
+    for broker, end in ((1, 70), (2, 90), (3, 80)):
+        node = await cluster.node(broker, boot_id="another boot")
+        node.held = [HeldLog("t", topic.topic_id, 0, 5, end, False)]
+        await node.start()
+    first = cluster.nodes[1]
+    assert first.state("t").lacking == (1, 2, 3)
+    await first.controller.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)])
+    assert (first.state("t").leader, first.state("t").isr, first.state("t").lacking) == (2, (2,), ())
 
 
 async def test_leaders_change_their_isr_on_what_they_know(cluster: ClusterOfNodes) -> None:
@@ -277,7 +313,7 @@ async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) 
     await cluster.topics(a_topic("t", led(1, 2), led(1)))
     failed_epochs = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 5, TopicPartition("gone", 0): 5}
     await first.controller.resign(failed_epochs)
-    assert first.state("t") == PartitionState((1, 2), 2, 6, (2,), partition_epoch=1)
+    assert first.state("t") == PartitionState((1, 2), 2, 6, (2,), partition_epoch=1, lacking=(1,))
     assert first.state("t", 1) == PartitionState((1,), 1, 6, (1,), partition_epoch=1)
     before = first.image.revision
     await first.controller.resign(failed_epochs)

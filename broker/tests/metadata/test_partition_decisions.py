@@ -1,6 +1,7 @@
 """Elections, fencing, ISR changes and reassignments: as tables, and as any sequence of them that may happen."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import msgspec
@@ -21,7 +22,7 @@ from barnabas_broker.metadata.decisions.isr_changes import (
 from barnabas_broker.metadata.decisions.lives import may_lack_records
 from barnabas_broker.metadata.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.decisions.terms import Terms, terms_of
-from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState, TopicDocument
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -177,39 +178,86 @@ def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> N
     alone = state([1], 1, [1])
     assert begin_life(alone, 1, False, terms) is alone
     lost = begin_life(alone, 1, True, terms)
-    assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1)
-    assert settle(lost, Terms(brokers(1))) == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
+    assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1, lacking=(1,))
+    assert settle(lost, Terms(brokers(1))) is lost, "it waits until somebody accepts the loss"
+    accepted = decide_election(lost, ElectionType.UNCLEAN, Terms(brokers(1)))
+    assert accepted == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
+
+
+def test_a_partition_whose_every_replica_lacks_records_has_no_leader() -> None:
+    terms = Terms(brokers(fenced=[1, 2, 3]), min_isr=2)
+    now = settle(state([1, 2, 3], 1, [1, 2, 3]), terms)
+    assert now.elr == (1, 2, 3)
+    for broker in (2, 1, 3):
+        now = begin_life(now, broker, True, terms)
+    assert (now.leader, now.isr, now.elr, now.lacking) == (NO_LEADER, (), (), (1, 2, 3))
+    living = Terms(brokers(1, 2, 3), min_isr=2)
+    assert settle(now, living) is now
+    assert settle(now, uncleanly(living)).leader == 1
+
+
+def test_who_is_in_sync_again_lacks_nothing_any_more() -> None:
+    terms = Terms(brokers(1, fenced=[2, 3]))
+    lacking = begin_life(state([1, 2, 3], 1, [1]), 2, True, terms)
+    assert lacking == state([1, 2, 3], 1, [1], partition_epoch=10, lacking=(2,))
+    terms = Terms(brokers(1, 2))
+    joins = IsrChange(PARTITION, TOPIC_ID, 4, 10, {1: 11, 2: 12})
+    joined = decide_isr_change(lacking, joins, terms)
+    assert joined == state([1, 2, 3], 1, [1, 2], partition_epoch=11)
+
+
+def test_a_replica_that_goes_lacks_nothing_any_more() -> None:
+    terms = Terms(brokers(1, 2, 3))
+    after = decide_reassignment(state([1, 2], 1, [1], lacking=(2,)), [1], terms)
+    assert (after.replicas, after.lacking) == ((1,), ())
+
+
+LONGEST = [
+    pytest.param({1: (4, 90), 2: (4, 100), 3: (4, 95)}, 2, id="the longest of the same epoch"),
+    pytest.param({1: (4, 90), 2: (3, 100), 3: (4, 95)}, 3, id="a later epoch goes before a longer log"),
+    pytest.param({2: (0, 0)}, 2, id="an empty log before an unknown one"),
+    pytest.param({4: (9, 900)}, 1, id="of unknown ones the first; a broker that is away cannot lead"),
+]
+
+
+@pytest.mark.parametrize(("ends", "leader"), LONGEST)
+def test_an_unclean_leader_is_the_replica_with_the_longest_log(ends: dict[int, tuple[int, int]], leader: int) -> None:
+    log_ends = {broker: LogEnd(0, epoch, offset, offset) for broker, (epoch, offset) in ends.items()}
+    terms = Terms(brokers(1, 2, 3, fenced=[4]), unclean=True, log_ends=log_ends)
+    lost = state([1, 2, 3, 4], -1, [], lacking=(1, 2, 3))
+    assert settle(lost, terms) == state([1, 2, 3, 4], leader, [leader], leader_epoch=5, partition_epoch=10)
+    assert decide_election(lost, ElectionType.UNCLEAN, replace(terms, unclean=False)).leader == leader
 
 
 FAILED_LOGS = [
     pytest.param(
         state([1, 2, 3], 1, [1, 2]),
-        state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10),
+        state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10, lacking=(1,)),
         id="another one in sync leads",
     ),
     pytest.param(
         state([1, 2, 3], 1, [1], elr=(3,)),
-        state([1, 2, 3], 3, [3], leader_epoch=5, partition_epoch=10),
+        state([1, 2, 3], 3, [3], leader_epoch=5, partition_epoch=10, lacking=(1,)),
         id="an eligible one leads",
     ),
     pytest.param(
         state([2, 1, 3], 2, [2, 1, 3]),
-        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10, lacking=(1,)),
         id="a follower leaves, and its fetches of before are of an earlier epoch",
     ),
     pytest.param(
         state([2, 1, 3], 2, [2, 3]),
-        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
+        state([2, 1, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10, lacking=(1,)),
         id="one that was out of sync does not come in by an earlier fetch",
     ),
     pytest.param(
         state([2, 1], 2, [2], elr=(1,)),
-        state([2, 1], 2, [2], leader_epoch=5, partition_epoch=10),
+        state([2, 1], 2, [2], leader_epoch=5, partition_epoch=10, lacking=(1,)),
         id="it is not eligible any more",
     ),
     pytest.param(
         state([1, 4], 1, [1], elr=(4,)),
-        state([1, 4], -1, [], leader_epoch=5, partition_epoch=10, elr=(4,), last_known_leader=1),
+        state([1, 4], -1, [], leader_epoch=5, partition_epoch=10, elr=(4,), last_known_leader=1, lacking=(1,)),
         id="one that is away has all, so all wait for it",
     ),
     pytest.param(
@@ -241,7 +289,7 @@ def test_where_unclean_leaders_are_allowed_another_one_leads_instead_of_a_failed
 def test_who_is_elected_while_its_log_is_away_gives_up_for_those_who_have_theirs() -> None:
     terms = Terms(brokers(1, 2, 3), min_isr=2)
     elected = state([1, 2, 3], 1, [1], elr=(2,), leader_epoch=9)
-    assert resign(elected, 1, 4, terms) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10)
+    assert resign(elected, 1, 4, terms) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10, lacking=(1,))
     alone = state([1, 2, 3], 1, [1], leader_epoch=9)
     assert resign(alone, 1, 4, terms) is alone
 
@@ -444,7 +492,8 @@ class PartitionLife(RuleBasedStateMachine):
     """One partition through anything that may happen to it.
 
     `complete` are the brokers that have everything that is committed; what is committed is only certain to be on those
-    that were in sync. No election but an unclean one, or the last resort of the last known leader, may lose it.
+    that were in sync. No election but an unclean one may lose it; a log that failed and comes back leads on with what
+    it has where nobody else has more.
     """
 
     @initialize(
@@ -472,7 +521,7 @@ class PartitionLife(RuleBasedStateMachine):
         if after.leader != before.leader:
             assert after.leader_epoch > before.leader_epoch
         if after.leader_epoch > before.leader_epoch and after.leader != NO_LEADER:
-            last_resort = unclean or {*before.isr, *before.elr} <= set(lost)
+            last_resort = unclean or ({*before.isr, *before.elr} <= set(lost) and after.leader in lost)
             if last_resort and after.leader not in self.complete:
                 self.complete = {after.leader}
             assert after.leader in self.complete
@@ -499,7 +548,7 @@ class PartitionLife(RuleBasedStateMachine):
         if lacks:
             self.complete.discard(broker)
         if broker in self.state.replicas:
-            self.become(begin_life(self.state, broker, lacks, self.terms), lost=[broker] if lacks else ())
+            self.become(begin_life(self.state, broker, lacks, self.terms))
         self.change(broker, fenced=False)
 
     @precondition(lambda self: self.state.leader != NO_LEADER)
@@ -563,15 +612,22 @@ class PartitionLife(RuleBasedStateMachine):
         assert set(now.isr) <= self.complete
         assert set(now.elr) <= self.complete
         assert not now.elr or not self.terms.suffices(now.isr, now.replicas)
+        assert set(now.lacking) <= set(now.replicas) - {*now.isr, *now.elr}
 
     def teardown(self) -> None:
-        """Once everybody is back, and stays, there is a leader."""
+        """Once everybody is back, and stays, there is a leader, or a loss to accept."""
         if not hasattr(self, "state"):
             return
         for broker in BROKERS:
             self.lives_again(broker, False)
         self.controller_settles()
+        if self.state.leader == NO_LEADER:
+            assert not self.state.isr
+            assert not self.state.elr
+            assert self.state.last_known_leader in self.state.lacking
+            self.leaders_are_elected(ElectionType.UNCLEAN)
         assert self.state.leader != NO_LEADER
+        assert not self.state.lacking or self.state.isr
 
 
 PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)

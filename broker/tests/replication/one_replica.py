@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
+from barnabas_broker.metadata.decisions.overtaken import LogAhead
 from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -78,6 +79,8 @@ class Broker:
         self.fetching = Fetching()
         self.is_awake = True
         self.resignations: list[Mapping[TopicPartition, int]] = []
+        self.losses: list[Mapping[TopicPartition, int]] = []
+        self.ahead: list[Mapping[TopicPartition, LogAhead]] = []
         self.image = MetadataImage()
         self._version = 0
         self.show(state)
@@ -97,6 +100,8 @@ class Broker:
             self.fetching,
             lambda _: None,
             self.resignations.append,
+            self.losses.append,
+            self.ahead.append,
             lambda: self.is_awake,
         )
         self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
@@ -135,6 +140,9 @@ class Broker:
             batch = encode_batch([Record(0, NOW_MS, None, b"value")])
             self.partition.append_as_leader(memoryview(batch), parse_header(batch, 0), NOW_MS)
 
+    def stop(self) -> None:
+        self.logs.shutdown({})
+
     def lose_disk(self) -> None:
         self.replicas.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
 
@@ -146,6 +154,13 @@ class Broker:
         if self.logs.probe_failed_dirs():
             self.replicas.sweep()
         self.replicas.bring_back()
+
+    def error_of_find(self) -> ErrorCode | None:
+        try:
+            self.replicas.find(FLIGHTS.topic, None, 0)
+        except ApiError as error:
+            return error.code
+        return None
 
     def error_of_read(self) -> ErrorCode | None:
         try:

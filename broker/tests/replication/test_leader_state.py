@@ -142,3 +142,18 @@ def test_progress_stays_over_a_change_of_the_isr_and_goes_with_the_replica() -> 
     assert state.followers[2].log_end_offset == 10
     assert sorted(state.followers) == [2, 4]
     assert high_watermark(state, 10, now_ms=5) == 10
+
+
+def test_who_was_found_to_lag_does_not_come_back_before_it_has_got_on() -> None:
+    """With two in sync at least the high watermark stands still: what the follower has would always suffice."""
+    state = leader(isr=(1, 2))
+    fetch(state, 2, 10, 10, 1)
+    late_ms = LAG_MS_MAX * 2
+    assert state.isr_without_laggards(12, late_ms, LAG_MS_MAX) == frozenset({1})
+    state.committed(PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(1,), partition_epoch=1), late_ms)
+    assert high_watermark(state, 12, late_ms) == UNKNOWN_OFFSET
+    assert state.isr_with_joining(10) is None
+    fetch(state, 2, 10, 12, late_ms)  # As one whose disk is full: it asks for the same again.
+    assert state.isr_with_joining(10) is None
+    fetch(state, 2, 12, 12, late_ms)
+    assert state.isr_with_joining(10) == frozenset({1, 2})

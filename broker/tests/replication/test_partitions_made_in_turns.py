@@ -89,7 +89,15 @@ class Broker:
             """No ISR changes, nothing is given up."""
 
         surroundings = Surroundings(
-            self.turns, self.turns, Purgatory(self.turns), self.followed, nothing, nothing, lambda: True
+            self.turns,
+            self.turns,
+            Purgatory(self.turns),
+            self.followed,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+            lambda: True,
         )
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(folder)})
         self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)

@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-def test_a_leader_whose_disk_lost_records_does_not_lead_in_the_epoch_in_which_it_acknowledged_them(
+def test_a_leader_whose_disk_lost_records_leads_only_when_the_loss_is_accepted_and_in_a_later_epoch(
     tmp_path: Path,
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
@@ -29,6 +29,13 @@ def test_a_leader_whose_disk_lost_records_does_not_lead_in_the_epoch_in_which_it
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.partition.high_watermark == 5
     broker.show(led(HERE, 5, HERE, replicas=1))
+    assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.losses == [{FLIGHTS: 5}]
+    broker.replicas.bring_back()
+    assert broker.losses == [{FLIGHTS: 5}] * 2
+    broker.show(PartitionState((HERE,), NO_LEADER, 6, (), partition_epoch=6, lacking=(HERE,)))
+    assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.show(led(HERE, 7, HERE, replicas=1))
     assert broker.error_of_read() is None
     assert (broker.partition.log.log_end_offset, broker.partition.high_watermark) == (3, 3)
     leadership = broker.partition.leadership
@@ -190,3 +197,26 @@ def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> No
         assert (partition.log.log_dir, partition.log.log_end_offset) == (str(tmp_path / "more"), 3)
 
     asyncio.run(scenario())
+
+
+def test_a_log_that_is_relied_on_is_not_made_anew_when_its_log_dir_is_back_without_it(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
+    broker.append(3)
+    broker.stop()
+    here = tmp_path / "logs"
+    here.rename(tmp_path / "away")
+    here.write_text("no directory: its disk did not come up", encoding="utf-8")
+    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
+    assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
+    here.unlink()
+    here.mkdir()
+    (tmp_path / "away" / "meta.properties").rename(here / "meta.properties")
+    broker.find_disk()
+    assert broker.losses[-1] == {FLIGHTS: 4}
+    assert broker.logs.logs == {}
+    lost = PartitionState((HERE,), NO_LEADER, 5, (), partition_epoch=5, last_known_leader=HERE, lacking=(HERE,))
+    broker.show(lost)
+    broker.replicas.bring_back()
+    assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.show(led(HERE, 6, HERE, replicas=1))
+    assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 0)

@@ -8,6 +8,7 @@ from storage_samples import OneLog, append, batch
 from barnabas_broker.storage.checkpoints import EpochStart
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_core.errors import ApiError, ErrorCode
 
 
 def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
@@ -103,3 +104,12 @@ def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
     log.truncate_fully_and_start_at(100, 0)
     assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (100, 100, [])
     assert append(log, batch(1), leader_epoch=5).base_offset == 100
+
+
+def test_no_leader_begins_an_epoch_below_the_latest(tmp_path: Path) -> None:
+    epochs = table(tmp_path)
+    epochs.begin(5, 0)
+    with pytest.raises(ApiError, match="leader epoch 5") as refused:
+        epochs.begin(4, 10)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert epochs.entries == [EpochStart(5, 0)]

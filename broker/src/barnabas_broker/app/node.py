@@ -14,8 +14,10 @@ from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_end_news import LogEndNews
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
+from barnabas_broker.app.registration import registration_of
 from barnabas_broker.app.supervision import Supervisor, Watchdog, Watched
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -29,7 +31,6 @@ from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import NO_EPOCH, Membership, ensure_cluster_id
-from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Transitions
@@ -129,6 +130,7 @@ class Node:
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
         self._leader_news: LeaderNews
+        self._log_ends: LogEndNews
 
     async def load(
         self,
@@ -231,6 +233,8 @@ class Node:
             self.fetchers,
             self.isr_changes.propose,
             Resignations(controller.resign, self.supervisor.spawn).propose,
+            Resignations(controller.lose, self.supervisor.spawn).propose,
+            Resignations(controller.overtake, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
@@ -268,17 +272,8 @@ class Node:
         """
         self._endpoints_of = endpoints_of
         config, logs, machine = self.config, self.services.logs, self._machine
-        registration = BrokerRegistration(
-            broker_id=config.broker_id,
-            incarnation_id=incarnation_id,
-            listeners=endpoints_of(config.listeners),
-            rack=config.broker_rack,
-            log_dirs=config.log_dirs,
-            directory_ids=tuple(
-                each.directory_id for each in logs.log_dirs if each.is_online and each.directory_id is not None
-            ),
-            boot_id=machine.boot_id,
-        )
+        self._log_ends = LogEndNews(config.broker_id, self._store, self.image, logs)
+        registration = registration_of(config, logs, incarnation_id, endpoints_of(config.listeners), machine.boot_id)
         self.membership = Membership(
             self._store,
             registration,
@@ -287,6 +282,7 @@ class Node:
             machine.clock,
             asyncio.sleep,
             was_clean=logs.was_clean,
+            tell_log_ends=self._log_ends.begin_life,
         )
         self.duties = ControllerDuties(
             config.broker_id,
@@ -311,6 +307,7 @@ class Node:
         self._takedown.append(self._give_back)
         self._supervise()
         await self.membership.admitted(self.image)
+        self._log_ends.admitted()
 
     def _supervise(self) -> None:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
@@ -354,6 +351,7 @@ class Node:
         self._takedown.append(
             lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
         )
+        self._takedown.append(self._log_ends.tell)
         services.replicas.start()
         services.mover.resume()
         self._takedown.append(services.replicas.stop)
@@ -366,7 +364,7 @@ class Node:
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, services.replicas.check_isr)
-        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore()])
+        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore(), self._log_ends.chore()])
 
     def _configs_changed(self, change: ImageChange) -> None:
         if change.configs & {str(self.config.broker_id), ALL_BROKERS}:

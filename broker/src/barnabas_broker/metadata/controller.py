@@ -219,7 +219,9 @@ class Controller(PartitionController):
         changes = changes_of(resource, topic.configs if topic is not None else {})
         altered = decide_alter_topic(self._view(), resource.name, changes)
         terms = self.partitions.terms(altered)
-        partitions = tuple(settle(state, terms) for state in altered.partitions)  # By min.insync.replicas as it is now.
+        partitions = tuple(
+            settle(state, terms(n)) for n, state in enumerate(altered.partitions)
+        )  # By min.insync.replicas as it is now.
         return Planned(topic_key(resource.name), msgspec.structs.replace(altered, partitions=partitions))
 
     def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:

@@ -11,6 +11,7 @@ from barnabas_broker.metadata.model import (
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
     TopicDocument,
@@ -21,6 +22,7 @@ AnyDocument = (
     TopicDocument
     | TombstoneDocument
     | BrokerRegistration
+    | LogEndsDocument
     | ConfigDocument
     | ClusterDocument
     | ControllerDocument
@@ -37,6 +39,7 @@ _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     "topics": TopicDocument,
     "tombstones": TombstoneDocument,
     "brokers": BrokerRegistration,
+    "log-ends": LogEndsDocument,
     "broker-configs": ConfigDocument,
     CLUSTER_KEY: ClusterDocument,
     CONTROLLER_KEY: ControllerDocument,
@@ -65,6 +68,11 @@ def tombstone_key(topic_id: UUID) -> str:
 def broker_key(broker_id: int) -> str:
     """Where a broker's registration is."""
     return f"brokers/{broker_id}"
+
+
+def log_ends_key(broker_id: int, part: int) -> str:
+    """Where a part of what a broker's logs end at is."""
+    return f"log-ends/{broker_id}/{part}"
 
 
 def broker_configs_key(broker: str) -> str:

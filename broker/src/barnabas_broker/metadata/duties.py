@@ -19,9 +19,10 @@ from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.deletions import Deletions
 from barnabas_broker.metadata.documents import broker_key
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.log_ends import KnownEnds
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_broker.metadata.partition_changes import PartitionChanges
+from barnabas_broker.metadata.partition_changes import PartitionChanges, for_each
 from barnabas_broker.metadata.store import Lease, MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
@@ -201,11 +202,15 @@ class ControllerDuties:
             and _holds(leases, each.registration, now_ms)
         }
 
-        def begin_lives(state: PartitionState, terms: Terms) -> PartitionState:
+        known_ends = KnownEnds(self._image)
+
+        def begin_lives(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
                 is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
                 if broker_id in state.replicas and not is_let_in:
-                    state = begin_life(state, broker_id, each.registration.may_lack_records, terms)
+                    lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
+                    state = begin_life(state, broker_id, lacks, terms)
             return state
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
@@ -234,7 +239,7 @@ class ControllerDuties:
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
             names = sorted(changed, key=lambda name: (not self._is_leaderless(name), name))
-            self._changed_topics |= (await self._partitions.change_topics(names, settle)).keys()
+            self._changed_topics |= (await self._partitions.change_topics(names, for_each(settle))).keys()
 
     def _is_leaderless(self, name: str) -> bool:
         topic = self._image.topics.get(name)

@@ -27,6 +27,7 @@ from barnabas_broker.metadata.model import (
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
     TopicDocument,
@@ -97,6 +98,8 @@ class MetadataImage:
         """The highest that was ever known."""
         self.lost: dict[str, AnyDocument] = {}
         """By key, what is to be written anew."""
+        self.log_ends: dict[str, LogEndsDocument] = {}
+        """By key; `log_ends.find` looks into them. Nobody is told of their changes."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[Listener] = []
@@ -207,6 +210,8 @@ class MetadataImage:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
                 pending.brokers.add(document.broker_id)
+            case LogEndsDocument():
+                self.log_ends[key] = document
             case ConfigDocument():
                 self.broker_configs[_config_owner(key)] = document.configs
                 pending.configs.add(_config_owner(key))
@@ -232,6 +237,7 @@ class MetadataImage:
 
     def _remove(self, key: str, pending: _Pending) -> None:
         stored = self._stored.pop(key, None)
+        self.log_ends.pop(key, None)
         if stored is None:
             return
         if self._is_deleted(stored.document):
@@ -248,7 +254,7 @@ class MetadataImage:
                 return topic_id in self.tombstones
             case BrokerRegistration(is_unregistered=is_unregistered):
                 return is_unregistered
-        return isinstance(document, TombstoneDocument)
+        return isinstance(document, TombstoneDocument | LogEndsDocument)  # Its broker writes the latter again.
 
     def _hide(self, document: AnyDocument, pending: _Pending) -> None:
         match document:

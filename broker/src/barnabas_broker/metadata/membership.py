@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from barnabas_broker.metadata.decisions.lives import may_lack_records
+from barnabas_broker.metadata.decisions.lives import machine_ran_on, may_lack_records, remembered_dirs
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
@@ -59,11 +59,22 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
             continue
 
 
+class TellLogEnds(Protocol):
+    """`log_ends.LogEnds.begin_life`."""
+
+    async def __call__(self, broker_epoch: int, *, machine_ran_on: bool, undealt_epoch: int | None) -> None: ...
+
+
+async def _tell_nothing(broker_epoch: int, *, machine_ran_on: bool, undealt_epoch: int | None) -> None:
+    """For a broker without logs."""
+
+
 class Membership:
     """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
 
     `registration` is this life of the broker; join makes the rest of it: the epoch, and whether it may lack records,
-    for which `was_clean` tells that the life before ended with a clean shutdown.
+    for which `was_clean` tells that the life before ended with a clean shutdown. `tell_log_ends` is called in between:
+    whoever sees the registration knows what the logs of this life end at.
     """
 
     def __init__(
@@ -76,10 +87,12 @@ class Membership:
         sleep: Callable[[float], Awaitable[None]],
         *,
         was_clean: bool = False,
+        tell_log_ends: TellLogEnds = _tell_nothing,
     ) -> None:
         self._store = store
         self._registration = registration
         self._was_clean = was_clean
+        self._tell_log_ends = tell_log_ends
         self._heartbeat_ms = heartbeat_ms
         self._session_ms = session_ms
         self._attempts = session_ms // heartbeat_ms + 2
@@ -186,12 +199,15 @@ class Membership:
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode(key, found.value) if found is not None else None
-        lacks = isinstance(previous, BrokerRegistration) and may_lack_records(
-            previous, self._registration, self._was_clean
-        )
-        registration = msgspec.structs.replace(
-            self._registration, fenced=True, broker_epoch=broker_epoch, may_lack_records=lacks
-        )
+        registration = msgspec.structs.replace(self._registration, fenced=True, broker_epoch=broker_epoch)
+        ran_on, undealt_epoch = True, None
+        if isinstance(previous, BrokerRegistration):
+            ran_on = machine_ran_on(previous, registration)
+            undealt_epoch = previous.broker_epoch if previous.may_lack_records else None
+            lacks = may_lack_records(previous, registration, self._was_clean)
+            ids = remembered_dirs(previous, registration)
+            registration = msgspec.structs.replace(registration, may_lack_records=lacks, directory_ids=ids)
+        await self._tell_log_ends(broker_epoch, machine_ran_on=ran_on, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
         self.registered_epoch = broker_epoch
 

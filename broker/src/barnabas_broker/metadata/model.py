@@ -24,8 +24,8 @@ class PartitionState(Extensible, frozen=True, gc=False):
     """Who holds a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
-    the ISR and still have all that is committed (KIP-966). While a reassignment goes on, `replicas` has those that come
-    and those that go (KIP-455).
+    the ISR and still have all that is committed (KIP-966). `lacking` are replicas that are known to lack records, until
+    they are in sync again. While a reassignment goes on, `replicas` has those that come and those that go (KIP-455).
     """
 
     replicas: tuple[int, ...]
@@ -40,6 +40,7 @@ class PartitionState(Extensible, frozen=True, gc=False):
     last_known_leader: int = NO_LEADER
     unconfirmed: tuple[int, ...] = ()
     restored_epoch: int = 0
+    lacking: tuple[int, ...] = ()
 
 
 class TopicDocument(Extensible, frozen=True):
@@ -65,8 +66,9 @@ class BrokerRegistration(Extensible, frozen=True):
 
     `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
     what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
-    that it ever acknowledged; if not, `may_lack_records`. Somebody has unregistered it where `is_unregistered`: its
-    document goes now.
+    that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in which partitions. With
+    `dirs_away` a log dir did not work at the start: what lies there may come back whole. Somebody
+    has unregistered it where `is_unregistered`: its document goes now.
     """
 
     broker_id: int
@@ -81,6 +83,31 @@ class BrokerRegistration(Extensible, frozen=True):
     may_lack_records: bool = False
     is_shutting_down: bool = False
     is_unregistered: bool = False
+    dirs_away: bool = False
+
+
+class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a broker's log of one partition ended: the latest leader epoch in it, and the offset that comes next.
+
+    `known` is the highest end that the broker has told of since the partition was in sync there last: what it may have
+    lost lies below. `lacks` says that the last start may have found less than was acknowledged.
+    """
+
+    partition: int
+    epoch: int
+    offset: int
+    known: int
+    lacks: bool = False
+
+
+class LogEndsDocument(Extensible, frozen=True):
+    """Some of a broker's logs, by topic id: each value is a list of `LogEnd`, decoded only where it is needed.
+
+    `broker_epoch` is the life of the broker that wrote it.
+    """
+
+    broker_epoch: int
+    topics: dict[UUID, msgspec.Raw]
 
 
 class ConfigDocument(Extensible, frozen=True):

@@ -1,6 +1,7 @@
 """Changes of single partitions: decided one by one, written a topic at a time, by compare-and-set."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from barnabas_broker.metadata.decisions.terms import Terms, terms_of
 from barnabas_broker.metadata.documents import AnyDocument, topic_key
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import KnownEnds
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.config.broker_config import BrokerConfig
@@ -20,6 +22,12 @@ DecidePartition = Callable[[TopicPartition, TopicDocument, Terms], PartitionStat
 """The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
 
 DecideState = Callable[[PartitionState, Terms], PartitionState]
+
+
+def for_each(decide: DecideState) -> DecidePartition:
+    """A decision that looks at nothing but the state."""
+    return lambda which, topic, terms: decide(topic.partitions[which.partition], terms)
+
 
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
@@ -39,9 +47,17 @@ class PartitionChanges:
         """Of writing: `Transitions.rounds`."""
         return self._transitions.rounds
 
-    def terms(self, topic: TopicDocument) -> Terms:
-        """What decisions on the partitions of `topic` go by at this moment."""
-        return terms_of(topic.configs, self._image.brokers, self._config())
+    def terms(self, topic: TopicDocument) -> Callable[[int], Terms]:
+        """What decisions on each partition of `topic` go by at this moment."""
+        terms, known_ends = terms_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
+
+        def at(number: int) -> Terms:
+            if not terms.unclean:
+                return terms
+            replicas = topic.partitions[number].replicas
+            return replace(terms, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
+
+        return at
 
     async def change(
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
@@ -63,15 +79,15 @@ class PartitionChanges:
             answers |= {each: failure for each in by_topic[name] if not isinstance(answers.get(each), ApiError)}
         return answers
 
-    async def change_topics(self, names: Sequence[str], decide: DecideState) -> dict[str, ApiError]:
+    async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
         """Decides on every partition of each topic that is there; the topics for which that could not be written."""
 
         def decide_topic(name: str) -> Planned | None:
             topic = self._image.topics.get(name)
             if topic is None:
                 return None
-            terms = self.terms(topic)
-            return self._planned(name, {n: decide(state, terms) for n, state in enumerate(topic.partitions)})
+            terms, numbers = self.terms(topic), range(len(topic.partitions))
+            return self._planned(name, {n: decide(TopicPartition(name, n), topic, terms(n)) for n in numbers})
 
         return await self._carry_out(names, decide_topic)
 
@@ -120,12 +136,12 @@ def _elections(before: TopicDocument, after: AnyDocument | None) -> int:
 
 
 def _decide_one(
-    topic_partition: TopicPartition, topic: TopicDocument, terms: Terms, decide: DecidePartition
+    topic_partition: TopicPartition, topic: TopicDocument, terms: Callable[[int], Terms], decide: DecidePartition
 ) -> Outcome:
     if not 0 <= topic_partition.partition < len(topic.partitions):
         message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
-        return decide(topic_partition, topic, terms)
+        return decide(topic_partition, topic, terms(topic_partition.partition))
     except ApiError as error:
         return error

@@ -2,18 +2,21 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.decisions.fencing import resign, settle
+from barnabas_broker.metadata.decisions.fencing import lose, resign, settle
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
+from barnabas_broker.metadata.decisions.overtaken import LogAhead, overtake
 from barnabas_broker.metadata.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.documents import broker_key
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import KnownEnds
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.partition_changes import PartitionChanges
+from barnabas_broker.metadata.partition_changes import PartitionChanges, for_each
 from barnabas_broker.metadata.transitions import Item, Planned, Transitions, each
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -56,6 +59,30 @@ class PartitionController:
             if isinstance(outcome, ApiError):
                 log.warning("%s counts on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
 
+    async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
+        """This broker's logs of these partitions lack records, as was found in these leader epochs."""
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            return state if state.leader_epoch != leader_epochs[which] else lose(state, self._broker_id, terms)
+
+        for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
+            if isinstance(outcome, ApiError):
+                log.warning("%s relies on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
+
+    async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
+        """This broker's logs of these partitions have later epochs than the metadata."""
+        known_ends = KnownEnds(self._image)
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            ends = known_ends.of_lives(topic.topic_id, which.partition, state.replicas)
+            return overtake(state, ahead[which], replace(terms, log_ends=ends))
+
+        for which, outcome in (await self.partitions.change(ahead, decide)).items():
+            if isinstance(outcome, ApiError):
+                log.warning("%s has a log of a later epoch than the metadata: %s", which, outcome)
+
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
         """A broker is about to stop (controlled shutdown): others lead, and it is in no ISR, where others can lead.
 
@@ -63,7 +90,7 @@ class PartitionController:
         """
         await self._begin_shutdown(broker_id)
         topics = [topic for topic in self._image.topics.values() if _in_sync(topic, broker_id)]
-        failures = await self.partitions.change_topics([topic.name for topic in topics], settle)
+        failures = await self.partitions.change_topics([topic.name for topic in topics], for_each(settle))
         if failures:
             raise next(iter(failures.values()))
         return [
@@ -88,8 +115,14 @@ class PartitionController:
     ) -> dict[TopicPartition, ApiError | None]:
         """None where a leader was elected, or why not; of all partitions (None) those that an election was for."""
 
+        known_ends = KnownEnds(self._image)
+
         def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
-            return decide_election(topic.partitions[which.partition], election, terms)
+            state = topic.partitions[which.partition]
+            if election is ElectionType.UNCLEAN:
+                ends = known_ends.of_replicas(topic.topic_id, which.partition, state.replicas)
+                terms = replace(terms, log_ends=ends)
+            return decide_election(state, election, terms)
 
         wanted = self._all_partitions() if partitions is None else partitions
         failures = failures_of(await self.partitions.change(wanted, decide))

@@ -26,6 +26,7 @@ class FollowerProgress:
         "caught_up_ms",
         "fetched_ms",
         "leader_end_at_fetch",
+        "left_at",
         "log_end_offset",
         "log_start_offset",
     )
@@ -38,6 +39,8 @@ class FollowerProgress:
         """When it last had all that the leader had."""
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
+        self.left_at = UNKNOWN_OFFSET
+        """The end of its log when it was found to lag: it joins again once it has got on."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
@@ -128,6 +131,7 @@ class LeaderState:
     def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
         """The ISR to propose with all who may join: alive, and with everything up to the high watermark and the epoch.
 
+        The high watermark stands still while the ISR is too small, so who was found to lag has to have got on, too.
         None when nobody may, or a change is on its way.
         """
         if self.pending_isr is not None or len(self.isr) > len(self.followers):
@@ -137,6 +141,7 @@ class LeaderState:
             broker_id
             for broker_id, follower in self.followers.items()
             if follower.log_end_offset >= needed
+            and follower.log_end_offset > follower.left_at
             and broker_id not in self.isr
             and self._is_eligible(broker_id, follower.broker_epoch)
         }
@@ -152,6 +157,8 @@ class LeaderState:
             if each == self.leader_id
             or (each in self.followers and self.followers[each].is_caught_up(log_end_offset, now_ms, lag_ms_max))
         }
+        for each in self.isr & self.followers.keys() - staying:
+            self.followers[each].left_at = self.followers[each].log_end_offset
         return None if staying == self.isr else frozenset(staying)
 
     def broker_epochs(self, members: Iterable[int], own_broker_epoch: int) -> dict[int, int]:

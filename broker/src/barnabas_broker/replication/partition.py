@@ -11,7 +11,7 @@ from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
-from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext
+from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.cleaner.inspection import inspects_records
 from barnabas_broker.storage.errors import StorageError
@@ -167,7 +167,9 @@ class Partition:
         """The log was loaded anew from a disk that works again; the metadata counts on it no more (`counts_on`)."""
         config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
-        if self.is_leader:
+        if is_ahead(log, self._state):
+            self._resign()
+        elif self.is_leader:
             self._lead(self._state, monotonic_ms(self._context.clock))
         self.configure(config)
         self._wake_all()
@@ -182,13 +184,14 @@ class Partition:
             return
         previous, self._state = self._state, state
         now_ms = monotonic_ms(self._context.clock)
-        if state.leader != self._context.broker_id:
+        if state.leader != self._context.broker_id or is_ahead(self.log, state):
             self._resign()
         elif self._leadership is None or state.leader_epoch != previous.leader_epoch:
             self._resign()
             self._lead(state, now_ms)
         else:
-            self._count_isr_change(len(previous.isr), len(state.isr))
+            self.isr_expands += len(state.isr) > len(previous.isr)
+            self.isr_shrinks += len(state.isr) < len(previous.isr)
             self._leadership.committed(state, now_ms)
         self._settle()
         self._advance_high_watermark(now_ms)
@@ -208,10 +211,6 @@ class Partition:
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._context.broker_id, self._context.is_eligible
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
-
-    def _count_isr_change(self, size_before: int, size: int) -> None:
-        self.isr_expands += size > size_before
-        self.isr_shrinks += size < size_before
 
     def check_readable(self, current_leader_epoch: int) -> None:
         """ApiError unless this replica leads and the client knows its epoch (-1: the client does not say; KIP-320)."""

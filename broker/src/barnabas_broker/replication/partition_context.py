@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.leader_state import IsEligible
+from barnabas_broker.storage.log import Log
 from barnabas_core.clock import Clock
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ class AppendWatcher(Protocol):
     def high_watermark_advanced(self) -> None:
         """Worth telling when there is an answer anyway."""
         ...
+
+
+def is_ahead(log: Log, state: PartitionState) -> bool:
+    """Whether a log has a later epoch than the metadata, of which somebody must have restored an older copy."""
+    return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
 class PartitionContext(NamedTuple):

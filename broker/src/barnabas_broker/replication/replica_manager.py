@@ -13,9 +13,11 @@ from uuid import UUID
 from barnabas_broker.metadata.decisions.fencing import counts_on
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+from barnabas_broker.replication.absences import why_missing
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.log_fates import LogFates
+from barnabas_broker.replication.log_reports import LogReports
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.surroundings import Surroundings
@@ -57,6 +59,7 @@ class ReplicaManager:
         self._image = image
         self._fates = LogFates(broker_id, logs, image)
         self._surroundings = surroundings
+        self._reports = LogReports(broker_id, surroundings)
         self._context = PartitionContext(
             broker_id,
             surroundings.clock,
@@ -109,21 +112,8 @@ class ReplicaManager:
         return partition
 
     def _why_missing(self, name: str | None, topic_id: UUID | None, index: int) -> ApiError:
-        if name is None:
-            name = self._image.topic_name(topic_id) if topic_id is not None else None
-            if name is None:
-                return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        document = self._image.topics.get(name)
-        if document is None:
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        if not 0 <= index < len(document.partitions):
-            allowed = f"0 to {len(document.partitions) - 1}"
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; {allowed} are there")
-        if TopicPartition(name, index) in self._unmade:
-            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made on this broker")
-        if self._broker_id in document.partitions[index].replicas:
-            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
-        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
+        is_unmade = name is not None and TopicPartition(name, index) in self._unmade
+        return why_missing(self._image, self._broker_id, name, topic_id, index, is_unmade=is_unmade)
 
     @contextmanager
     def using(self, name: str, index: int) -> Iterator[Partition]:
@@ -191,6 +181,7 @@ class ReplicaManager:
 
     def bring_back(self) -> None:
         """What is offline and has a log again, loaded anew. Of the rest is said once more that it goes on elsewhere."""
+        self._reports.say_again()
         for partition in list(self._offline.values()):
             self._look_after(partition)
         for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
@@ -208,7 +199,7 @@ class ReplicaManager:
             self._give_up({topic_partition: partition.failed_epoch})
             return
         loaded = self._fates.claim(topic_partition, partition.topic_id) or self._begun_anew(partition)
-        if loaded is not None and loaded is not partition.log:
+        if loaded is not None and loaded is not partition.log and not self._reports.has_lost(partition, loaded):
             partition.come_back(loaded)
             del self._offline[topic_partition]
             self._follow(partition)
@@ -377,13 +368,15 @@ class ReplicaManager:
         """Fetch from the leader of now, if it is another broker."""
         fetching = self._surroundings.fetching
         fetching.unfollow(partition)
-        if partition.failure is None and partition.leader_id not in (self._broker_id, NO_LEADER):
+        is_usable = partition.failure is None and not self._reports.is_ahead(partition)
+        if is_usable and partition.leader_id not in (self._broker_id, NO_LEADER):
             fetching.follow(partition)
 
     def _remove(self, topic: HostedTopic, index: int) -> None:
         """The replica is elsewhere now, or its topic is gone: nothing answers for it."""
         partition = topic.partitions.pop(index)
         self._offline.pop(partition.topic_partition, None)
+        self._reports.forget(partition.topic_partition)
         self._surroundings.fetching.unfollow(partition)
         partition.resign()
         self._fates.remove(partition.topic_partition, topic.topic_id)
@@ -397,6 +390,8 @@ class ReplicaManager:
             self._uncreated.add(topic_partition)  # It is read first.
             return None
         if found is None and self._may_lie_elsewhere(topic_partition):
+            return None
+        if found is None and topic_partition in self._unloaded and self._reports.is_gone(topic_partition, state):
             return None
         self._unloaded.discard(topic_partition)
         if found is not None:

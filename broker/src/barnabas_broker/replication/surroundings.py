@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from barnabas_broker.metadata.decisions.overtaken import LogAhead
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_core.clock import Clock, Timers
@@ -22,7 +23,7 @@ class Fetching(Protocol):
 
 
 class Surroundings(NamedTuple):
-    """What the replica manager works with. The callables are the metadata's: both end in a compare-and-set."""
+    """What the replica manager works with. Those callables that tell something end in a compare-and-set."""
 
     clock: Clock
     timers: Timers
@@ -31,5 +32,9 @@ class Surroundings(NamedTuple):
     propose_isr: Callable[[Partition], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
     """These are to go on without this broker: their logs failed here, in these leader epochs."""
+    lost: Callable[[Mapping[TopicPartition, int]], object]
+    """Logs here lack records that were committed, as was found in these leader epochs."""
+    ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
+    """Logs here have later leader epochs than the metadata."""
     is_awake: Callable[[], bool]
     """False while this broker may not know that others lead by now."""

@@ -13,6 +13,7 @@ from typing import Final
 from barnabas_broker.storage.batch_scan import FoundBatch
 from barnabas_broker.storage.checkpoints import EpochStart, decode_epochs, encode_epochs
 from barnabas_broker.storage.files import FileSystem
+from barnabas_core.errors import ApiError, ErrorCode
 
 UNKNOWN: Final = (-1, -1)
 
@@ -49,6 +50,13 @@ class LeaderEpochs:
     def latest_epoch(self) -> int:
         """-1 when there is none."""
         return self._entries[-1].epoch if self._entries else -1
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """A leader appends its first batch of `epoch`, at `start_offset`. ApiError where there is a later epoch."""
+        if epoch < self.latest_epoch:
+            message = f"{self.path} has leader epoch {self.latest_epoch}; nobody leads in epoch {epoch} any more"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        self.assign(epoch, start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The batch at `start_offset` is of `epoch`; what contradicts it, later epochs or offsets, is forgotten."""

@@ -1,7 +1,8 @@
 """Who leads a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
 
-Those have everything that is committed, or nobody has more. Any other replica leads only where
-`unclean.leader.election.enable` allows it, or an administrator asks for it.
+Those have everything that is committed, or nobody has more. Any other replica, and one that is known to lack records,
+leads only where `unclean.leader.election.enable` allows it, or an administrator asks for it; then it is the one with
+the longest log, as far as that is known.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,20 +29,29 @@ def choose_leader(state: PartitionState, terms: Terms) -> int:
         return state.leader
     if state.unconfirmed and not terms.unclean:
         return NO_LEADER  # One of those may know of a later state than this one.
-    for candidates in _candidates(state, terms.unclean):
+    unclean = [sorted(state.replicas, key=terms.log_end, reverse=True)] if terms.unclean else []
+    for candidates in (*_candidates(state), *unclean):
         leader = _first(candidates, state.leader, terms)
         if leader != NO_LEADER:
             return leader
     return NO_LEADER
 
 
-def _candidates(state: PartitionState, unclean: bool) -> Iterator[Sequence[int]]:
+def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
+    """Those that have all that is committed, or nobody has more."""
     yield [replica for replica in state.replicas if replica in state.isr]
     yield [replica for replica in state.replicas if replica in state.elr]
-    if not state.isr and not state.elr and state.last_known_leader in state.replicas:
-        yield (state.last_known_leader,)
-    if unclean:
-        yield state.replicas
+    last_known = state.last_known_leader
+    if not state.isr and not state.elr and last_known in state.replicas and last_known not in state.lacking:
+        yield (last_known,)
+
+
+def is_lost(state: PartitionState) -> bool:
+    """Whether nobody leads because every replica that had what is committed lacks records by now.
+
+    Then it takes an unclean election to go on: who asks for one accepts the loss.
+    """
+    return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
 
 
 def _first(candidates: Sequence[int], leader: int, terms: Terms) -> int:
@@ -58,7 +68,8 @@ def _first(candidates: Sequence[int], leader: int, terms: Terms) -> int:
 def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
     """`state` in the next leader epoch; whoever was not in the ISR leads alone.
 
-    Other eligible leader replicas stay so while nothing can have been committed without them.
+    Other eligible leader replicas stay so while nothing can have been committed without them. After an unclean election
+    nobody lacks anything, for it is the new leader's log that counts.
     """
     if leader == NO_LEADER:
         last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader
@@ -68,6 +79,7 @@ def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
     isr = state.isr if leader in state.isr else (leader,)
     has_all = leader in state.isr or leader in state.elr
     stays = has_all and not terms.suffices(isr, state.replicas)
+    lacking = tuple(broker for broker in state.lacking if broker not in isr) if has_all else ()
     return msgspec.structs.replace(
         state,
         leader=leader,
@@ -77,6 +89,7 @@ def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
         last_known_leader=NO_LEADER,
         unconfirmed=(),
         restored_epoch=0,
+        lacking=lacking,
     )
 
 

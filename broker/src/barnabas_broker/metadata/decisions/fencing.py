@@ -23,18 +23,42 @@ def settle(state: PartitionState, terms: Terms) -> PartitionState:
     return revised(state, msgspec.structs.replace(state, isr=staying or living), terms)
 
 
-def begin_life(state: PartitionState, broker: int, may_lack_records: bool, terms: Terms) -> PartitionState:
+def begin_life(state: PartitionState, broker: int, lacks_records: bool, terms: Terms) -> PartitionState:
     """The partition before a broker that started anew is let back in: it begins as a follower.
 
     The partition epoch rises in any case, so that nothing comes true any more that was decided on the life before, such
     as to take it into the ISR. Only where it is the one replica, so that nobody can have decided anything, it goes on
     where it stopped, if it lacks nothing.
     """
-    if state.replicas == (broker,) and not may_lack_records:
+    if lacks_records:
+        return lose(state, broker, terms)
+    if state.replicas == (broker,):
         return state
     isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
-    after = revised(state, msgspec.structs.replace(state, isr=isr), terms, (broker,) if may_lack_records else ())
+    after = revised(state, msgspec.structs.replace(state, isr=isr), terms)
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def lose(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
+    """The partition once it is known that a broker's log lacks records: it is no leader and no candidate.
+
+    Where nobody else has what is committed there is no leader until somebody accepts the loss. The partition epoch
+    rises in any case.
+    """
+    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
+    wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
+    after = revised(state, wanted, terms, (broker,))
+    return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def _lacking_with(state: PartitionState, broker: int) -> tuple[int, ...]:
+    return tuple(replica for replica in state.replicas if replica in state.lacking or replica == broker)
+
+
+def relies_on(state: PartitionState, broker: int) -> bool:
+    """Whether a broker leads, or may come to lead by itself: then it must not begin anew with an empty log."""
+    is_last_known = broker == state.last_known_leader and broker not in state.lacking
+    return broker in (state.leader, *state.isr, *state.elr) or is_last_known
 
 
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
@@ -51,13 +75,15 @@ def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
 def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) -> PartitionState:
     """The partition without a broker that cannot use its log, in the next leader epoch; `state` where it is so.
 
-    Where nobody else has what is committed the broker leads on in that epoch, once its log is back.
+    Its log may lack records when it is back, so it is no candidate before it is in sync. Where nobody else has what is
+    committed the broker leads on in that epoch, once its log is back, if that has all.
     """
     if not counts_on(state, broker, failed_epoch):
         return state
     others = replace(terms, brokers={each: known for each, known in terms.brokers.items() if each != broker})
     isr = tuple(replica for replica in state.isr if others.lives(replica))
-    after = revised(state, msgspec.structs.replace(state, isr=isr), others, (broker,))
+    wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
+    after = revised(state, wanted, others, (broker,))
     if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
         after = led_by(state, broker, terms) if terms.lives(broker) and not state.unconfirmed else state
     elif after.leader_epoch <= failed_epoch:

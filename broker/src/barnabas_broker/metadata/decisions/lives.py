@@ -1,5 +1,7 @@
 """One life of a broker and the next."""
 
+from uuid import UUID
+
 from barnabas_broker.metadata.model import BrokerRegistration
 
 
@@ -8,8 +10,20 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
     It has lost none if it shut down cleanly, or if the machine ran on, for then what was written is in the page cache
     still; in both cases only with all the log directories that it had. What a life before lost and the controller has
-    not dealt with is lost still.
+    not dealt with is lost still. Which partitions that concerns is told by what its logs end at (`log_ends`).
     """
-    machine_ran_on = previous.boot_id != "" and previous.boot_id == registration.boot_id
     has_all_dirs = set(previous.directory_ids) <= set(registration.directory_ids)
-    return previous.may_lack_records or not (was_clean or machine_ran_on) or not has_all_dirs
+    is_whole = was_clean or machine_ran_on(previous, registration)
+    return previous.may_lack_records or not is_whole or not has_all_dirs
+
+
+def machine_ran_on(previous: BrokerRegistration, registration: BrokerRegistration) -> bool:
+    """Whether the machine was not booted between the two lives."""
+    return previous.boot_id != "" and previous.boot_id == registration.boot_id
+
+
+def remembered_dirs(previous: BrokerRegistration, registration: BrokerRegistration) -> tuple[UUID, ...]:
+    """The ids of the log directories that the next life is to have, those that are away now included."""
+    if not registration.dirs_away:
+        return registration.directory_ids
+    return tuple(dict.fromkeys((*registration.directory_ids, *previous.directory_ids)))

@@ -13,13 +13,14 @@ def revised(before: PartitionState, wanted: PartitionState, terms: Terms, lost: 
     """`wanted`, which differs from `before` in replicas, ISR or reassignment, with all that follows from it.
 
     A reassignment ends once all its targets are in sync. Who leaves an ISR that becomes too small becomes an eligible
-    leader replica, those in `lost` excepted, for they may lack records. Where the leader cannot stay another one is
-    elected. The epochs rise; `before` itself is the answer where nothing changes.
+    leader replica, those in `lost` excepted, for they may lack records; who is in sync lacks nothing. Where the leader
+    cannot stay another one is elected. The epochs rise; `before` itself is the answer where nothing changes.
     """
     after = _completed(wanted)
     elr = _eligible_leader_replicas(before, after, terms, lost)
-    if elr != after.elr:
-        after = msgspec.structs.replace(after, elr=elr)
+    lacking = tuple(each for each in after.lacking if each in after.replicas and each not in after.isr)
+    if elr != after.elr or lacking != after.lacking:
+        after = msgspec.structs.replace(after, elr=elr, lacking=lacking)
     leader = choose_leader(after, terms)
     if leader != before.leader or (leader != NO_LEADER and leader not in after.isr):
         after = led_by(after, leader, terms)

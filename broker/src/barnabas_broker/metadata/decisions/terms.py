@@ -1,10 +1,10 @@
 """What a decision on a partition goes by: which brokers live, and what the topic asks of its replicas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.model import BrokerRegistration, LogEnd
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
@@ -15,11 +15,20 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic."""
+    """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic.
+
+    `log_ends` is what the replicas' logs end at, as far as they have told: asked only where an election may be unclean.
+    """
 
     brokers: Mapping[int, BrokerRegistration]
     min_isr: int = 1
     unclean: bool = False
+    log_ends: Mapping[int, LogEnd] = field(default_factory=dict)
+
+    def log_end(self, broker: int) -> tuple[int, int]:
+        """The latest epoch and the end of a broker's log, to compare; of an unknown one as if it were empty."""
+        end = self.log_ends.get(broker)
+        return (-1, -1) if end is None else (end.epoch, end.offset)
 
     def lives(self, broker: int) -> bool:
         """Whether a broker may be in an ISR."""

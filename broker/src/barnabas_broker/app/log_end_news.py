@@ -1,0 +1,48 @@
+"""What this broker's logs end at, as its log manager has them: for `metadata.log_ends`."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_broker.app.chores import Chore
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
+from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.storage.log_manager import LogManager
+
+TOLD_S: Final = 300.0
+"""How old the last known end of a partition may be."""
+
+log = logging.getLogger(__name__)
+
+
+class LogEndNews:
+    """`begin_life` and `admitted` are those of `LogEnds`; it is told again by a chore, and at a clean shutdown."""
+
+    def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
+        self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), lambda: asyncio.sleep(0))
+        self.begin_life = self._log_ends.begin_life
+        self.admitted = self._log_ends.admitted
+
+    def chore(self) -> Chore:
+        """What comes round."""
+        return Chore("log ends", TOLD_S, self.tell)
+
+    async def tell(self) -> None:
+        """Whatever the store does: they are told again later."""
+        try:
+            await self._log_ends.tell()
+        except StoreUnavailable as error:
+            log.warning("the metadata store does not answer; it does not hear what the logs end at: %s", error)
+
+
+def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
+    """All logs that are online. One that is from before its topic id was noted is of the topic of that name."""
+    for log_dir in logs.log_dirs:
+        for where, held in list(log_dir.logs.items()) if log_dir.is_online else ():
+            document = image.topics.get(where.topic)
+            topic_id = held.topic_id or (document.topic_id if document is not None else None)
+            if topic_id is not None:
+                end = held.epochs.latest_epoch, held.log_end_offset
+                yield HeldLog(where.topic, topic_id, where.partition, *end, log_dir.was_clean)

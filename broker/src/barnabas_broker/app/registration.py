@@ -1,0 +1,25 @@
+"""What a broker says of itself when it registers: `Membership` makes the rest of it."""
+
+from uuid import UUID
+
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.listeners import Endpoint
+
+
+def registration_of(
+    config: BrokerConfig, logs: LogManager, incarnation_id: UUID, listeners: tuple[Endpoint, ...], boot_id: str
+) -> BrokerRegistration:
+    """This life of a broker."""
+    online = [each for each in logs.log_dirs if each.is_online]
+    return BrokerRegistration(
+        broker_id=config.broker_id,
+        incarnation_id=incarnation_id,
+        listeners=listeners,
+        rack=config.broker_rack,
+        log_dirs=config.log_dirs,
+        directory_ids=tuple(each.directory_id for each in online if each.directory_id is not None),
+        boot_id=boot_id,
+        dirs_away=len(online) < len(logs.log_dirs),
+    )

@@ -1,0 +1,27 @@
+"""Why a partition cannot be found on a broker: the answer for the client."""
+
+from uuid import UUID
+
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+def why_missing(
+    image: MetadataImage, broker_id: int, name: str | None, topic_id: UUID | None, index: int, *, is_unmade: bool
+) -> ApiError:
+    """`is_unmade`: it is to be made in the next turns of the loop."""
+    if name is None:
+        name = image.topic_name(topic_id) if topic_id is not None else None
+        if name is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+    document = image.topics.get(name)
+    if document is None:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    if not 0 <= index < len(document.partitions):
+        allowed = f"0 to {len(document.partitions) - 1}"
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; {allowed} are there")
+    if is_unmade:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made on this broker")
+    if broker_id in document.partitions[index].replicas:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")

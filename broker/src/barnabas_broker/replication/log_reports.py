@@ -1,0 +1,80 @@
+"""What this broker finds its logs to be, told to the metadata until that shows that it has heard of it."""
+
+import logging
+from typing import Final
+
+from barnabas_broker.metadata.decisions.fencing import relies_on
+from barnabas_broker.metadata.decisions.overtaken import LogAhead
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition_context import is_ahead
+from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.storage.log import Log
+from barnabas_core.topic_partition import TopicPartition
+
+OTHERS_COME_S: Final = 30.0
+"""So long a partition whose logs are ahead of the metadata waits for replicas that may have more."""
+
+AHEAD: Final = (
+    "the log of %s has records of leader epoch %d, and the metadata says %d: is that an older copy? "
+    "Nobody leads before there is a later epoch than in all logs"
+)
+
+log = logging.getLogger(__name__)
+
+
+class LogReports:
+    """Asked again and again, about once a second: by the chore that looks at disks."""
+
+    def __init__(self, broker_id: int, surroundings: Surroundings) -> None:
+        self._broker_id = broker_id
+        self._surroundings = surroundings
+        self._ahead: dict[TopicPartition, tuple[Partition, float]] = {}
+        """And since when, by the clock that nobody sets."""
+        self._lost: dict[TopicPartition, int] = {}
+        """What was said in the log to be lost, and in which leader epoch."""
+
+    def has_lost(self, partition: Partition, loaded: Log) -> bool:
+        """Whether a log that comes back lacks what was committed, and nobody else has it: then it does not lead."""
+        state, committed = partition.state, partition.high_watermark
+        if state.leader != self._broker_id or loaded.log_end_offset >= committed:
+            return False
+        where, end_offset = partition.topic_partition, loaded.log_end_offset
+        self._say_lost(where, state, f"is back and ends at offset {end_offset}; all below {committed} was committed")
+        return True
+
+    def is_gone(self, where: TopicPartition, state: PartitionState) -> bool:
+        """Whether a log that is nowhere any more is relied on: a new one would hide that."""
+        if not relies_on(state, self._broker_id):
+            return False
+        self._say_lost(where, state, "is gone with the log dir that it was in")
+        return True
+
+    def _say_lost(self, where: TopicPartition, state: PartitionState, what: str) -> None:
+        if self._lost.get(where) != state.leader_epoch:
+            self._lost[where] = state.leader_epoch
+            log.error("the log of %s %s", where, what)
+        self._surroundings.lost({where: state.leader_epoch})
+
+    def is_ahead(self, partition: Partition) -> bool:
+        """Whether the log has a later epoch than the metadata: then it neither leads nor follows."""
+        where, log_epoch, state = partition.topic_partition, partition.log.epochs.latest_epoch, partition.state
+        if not is_ahead(partition.log, state):
+            self._ahead.pop(where, None)
+            return False
+        now_s = self._surroundings.clock.monotonic_s()
+        if where not in self._ahead:
+            log.error(AHEAD, where, log_epoch, state.leader_epoch)
+        _, since_s = self._ahead.setdefault(where, (partition, now_s))
+        self._surroundings.ahead({where: LogAhead(log_epoch, now_s - since_s < OTHERS_COME_S)})
+        return True
+
+    def say_again(self) -> None:
+        """What the metadata has not heard of logs that are ahead of it."""
+        for partition, _ in list(self._ahead.values()):
+            self.is_ahead(partition)
+
+    def forget(self, where: TopicPartition) -> None:
+        """It is not here any more."""
+        self._ahead.pop(where, None)
+        self._lost.pop(where, None)

@@ -1,0 +1,142 @@
+"""What brokers tell of their logs' ends, and what can be said of it when records are lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from metadata_cluster import a_topic, led
+from store_conformance import ManualClock
+
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import NO_LOG, PARTS, HeldLog, KnownEnds, LogEnds
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import StoreUnavailable, Write
+
+TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
+LOST = PartitionState((1,), NO_LEADER, 4, (), last_known_leader=1, lacking=(1,), partition_epoch=1)
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Told:
+    """One broker's logs, a store, and what an image makes of it."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.held: dict[int, tuple[int, int]] = {}
+        self.is_whole = True
+        self.image = MetadataImage()
+
+    def logs(self) -> list[HeldLog]:
+        return [HeldLog("t", TOPIC.topic_id, n, *end, self.is_whole) for n, end in self.held.items()]
+
+    async def see(self) -> MetadataImage:
+        await image_feed.load(self.image, self.store)
+        return self.image
+
+    async def life(self, epoch: int, *, ran_on: bool = True, undealt_epoch: int | None = None) -> LogEnds:
+        log_ends = LogEnds(1, self.store, await self.see(), self.logs, lambda: asyncio.sleep(0))
+        await log_ends.begin_life(epoch, machine_ran_on=ran_on, undealt_epoch=undealt_epoch)
+        return log_ends
+
+    async def end(self, partition: int) -> LogEnd | None:
+        return KnownEnds(await self.see()).find(1, TOPIC.topic_id, partition)
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[Told]:
+    store = await SqliteStore.open(tmp_path / "metadata.sqlite", ManualClock())
+    await store.put(topic_key("t"), encode(TOPIC))
+    yield Told(store)
+    await store.close()
+
+
+async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: Told) -> None:
+    told.held = {0: (3, 9308), 1: (3, 5)}
+    log_ends = await told.life(1)
+    assert await told.end(0) == LogEnd(0, 3, 9308, 9308)
+    told.held, told.is_whole = {0: (-1, 0)}, False
+    log_ends = await told.life(2, ran_on=False)
+    assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
+    await told.store.put(topic_key("t"), encode(a_topic("t", LOST)))
+    await told.see()
+    await log_ends.tell()
+    assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
+    assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "its log is gone, and what it had is known still"
+
+
+async def test_a_replica_that_is_in_sync_tells_of_its_end_alone(told: Told) -> None:
+    told.held = {0: (3, 100)}
+    log_ends = await told.life(1)
+    log_ends.admitted()
+    told.held = {0: (3, 90)}  # It was cut as a follower, and is in sync again.
+    await log_ends.tell()
+    assert await told.end(0) == LogEnd(0, 3, 90, 90)
+
+
+async def test_only_what_has_changed_is_written(told: Told) -> None:
+    told.held = {0: (3, 100), 1: (3, 5)}
+    log_ends = await told.life(1)
+    revision = await told.store.latest_revision()
+    await told.see()
+    await log_ends.tell()
+    assert await told.store.latest_revision() == revision
+    told.held[1] = (3, 6)
+    await log_ends.tell()
+    assert await told.store.latest_revision() == revision + 1
+
+
+async def test_what_may_not_have_been_written_is_written_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    told.held = {0: (3, 100)}
+    log_ends = await told.life(1)
+
+    async def fails(_: list[Write]) -> None:
+        raise StoreUnavailable("away")
+
+    told.held = {0: (3, 101)}
+    with monkeypatch.context() as patched:
+        patched.setattr(told.store, "write", fails)
+        with pytest.raises(StoreUnavailable):
+            await log_ends.tell()
+    await log_ends.tell()
+    assert await told.end(0) == LogEnd(0, 3, 101, 101)
+
+
+async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still(told: Told) -> None:
+    told.held, told.is_whole = {0: (3, 100)}, False
+    await told.life(1, ran_on=False)
+    await told.life(2, undealt_epoch=1)
+    assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
+    await told.life(3, undealt_epoch=None)
+    assert await told.end(0) == LogEnd(0, 3, 100, 100, False)
+
+
+@pytest.mark.parametrize(("dirs_away", "lost"), [(False, True), (True, False)])
+async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
+    told: Told, dirs_away: bool, lost: bool
+) -> None:
+    told.held = {0: (3, 100)}
+    await told.life(7)
+    registration = BrokerRegistration(
+        1, UUID(int=1), (), broker_epoch=7, may_lack_records=True, dirs_away=dirs_away, fenced=True
+    )
+    known = KnownEnds(await told.see())
+    assert not known.lost_by_a_start(registration, TOPIC.topic_id, 0)
+    assert known.lost_by_a_start(registration, TOPIC.topic_id, 1) is lost
+
+
+async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100_kb(told: Told) -> None:
+    store = told.store
+    topics = [UUID(int=number << 64 | 77 * number) for number in range(3)]
+    logs = [HeldLog("t", topic, n, 1234, 10**12, True) for topic in topics for n in range(10_000)]
+    log_ends = LogEnds(1, store, await told.see(), lambda: logs, lambda: asyncio.sleep(0))
+    await log_ends.begin_life(1, machine_ran_on=True, undealt_epoch=None)
+    documents = (await store.listing("log-ends/1/")).documents
+    assert len(documents) <= PARTS
+    assert max(len(each.value) for each in documents) < 100_000

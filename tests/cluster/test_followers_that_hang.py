@@ -1,0 +1,44 @@
+"""A follower that does not fetch, though its broker is not dead: it leaves the ISR, and comes back once it fetches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+LONG_SESSION = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=2, properties=LONG_SESSION) as running:
+        yield running
+
+
+def error_of_write(cluster: BarnabasCluster) -> int | None:
+    """Of one record with acks=all, sent once, to a client that knows of broker 0 alone."""
+    client = StockClient(cluster.brokers[0].bootstrap)
+    (error,) = client.send("t", [b"value"], retries=0, request_timeout_ms=4000)
+    return error.code() if error is not None else None
+
+
+def test_a_follower_that_stands_still_stays_out_of_the_isr_until_it_fetches_again(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("t", assignment=[[0, 1]])
+    assert error_of_write(cluster) is None
+    cluster.pause(1)
+    try:
+        error_of_write(cluster)
+        wait_for(lambda: cluster.partition("t", 0, as_told_by=0).isr, lambda isr: isr == (0,))
+        shrinks = cluster.metric(0, "kafka_server_replicamanager_isrshrinks_total")
+        errors = [error_of_write(cluster) for _ in range(10)]
+        assert errors == [KafkaError.NOT_ENOUGH_REPLICAS] * 10
+        assert cluster.partition("t", 0, as_told_by=0).isr == (0,)
+        assert cluster.metric(0, "kafka_server_replicamanager_isrshrinks_total") == shrinks
+    finally:
+        cluster.resume(1)
+    wait_for(lambda: cluster.partition("t", 0, as_told_by=0).isr, lambda isr: set(isr) == {0, 1})
+    assert error_of_write(cluster) is None
