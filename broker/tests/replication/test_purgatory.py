@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.purgatory import Purgatory, WaitList
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Wanting:
     tries: int = 0
     expired: int = 0
 
-    def try_complete(self) -> bool:
+    def try_complete(self, changed: WaitList) -> bool:
         self.tries += 1
         return self.ready
 

@@ -11,6 +11,7 @@ from barnabas_broker.handlers.answering import answer_of
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from barnabas_core.config.log_config import CleanupPolicy
 from barnabas_core.errors import ApiError, ErrorCode
@@ -28,7 +29,7 @@ def handle(services: Services, context: Context, request: DeleteRecordsRequest) 
 
     def start(answer: Callable[[DeleteRecordsResponse], object]) -> None:
         deletion = _Deletion(services, request, answer)
-        if not deletion.try_complete():
+        if not deletion.complete():
             lists = [partition.waiters for partition in deletion.partitions]
             services.purgatory.watch(deletion, lists, request.timeout_ms / 1000)
 
@@ -109,7 +110,11 @@ class _Deletion:
         """Those that followers are waited for."""
         return [each.partition for _, deletions in self._topics for each in deletions if each.partition is not None]
 
-    def try_complete(self) -> bool:
+    def try_complete(self, changed: WaitList) -> bool:  # noqa: ARG002  # few partitions: all are looked at
+        """Called by the purgatory after a change."""
+        return self.complete()
+
+    def complete(self) -> bool:
         """Answer if all results are known."""
         is_known = [each.look() for _, deletions in self._topics for each in deletions]
         if all(is_known):

@@ -2,9 +2,10 @@
 
 v12 is flexible and brings the last fetched epoch, v13 names topics by id. Fetch sessions (KIP-227) are declined by
 always answering session id 0. A request without enough bytes waits in the purgatory until there are, or until its time
-is up. What followers ask is answered in `replica_fetch`.
+is up; of many partitions only those that change are looked at again. What followers ask is answered in `replica_fetch`.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,7 @@ from barnabas_broker.handlers.exchange import Channel
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import (
     FetchPartition,
@@ -27,6 +29,8 @@ from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_OFFSET: Final = -1
+SLICE_PARTITIONS: Final = 500
+"""Read in one turn of the loop: 5 ms."""
 ZSTD_SINCE: Final = 10
 """A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
 
@@ -45,95 +49,156 @@ def handle(
     if request.replica_id >= 0:
         replica_fetch.handle(services, channel, version, correlation_id, request)
         return
-    attempt = _Fetch(services, request, version, correlation_id)
-    if attempt.read_all() or request.max_wait_ms <= 0:
-        channel.respond(attempt.encode())
-        return
-    attempt.wait(channel.defer())
+    _Fetch(services, channel, request, version, correlation_id).begin()
+
+
+_Place = tuple[Partition, int, int]
+"""A partition, and where in the request it is: the number of its topic, and its own in that."""
 
 
 class _Fetch:
-    """One fetch: what it asks for and what has been read for it so far. A DelayedOperation while it waits."""
+    """One fetch: what it asks for and what has been read for it so far. A DelayedOperation while it waits.
 
-    def __init__(self, services: Services, request: FetchRequest, version: int, correlation_id: int) -> None:
+    Every partition is read once, a slice a turn; after that only those that change.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_correlation_id",
+        "_places",
+        "_reader",
+        "_request",
+        "_respond",
+        "_results",
+        "_services",
+        "_version",
+    )
+
+    def __init__(
+        self, services: Services, channel: Channel, request: FetchRequest, version: int, correlation_id: int
+    ) -> None:
         self._services = services
+        self._channel = channel
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
         self._respond: Callable[[list[Part]], None] | None = None
-        self._results: list[tuple[FetchTopic, list[FetchResult]]] = []
-        self._partitions: list[Partition] = []
+        self._reader = _Reader(services, min(request.max_bytes, services.config.fetch_max_bytes), version)
+        self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
+        self._places: dict[WaitList, list[_Place]] = {}
 
-    def read_all(self) -> bool:
-        """Read every partition, within the limits; True when the answer need not wait."""
-        request = self._request
-        self._partitions = []
-        reader = _Reader(
-            self._services,
-            min(request.max_bytes, self._services.config.fetch_max_bytes),
-            self._partitions,
-            self._version,
-        )
-        self._results = [
-            (topic, [reader.read(topic, wanted) for wanted in topic.partitions]) for topic in request.topics
-        ]
-        return reader.is_urgent or not self._partitions or reader.bytes_read >= request.min_bytes
+    def begin(self) -> None:
+        """Answer in this turn what is small."""
+        if sum(len(topic.partitions) for topic in self._request.topics) > SLICE_PARTITIONS:
+            self._respond = self._channel.defer()
+            self._services.attempt(self._read_in_slices())
+            return
+        for number, (topic, results) in enumerate(self._results):
+            for wanted in topic.partitions:
+                results.append(self._read(number, len(results), topic, wanted))
+        self._answer_or_wait()
 
-    def encode(self) -> list[Part]:
-        """The answer with what has been read."""
-        return encode_fetch_response(self._correlation_id, self._version, self._results)
+    async def _read_in_slices(self) -> None:
+        in_slice = 0
+        try:
+            for number, (topic, results) in enumerate(self._results):
+                for wanted in topic.partitions:
+                    results.append(self._read(number, len(results), topic, wanted))
+                    in_slice += 1
+                    if in_slice == SLICE_PARTITIONS:
+                        in_slice = 0
+                        await asyncio.sleep(0)
+            self._read_what_changed()
+            self._answer_or_wait()
+        except Exception:
+            self._channel.close("a bug in Fetch")
+            raise
 
-    def wait(self, respond: Callable[[list[Part]], None]) -> None:
-        """Try again whenever one of the partitions changes, until max_wait_ms are over."""
-        self._respond = respond
-        lists = [partition.waiters for partition in self._partitions]
-        self._services.purgatory.watch(self, lists, self._request.max_wait_ms / 1000)
+    def _read(self, number: int, index: int, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
+        result, partition = self._reader.read(topic, wanted)
+        if partition is not None:
+            self._places.setdefault(partition.waiters, []).append((partition, number, index))
+        return result
 
-    def try_complete(self) -> bool:
-        """Called by the purgatory after a change."""
-        if not self.read_all():
+    def _read_what_changed(self) -> None:
+        """Between the turns; from now on the purgatory tells."""
+        for places in self._places.values():
+            partition, number, index = places[0]
+            result = self._results[number][1][index]
+            if result.high_watermark != partition.high_watermark or not partition.is_leader:
+                self._read_again(places)
+
+    def _read_again(self, places: "list[_Place]") -> None:
+        for _, number, index in places:
+            topic, results = self._results[number]
+            self._reader.put_back(results[index])
+            results[index], _ = self._reader.read(topic, topic.partitions[index])
+
+    def _answer_or_wait(self) -> None:
+        """Wait for partitions to change, until max_wait_ms are over, where there is not enough yet."""
+        if self._is_enough or self._request.max_wait_ms <= 0:
+            self._answer()
+            return
+        self._respond = self._respond or self._channel.defer()
+        self._services.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
+
+    @property
+    def _is_enough(self) -> bool:
+        reader = self._reader
+        return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
+
+    def try_complete(self, changed: WaitList) -> bool:
+        """Called by the purgatory after a change: that partition is read again."""
+        self._read_again(self._places[changed])
+        if not self._is_enough:
             return False
         self._answer()
         return True
 
     def expire(self) -> None:
         """Called by the purgatory when the time is up."""
-        self.read_all()
         self._answer()
 
     def _answer(self) -> None:
-        assert self._respond is not None
-        self._respond(self.encode())
+        respond = self._respond or self._channel.respond
+        respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 
 
 class _Reader:
     """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
 
-    def __init__(self, services: Services, bytes_left: int, partitions: list[Partition], version: int) -> None:
+    __slots__ = ("_bytes_left", "_is_before_zstd", "_services", "bytes_read", "is_urgent")
+
+    def __init__(self, services: Services, bytes_left: int, version: int) -> None:
         self._services = services
         self._is_before_zstd = version < ZSTD_SINCE
         self._bytes_left = bytes_left
-        self._partitions = partitions
         self.bytes_read = 0
         self.is_urgent = False
 
-    def read(self, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
-        """What there is for one partition; an error or a diverging epoch makes the answer urgent."""
+    def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
+        """What there is for one partition, and that, if it is here; an error or a diverging epoch is urgent."""
         partition: Partition | None = None
         try:
             partition = self._services.replicas.find(topic.name, topic.topic_id, wanted.partition)
-            self._partitions.append(partition)
             partition.check_readable(wanted.current_leader_epoch)
             if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Fetch v{ZSTD_SINCE} is the first with it"
                 )
-            return self._read_partition(partition, wanted)
+            return self._read_partition(partition, wanted), partition
         except ApiError as error:
-            return self._refused(wanted.partition, error)
+            return self._refused(wanted.partition, error), partition
         except StorageError as error:
             assert partition is not None
-            return self._refused(wanted.partition, self._services.replicas.storage_failed(partition, error))
+            refusal = self._services.replicas.storage_failed(partition, error)
+            return self._refused(wanted.partition, refusal), partition
+
+    def put_back(self, result: FetchResult) -> None:
+        """It will be read again: what it took of the limits is there for that."""
+        if result.records is not None:
+            self.bytes_read -= result.records.length
+            self._bytes_left += result.records.length
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
         diverging = diverging_epoch(partition, wanted)

@@ -12,8 +12,8 @@ from barnabas_core.clock import Cancellable, Timers
 class DelayedOperation(Protocol):
     """A request that waits."""
 
-    def try_complete(self) -> bool:
-        """Answer if it can be; True when it has been answered."""
+    def try_complete(self, changed: "WaitList") -> bool:
+        """Something changed there: answer if it can be; True when it has been answered."""
         ...
 
     def expire(self) -> None:
@@ -105,5 +105,5 @@ class Purgatory:
         for wait_list in marked:
             wait_list.is_marked = False
             for waiting in wait_list.snapshot():
-                if waiting.timer is not None and waiting.operation.try_complete():
+                if waiting.timer is not None and waiting.operation.try_complete(wait_list):
                     waiting.leave()
