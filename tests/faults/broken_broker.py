@@ -16,8 +16,10 @@ from barnabas_broker.app.recovery import Recovery
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1
+LONG_TURN_S = 1.2
 
 
 class Broken(Exception):
@@ -82,6 +84,19 @@ def break_timer(is_broken: Callable[[], bool]) -> None:
     Wakefulness._tick = broken  # type: ignore[method-assign]
 
 
+def break_turn(is_broken: Callable[[], bool]) -> None:
+    """Metadata that need much work."""
+    apply = MetadataImage.apply_changes
+
+    def broken(image: MetadataImage, changes: Any) -> None:
+        end_s = time.thread_time() + LONG_TURN_S * is_broken()
+        while time.thread_time() < end_s:
+            pass
+        apply(image, changes)
+
+    MetadataImage.apply_changes = timed("metadata image")(broken)  # type: ignore[method-assign]
+
+
 def break_recovery(is_broken: Callable[[], bool]) -> None:
     """It stands still in the first log."""
     advance = Recovery.advance
@@ -111,6 +126,8 @@ def break_it(fault: str, is_broken: Callable[[], bool]) -> None:
         break_image(is_broken)
     elif fault == "a timer fails":
         break_timer(is_broken)
+    elif fault == "a turn is long":
+        break_turn(is_broken)
     elif fault == "the recovery hangs":
         break_recovery(is_broken)
     else:

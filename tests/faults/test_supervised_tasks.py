@@ -99,3 +99,15 @@ def test_while_logs_are_recovered_a_broker_says_how_far_it_is_and_ends_when_it_i
     (broker.folder / "broken").unlink()
     broker.server.start()
     assert broker.client.read("flights") == [b"one"]
+
+
+def test_a_turn_of_the_loop_that_is_too_long_is_named_in_the_metrics_and_fails_a_test(
+    start_broker: StartBroker,
+) -> None:
+    broker = broken(start_broker, "a turn is long")
+    broker.client.create_topic("flights")
+    metrics = page(broker.http_port, "/metrics")[1]
+    assert 'barnabas_loop_longest_turn_seconds{what="metadata image"} ' in metrics
+    assert "barnabas_loop_turn_seconds_count " in metrics
+    with pytest.raises(AssertionError, match=r"more than 1.0 s of CPU: .*: metadata image"):
+        broker.server.stop()

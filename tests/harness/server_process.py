@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,10 @@ POLL_SECONDS = 0.02
 # Below the range from which the kernel takes ports for outgoing connections: a port chosen here stays free while a
 # server that had it is restarted.
 PORTS = range(20_000, 32_000)
+
+# Of CPU, not of time: on a busy machine a process stands in a queue. The broker writes this line from half a second on.
+TURN_CPU_SECONDS_MAX = 1.0
+LONG_TURN = re.compile(r"a turn of the event loop took .* s, ([0-9.]+) s of CPU: .*")
 
 
 class ServerFailed(AssertionError):
@@ -72,6 +77,8 @@ class ServerProcess:
         self.port = port
         self.log_path = log_path
         self.environment = {**os.environ, **(environment or {})}
+        self.turn_cpu_seconds_max = TURN_CPU_SECONDS_MAX
+        """A test that makes long turns on purpose allows more."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -129,13 +136,22 @@ class ServerProcess:
         assert self._process is not None, "the server is not running"
         self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(STOP_SECONDS_MAX)
+            status = self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             raise ServerFailed(f"did not end on SIGTERM:\n{self.log_end()}") from None
         finally:
             self._process = None
+        self._check_turns()
+        return status
+
+    def _check_turns(self) -> None:
+        """No turn of our broker's loop was so long, in this life of it or an earlier one."""
+        long = [
+            match[0] for match in LONG_TURN.finditer(self.log_text()) if float(match[1]) > self.turn_cpu_seconds_max
+        ]
+        assert not long, f"more than {self.turn_cpu_seconds_max} s of CPU: {long}"
 
     def wait_for_end(self) -> int:
         """Of one that ends by itself; the exit status. One that outstays the deadline is killed: a failure."""

@@ -9,6 +9,7 @@ from types import coroutine
 from typing import Final, TypeVar
 
 from barnabas_core.clock import Clock, Timers
+from barnabas_core.loop_turns import timed
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
@@ -87,6 +88,7 @@ class FairRounds:
         self._left.reverse()
         self._slice()
 
+    @timed("round over partitions")
     def _slice(self) -> None:
         turn = FairTurn(self._clock)
         while self._left and turn.take():

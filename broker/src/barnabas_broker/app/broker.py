@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
+from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Machine, Node
 from barnabas_broker.app.pages import make_pages, starting_pages
@@ -53,9 +54,9 @@ class CannotStart(Exception):
 class Broker:
     """`start`, `wait_for_signal`, `stop`."""
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, idle_share: Callable[[], float]) -> None:
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, selector: MeasuringSelector) -> None:
         self._config = config
-        self._idle_share = idle_share
+        self._selector = selector
         self._loop = loop
         self._clock = SystemClock()
         self._timers = LoopTimers(loop)
@@ -96,8 +97,12 @@ class Broker:
         await self._join(node, ports)
         node.host()
         cleaner = self._start_cleaner(node)
-        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._idle_share)
-        self._pages.update(make_pages(node.services, traffic, cleaner, self._why_not_serving, lambda: self.failure))
+        traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share)
+        self._pages.update(
+            make_pages(
+                node.services, traffic, self._selector.turns, cleaner, self._why_not_serving, lambda: self.failure
+            )
+        )
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True

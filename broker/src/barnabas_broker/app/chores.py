@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import NamedTuple, TypeVar
 
+from barnabas_core.loop_turns import timed
+
 R = TypeVar("R")
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ class Chores:
         await asyncio.sleep(chore.period_s if chore.first_s is None else chore.first_s)
         while True:
             try:
-                pending = chore.run()
+                pending = timed(chore.name)(chore.run)()
                 if pending is not None:
                     await pending
             except Exception:

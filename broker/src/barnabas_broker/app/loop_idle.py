@@ -1,9 +1,11 @@
-"""How much of its time the event loop has nothing to do: what it waits for sockets and timers."""
+"""The event loop's selector: it knows how much of its time the loop waits, and how long each turn takes."""
 
 import selectors
 from collections import deque
 from time import perf_counter
 from typing import Final
+
+from barnabas_broker.app.loop_turns import LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
@@ -15,16 +17,21 @@ class MeasuringSelector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
+        self.turns = LoopTurns()
         self._waited_s = 0.0
+        self._ready_s = perf_counter()
         self._marks = deque([(perf_counter(), 0.0)], MARKS)
         """When, and how long had been waited by then."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for files to be ready."""
         began_s = perf_counter()
+        self.turns.ended(began_s - self._ready_s, began_s)
         ready = super().select(timeout)
         now_s = perf_counter()
+        self._ready_s = now_s
         self._waited_s += now_s - began_s
+        self.turns.began(now_s)
         if now_s - self._marks[-1][0] >= MARK_S:
             self._marks.append((now_s, self._waited_s))
         return ready

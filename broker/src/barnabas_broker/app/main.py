@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     for warning in unused_settings(config.originals):
         log.warning(warning)
     selector = MeasuringSelector()
+    selector.turns.measure_parts()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, selector))
 
@@ -66,7 +67,7 @@ def read_config(path: Path, overrides: Sequence[str]) -> BrokerConfig:
 
 
 async def _run(config: BrokerConfig, selector: MeasuringSelector) -> int:
-    broker = Broker(config, asyncio.get_running_loop(), selector.idle_share)
+    broker = Broker(config, asyncio.get_running_loop(), selector)
     try:
         is_started = await broker.start()
     except CannotStart as error:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
+from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.broker_families import broker_families
@@ -12,6 +13,7 @@ from barnabas_broker.server.metrics.config_families import config_families
 from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
+from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
@@ -35,6 +37,7 @@ def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
 def make_pages(
     services: Services,
     traffic: Traffic,
+    turns: LoopTurns,
     cleaner: LogCleaner,
     why_not_serving: Callable[[], str | None],
     why_unhealthy: Callable[[], str | None],
@@ -49,6 +52,7 @@ def make_pages(
         families = [
             *broker_families(services),
             *request_families(traffic),
+            *loop_families(BOUNDS_S, turns.counts, lambda: turns.total_s, turns.longest),
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
         ]
         families += controller_families(services)

@@ -33,6 +33,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store import ABSENT, Changes, Listing
+from barnabas_core.loop_turns import timed
 
 NO_CONTROLLER: Final = -1
 NO_CONFIGS: Final[Mapping[str, str]] = {}
@@ -145,6 +146,7 @@ class MetadataImage:
         self._conditions.append((condition, waiter))
         await waiter
 
+    @timed("metadata image")
     def apply_listing(self, listing: Listing) -> None:
         """Takes over the whole state of the store; listeners hear of the differences."""
         pending = _Pending()
@@ -156,6 +158,7 @@ class MetadataImage:
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
+    @timed("metadata image")
     def apply_changes(self, changes: Changes) -> None:
         """Takes over the next changes."""
         pending = _Pending()

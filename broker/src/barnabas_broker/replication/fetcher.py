@@ -20,6 +20,7 @@ from barnabas_broker.wire.replica_fetch import (
     parse_replica_fetch_response,
 )
 from barnabas_core.clock import Cancellable
+from barnabas_core.loop_turns import timed
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +145,7 @@ class Fetcher:
             self.session.restart(self._next_number)
             self._ask_later()
 
+    @timed("append of a fetch")
     def _take_over(self) -> None:
         """Append what has arrived, in turns; a large answer must not hold up everybody else."""
         self._is_taking_over = self.session.take_over(TURN_BYTES)

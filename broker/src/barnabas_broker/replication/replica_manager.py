@@ -31,6 +31,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairRounds, FairTurn
+from barnabas_core.loop_turns import timed
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
@@ -325,6 +326,7 @@ class ReplicaManager:
         if not self._is_making:
             self._make_next()
 
+    @timed("making of partitions")
     def _make_next(self) -> None:
         turn = FairTurn(self._surroundings.clock, MADE_IN_A_TURN, MAKING_S)
         while self._unmade and turn.take():

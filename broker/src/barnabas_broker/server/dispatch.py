@@ -15,6 +15,7 @@ from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
 from barnabas_broker.wire.codec import decode_request, encode_response, encode_unsupported_api_versions
 from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, locate_body, parse_request_header
 from barnabas_broker.wire.parts import Part
+from barnabas_core.loop_turns import LONGEST_PART
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Dispatcher:
         stats.count += 1
         took_s = perf_counter() - began_s
         stats.busy_s += took_s
+        if took_s > LONGEST_PART.seconds:
+            LONGEST_PART.seconds, LONGEST_PART.what = took_s, stats.name
         late = connection.take_deferred()
         if late is None or late.parts is not None:
             stats.answered(took_s)

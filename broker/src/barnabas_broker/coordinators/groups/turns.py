@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from barnabas_core.clock import Clock, Timers
+from barnabas_core.loop_turns import timed
 
 T = TypeVar("T")
 Job = Callable[[], bool]
@@ -39,6 +40,7 @@ class Turns:
         if step():
             self.add(step)
 
+    @timed("groups")
     def _turn(self) -> None:
         end_s = self._clock.monotonic_s() + _TURN_S
         try:

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from barnabas_core.loop_turns import timed
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE_LINES: Final = 500
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -43,7 +45,7 @@ async def render(families: Iterable[Family]) -> bytes:
     for family in families:
         lines.append(f"# HELP {family.name} {family.help}")
         lines.append(f"# TYPE {family.name} {family.kind}")
-        for sample in list(family.samples()):
+        for sample in timed(f"metrics {family.name}")(list)(family.samples()):
             lines.append(_line(family.name, sample))
             if len(lines) >= slice_end:
                 slice_end += SLICE_LINES

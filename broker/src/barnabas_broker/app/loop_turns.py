@@ -1,0 +1,94 @@
+"""How long the turns of the event loop take: a histogram, the longest of the last minute, a line for each long one.
+
+Between two waits of the loop everything else waits: requests, leases, other brokers.
+"""
+
+import gc
+import logging
+from bisect import bisect_left
+from collections import deque
+from time import perf_counter, thread_time
+from typing import Final, NamedTuple
+
+from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED
+
+log = logging.getLogger(__name__)
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LONG_S: Final = 0.5
+"""A longer turn is told in the log: leases and clients' time-outs are not far."""
+CPU_CHECK_S: Final = 0.01
+"""To ask how much CPU this thread has had costs more than a short turn: not more often, so that is how exact it is."""
+WINDOW_S: Final = 60.0
+
+
+class Turn(NamedTuple):
+    """One that has ended. `cpu_s` is what of it was work: on a busy machine the process may have stood in a queue."""
+
+    ended_s: float
+    seconds: float
+    cpu_s: float
+    what: str
+
+
+class LoopTurns:
+    """Told by the selector. Times are those of `perf_counter`."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        """By bounds, the last for what is longer than any."""
+        self.total_s = 0.0
+        self._longest: deque[Turn] = deque()
+        """Of the last minute, each longer than all later ones."""
+        self._cpu_s = thread_time()
+        self._cpu_at_s = 0.0
+
+    def measure_parts(self) -> None:
+        """From now on parts of turns are timed, and collections of garbage are such parts."""
+        LONGEST_PART.now_s = perf_counter
+        gc.callbacks.append(_GarbageTimer())
+
+    def began(self, now_s: float) -> None:
+        """The loop has something to do."""
+        if now_s - self._cpu_at_s >= CPU_CHECK_S:
+            self._cpu_s, self._cpu_at_s = thread_time(), now_s
+
+    def ended(self, seconds: float, now_s: float) -> None:
+        """The loop waits again."""
+        self.total_s += seconds
+        if seconds <= BOUNDS_S[0]:
+            self.counts[0] += 1
+            if not self._longest:
+                self._remember(seconds, now_s)
+        else:
+            self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+            self._remember(seconds, now_s)
+        LONGEST_PART.seconds = 0.0
+
+    def _remember(self, seconds: float, now_s: float) -> None:
+        while self._longest and self._longest[-1].seconds <= seconds:
+            self._longest.pop()
+        what = LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
+        turn = Turn(now_s, seconds, min(seconds, thread_time() - self._cpu_s), what)
+        self._longest.append(turn)
+        while self._longest[0].ended_s < now_s - WINDOW_S:
+            self._longest.popleft()
+        if seconds > LONG_S:
+            log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
+
+    def longest(self) -> Turn | None:
+        """Of the last minute."""
+        while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
+            self._longest.popleft()
+        return self._longest[0] if self._longest else None
+
+
+class _GarbageTimer:
+    def __init__(self) -> None:
+        self._began_s = 0.0
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_s = perf_counter()
+        else:
+            LONGEST_PART.took("garbage collection", perf_counter() - self._began_s)

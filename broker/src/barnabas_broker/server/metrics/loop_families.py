@@ -1,0 +1,56 @@
+"""The turns of the event loop: while one lasts everything else waits."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+
+
+class LongTurn(Protocol):
+    """A turn, how much of it was CPU, and what took most of it."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def cpu_s(self) -> float: ...
+
+    @property
+    def what(self) -> str: ...
+
+
+def loop_families(
+    bounds_s: Sequence[float],
+    counts: Sequence[int],
+    total_s: Callable[[], float],
+    longest: Callable[[], LongTurn | None],
+) -> list[Family]:
+    """`counts` by bound, the last one for turns longer than all bounds."""
+
+    def buckets() -> Iterator[Sample]:
+        sums = list(accumulate(counts))
+        for bound, count in zip((*bounds_s, "+Inf"), sums, strict=True):
+            yield Sample(labels(le=bound), count, "_bucket")
+        yield Sample("", total_s(), "_sum")
+        yield Sample("", sums[-1], "_count")
+
+    def of_longest(value: Callable[[LongTurn], float]) -> list[Sample]:
+        turn = longest()
+        return [] if turn is None else [Sample(labels(what=turn.what), value(turn))]
+
+    return [
+        Family("barnabas_loop_turn_seconds", "histogram", "Turns of the event loop", buckets),
+        Family(
+            "barnabas_loop_longest_turn_seconds",
+            "gauge",
+            "The longest turn of the last minute, by what took most of it",
+            lambda: of_longest(lambda turn: turn.seconds),
+        ),
+        Family(
+            "barnabas_loop_longest_turn_cpu_seconds",
+            "gauge",
+            "What of that turn was work; the rest other processes had, or the disk",
+            lambda: of_longest(lambda turn: turn.cpu_s),
+        ),
+    ]

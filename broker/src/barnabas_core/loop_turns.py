@@ -1,0 +1,54 @@
+"""What the longest piece of work in this turn of the event loop was, for whoever measures turns.
+
+A turn that takes long is noticed when it is over; then it is too late to ask what ran. So what may take long leaves its
+name here, with its time. One loop runs in a process, hence one value for all floors. Without a clock, as in a
+simulation, nothing is measured.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOTHING_NAMED: Final = "other"
+
+
+class LongestPart:
+    """Of the present turn. Hot paths that have measured already compare with `seconds` themselves."""
+
+    __slots__ = ("now_s", "seconds", "what")
+
+    def __init__(self) -> None:
+        self.now_s: Callable[[], float] = float
+        """The clock; set by who measures turns."""
+        self.seconds = 0.0
+        """Whoever measures turns sets it back when the next one begins."""
+        self.what = NOTHING_NAMED
+
+    def took(self, what: str, seconds: float) -> None:
+        """So long did `what` run."""
+        if seconds > self.seconds:
+            self.seconds = seconds
+            self.what = what
+
+
+LONGEST_PART: Final = LongestPart()
+
+
+def timed(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """For functions that may take long and are called seldom, compared with requests."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+            began_s = LONGEST_PART.now_s()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                LONGEST_PART.took(what, LONGEST_PART.now_s() - began_s)
+
+        return measured
+
+    return decorate
