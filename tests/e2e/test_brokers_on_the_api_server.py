@@ -4,8 +4,6 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
-from uuid import uuid4
 
 import pytest
 
@@ -15,30 +13,14 @@ from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
+from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare
 from e2e.control_plane import ControlPlane
 from e2e.mortal_operator import connection
-from e2e.state_documents import define_state_documents, environment_of_broker
-from harness.cluster import BarnabasCluster, PartitionView, prepare_cluster
+from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
-from harness.stock_client import StockClient
 
-HEARTBEAT_MS, SESSION_MS = 300, 2000
 NOT_RENEWED = "leases are not renewed"
 NEVER_MS = 3_600_000
-
-
-def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasCluster:
-    """Each broker as if it were in a pod of its own."""
-    define_state_documents(plane)
-    properties = {
-        "metadata.store": f"kubernetes://default/demo-{uuid4().hex[:8]}",
-        "broker.heartbeat.interval.ms": str(HEARTBEAT_MS),
-        "broker.session.timeout.ms": str(session_ms),
-    }
-    cluster = prepare_cluster(folder, brokers=3, properties=properties)
-    for number, broker in cluster.brokers.items():
-        broker.environment |= environment_of_broker(plane, number)
-    return cluster
 
 
 @pytest.fixture
@@ -50,37 +32,6 @@ def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluste
         yield running
     finally:
         running.close()
-
-
-class Writer:
-    """Writes numbers to a partition, each when the one before is acknowledged, until it is stopped."""
-
-    def __init__(self, client: StockClient, partition: int) -> None:
-        self.acknowledged: list[bytes] = []
-        self._client = client
-        self._partition = partition
-        self._stopping = Event()
-        self._failure: Exception | None = None
-        self._thread = Thread(target=self._run)
-
-    def __enter__(self) -> "Writer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                values = [b"%d" % (len(self.acknowledged) + offset) for offset in range(100)]
-                self._client.write("flights", values, self._partition)
-                self.acknowledged += values
-        except Exception as error:
-            self._failure = error
 
 
 def complaints(cluster: BarnabasCluster, number: int) -> int:

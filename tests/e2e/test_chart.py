@@ -20,6 +20,7 @@ from e2e.apiserver import prepare_api_server, unavailable
 from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from e2e.helm import CHART, ask_helm, template
+from harness.deadline import wait_for
 
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
@@ -118,9 +119,10 @@ def policies(text: str) -> int:
 
 
 def test_brokers_are_kept_to_their_own_metadata_where_the_api_server_can() -> None:
-    assert policies(template(f"--api-versions={POLICIES}")) == 1
+    assert policies(template(f"--api-versions={POLICIES}")) == 2
     assert policies(template()) == 0
-    assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 0
+    assert policies(template(f"--api-versions={POLICIES}", "--set=brokersOwnMetadata.enabled=false")) == 1
+    assert policies(template(f"--api-versions={POLICIES}", "--set=keepMetadata.enabled=false")) == 1
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,38 @@ def test_an_installation_has_the_policy_for_brokers_where_it_watches(installed: 
     found = json.loads(installed.kubectl("get", "validatingadmissionpolicy", name, "-ojson"))
     (chosen,) = found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert chosen["values"] == [NAMESPACE]
+
+
+def a_document(plane: ControlPlane, name: str) -> None:
+    spec = {"key": "topics/a", "document": {}, "summary": {}}
+    kind = {"apiVersion": "internal.barnabas.dev/v1", "kind": "StateDocument"}
+    made = {**kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+    plane.kubectl("apply", "-f-", stdin=json.dumps(made))
+
+
+def test_nobody_deletes_metadata_but_brokers_the_operator_and_what_ends_namespaces(installed: ControlPlane) -> None:
+    a_document(installed, "flights.topics.a")
+    delete = ("delete", "statedocument", f"--namespace={NAMESPACE}")
+    refused = "its brokers delete alone"
+
+    def refusal() -> str:
+        return str(installed.kubectl.ask(*delete, "flights.topics.a", "--dry-run=server").stderr)
+
+    wait_for(refusal, lambda said: refused in said)
+    stranger = "system:serviceaccount:other:flights-broker"
+    for who in (stranger, "system:serviceaccount:kube-system:default"):
+        done = installed.kubectl.ask(*delete, "--all", f"--as={who}", "--as-group=system:masters")
+        assert refused in done.stderr
+    allowed = (
+        f"system:serviceaccount:{NAMESPACE}:flights-broker",
+        OPERATOR,
+        "system:serviceaccount:kube-system:namespace-controller",
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+    )
+    for who in allowed:
+        installed.kubectl(*delete, "flights.topics.a", f"--as={who}", "--as-group=system:masters")
+        a_document(installed, "flights.topics.a")
+    installed.kubectl(*delete, "flights.topics.a", f"--as={OPERATOR}", "--as-group=system:masters")
 
 
 def release(plane: ControlPlane, verb: str, *values: str) -> None:

@@ -23,7 +23,14 @@ from barnabas_broker.metadata.kubernetes.api import ApiClient
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
-from barnabas_broker.metadata.store import ABSENT, HistoryCompacted, MetadataStore, StoreUnavailable, Write
+from barnabas_broker.metadata.store import (
+    ABSENT,
+    HistoryCompacted,
+    MetadataStore,
+    StoreUnavailable,
+    VersionConflict,
+    Write,
+)
 from barnabas_operator.manifests.access import broker_rules
 from e2e.control_plane import ControlPlane
 from e2e.helm import template
@@ -209,6 +216,23 @@ class TestKubernetesStore(StoreConformance):
         plane.kubectl("label", "sdoc", f"{cluster.cluster}.topics.a", "team=air")
         await store.put("topics/a", b"2")
         assert "team=air" in plane.kubectl("get", "sdoc", f"{cluster.cluster}.topics.a", "--show-labels")
+
+    async def test_a_document_whose_label_is_taken_away_vanishes_and_can_be_written_anew(
+        self, plane: ControlPlane, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        store = await open_store()
+        begin = await store.put("topics/a", b"1")
+        name = f"{cluster.cluster}.topics.a"
+        for labels in ("barnabas.dev/cluster-", "team=air"):
+            plane.kubectl("label", "sdoc", name, "barnabas.dev/cluster-", labels)
+            assert (await store.listing("")).documents == []
+            changes = await changes_until(store, "", begin, await store.latest_revision())
+            assert changes[-1].value is None
+            begin = await store.put("topics/a", b"2", ABSENT)
+            assert [each.value for each in (await store.listing("")).documents] == [b"2"]
+        assert "team=air" in plane.kubectl("get", "sdoc", name, "--show-labels")
+        with pytest.raises(VersionConflict):
+            await store.put("topics/a", b"3", ABSENT)
 
     async def test_twelve_changes_of_one_document_at_once_are_all_made(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(3)]

@@ -140,6 +140,17 @@ def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
     return msgspec.json.encode([_JsonPatchStep("test", "/metadata/resourceVersion", str(expected_version)), replace])
 
 
+def adoption(found: StateObject, cluster: str, key: str, value: bytes) -> bytes:
+    """A JSON patch of an object without our label, as it is now, to one of this cluster that holds the document."""
+    labels = {**found.metadata.labels, CLUSTER_LABEL: cluster}
+    steps = [
+        _JsonPatchStep("test", "/metadata/resourceVersion", found.metadata.resource_version),
+        _JsonPatchStep("add", "/metadata/labels", labels),
+        _JsonPatchStep("replace", "/spec", _spec(key, value)),
+    ]
+    return msgspec.json.encode(steps)
+
+
 def deletion(expected_version: int | None) -> bytes:
     """The options of a deletion."""
     options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}

@@ -93,7 +93,20 @@ class KubernetesStore:
     async def _create(self, key: str, value: bytes) -> int | None:
         """None where it is there already."""
         answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
-        return None if answer.status == HTTPStatus.CONFLICT else _version(answer)
+        return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
+
+    async def _adopt(self, key: str, value: bytes) -> int | None:
+        """An object whose label somebody took away is in no list and no watch: it is labelled, and written anew."""
+        answer = await self._request("GET", self._path(key))
+        if _is_absent(answer):
+            return None
+        found = _parse(answer, objects.StateObject)
+        if found.metadata.labels.get(objects.CLUSTER_LABEL) == self._cluster:
+            return None
+        body = objects.adoption(found, self._cluster, key, value)
+        answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
+        is_gone = answer.status in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY) or _is_absent(answer)
+        return None if is_gone else _version(answer)
 
     async def _replace(self, key: str, value: bytes, expected_version: int | None) -> int | None:
         """None where it is not as expected."""
