@@ -1,9 +1,8 @@
 """The metrics of compaction, as a scrape shows them."""
 
-import asyncio
+from scrape import shown
 
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
-from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.storage.cleaner.backoff import Backoff
 from barnabas_broker.storage.cleaner.stats import CleanerStats
 from barnabas_core.topic_partition import TopicPartition
@@ -18,35 +17,34 @@ class Cleaner:
         self.helper_starts = 0
 
 
-def scrape(cleaner: Cleaner) -> dict[str, str]:
+def told(cleaner: Cleaner) -> dict[str, str]:
     families = cleaner_families(cleaner, lambda: 20.0, ["/a", "/b"])  # type: ignore[arg-type]
-    lines = asyncio.run(render(families)).decode().splitlines()
-    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return shown(families)
 
 
 def test_failed_partitions_and_their_bytes_are_told_by_log_dir_until_they_succeed() -> None:
     cleaner = Cleaner()
     count = 'kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory="%s"}'
     size = 'kafka_log_logcleanermanager_uncleanable_bytes{logDirectory="%s"}'
-    assert scrape(cleaner)[count % "/a"] == scrape(cleaner)[count % "/b"] == "0"
+    assert told(cleaner)[count % "/a"] == told(cleaner)[count % "/b"] == "0"
     for partition in (0, 1):
         cleaner.backoff.failure(TopicPartition("planes", partition), "damaged", "/a", 100, 1, 0)
-    shown = scrape(cleaner)
-    assert (shown[count % "/a"], shown[size % "/a"], shown[count % "/b"]) == ("2", "200", "0")
+    values = told(cleaner)
+    assert (values[count % "/a"], values[size % "/a"], values[count % "/b"]) == ("2", "200", "0")
     cleaner.backoff.success(TopicPartition("planes", 0))
-    shown = scrape(cleaner)
-    assert (shown[count % "/a"], shown["barnabas_cleaner_failures_total"]) == ("1", "2")
+    values = told(cleaner)
+    assert (values[count % "/a"], values["barnabas_cleaner_failures_total"]) == ("1", "2")
 
 
 def test_what_the_rounds_did_and_when_the_logs_were_last_looked_through() -> None:
     cleaner = Cleaner()
-    assert "kafka_log_logcleanermanager_time_since_last_run_ms" not in scrape(cleaner)
+    assert "kafka_log_logcleanermanager_time_since_last_run_ms" not in told(cleaner)
     cleaner.stats.last_look_s = 17.5
     cleaner.stats.recopy_percent = 12.5
     cleaner.stats.max_dirty_percent = 75.0
     cleaner.stats.rounds = 3
-    shown = scrape(cleaner)
-    assert shown["kafka_log_logcleanermanager_time_since_last_run_ms"] == "2500"
-    assert shown["kafka_log_logcleaner_cleaner_recopy_percent"] == "12.5"
-    assert shown["kafka_log_logcleanermanager_max_dirty_percent"] == "75"
-    assert shown["barnabas_cleaner_rounds_total"] == "3"
+    values = told(cleaner)
+    assert values["kafka_log_logcleanermanager_time_since_last_run_ms"] == "2500"
+    assert values["kafka_log_logcleaner_cleaner_recopy_percent"] == "12.5"
+    assert values["kafka_log_logcleanermanager_max_dirty_percent"] == "75"
+    assert values["barnabas_cleaner_rounds_total"] == "3"

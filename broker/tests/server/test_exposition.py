@@ -1,12 +1,15 @@
 """What /metrics renders is what Prometheus' own parser reads back."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from scrape import scrape
 
-from barnabas_broker.server.metrics.exposition import SLICE_LINES, Family, Sample, labels, render
+from barnabas_broker.server.metrics.exposition import SLICE_SAMPLES, Family, Sample, labels, render
 
 numbers = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False))
 
@@ -14,22 +17,37 @@ numbers = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False))
 @given(st.lists(st.tuples(st.text(), numbers), max_size=20))
 def test_labels_and_values_survive_the_text_format(pairs: list[tuple[str, float]]) -> None:
     samples = [Sample(labels(topic=topic, partition=index), value) for index, (topic, value) in enumerate(pairs)]
-    page = asyncio.run(render([Family("kafka_log_log_size", "gauge", "Bytes", lambda: samples)])).decode()
+    page = scrape([Family("kafka_log_log_size", "gauge", "Bytes", lambda: samples)])
     (family,) = text_string_to_metric_families(page)
     read = [(sample.labels["topic"], sample.value) for sample in family.samples]
     assert read == [(topic, float(value)) for topic, value in pairs]
 
 
-async def _turns_while_rendering(lines: int) -> int:
-    rendering = asyncio.ensure_future(
-        render([Family("many", "gauge", "Many", lambda: (Sample(labels(n=n), n) for n in range(lines)))])
-    )
+async def _turns_while_rendering(samples: Callable[[], Iterable[Sample | None]]) -> tuple[int, int]:
+    """How many turns others had, and the largest piece of the page."""
+
+    async def rendered() -> int:
+        return max([len(piece) async for piece in render([Family("many", "gauge", "Many", samples)])])
+
+    rendering = asyncio.ensure_future(rendered())
     turns = 0
     while not rendering.done():
         await asyncio.sleep(0)
         turns += 1
-    return turns
+    return turns, rendering.result()
 
 
-def test_a_long_page_lets_other_work_through() -> None:
-    assert asyncio.run(_turns_while_rendering(20 * SLICE_LINES)) >= 20
+def test_a_long_page_lets_other_work_through_and_only_a_piece_of_it_is_in_memory() -> None:
+    count = 20 * SLICE_SAMPLES
+    turns, piece_bytes = asyncio.run(_turns_while_rendering(lambda: (Sample(labels(n=n), n) for n in range(count))))
+    assert turns >= 20
+    assert piece_bytes < 30 * SLICE_SAMPLES
+
+
+def test_a_family_that_counts_for_long_before_it_tells_lets_other_work_through() -> None:
+    def samples() -> Iterator[Sample | None]:
+        yield from repeat(None, 20 * SLICE_SAMPLES)
+        yield Sample("", 7)
+
+    turns, _ = asyncio.run(_turns_while_rendering(samples))
+    assert turns >= 20

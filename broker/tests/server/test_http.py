@@ -1,6 +1,7 @@
 """The pages over real HTTP."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -22,8 +23,17 @@ def _fetch(port: int, path: str, method: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+async def _long() -> Page:
+    async def slices() -> AsyncIterator[bytes]:
+        for number in range(1_000):
+            yield b"%999d\n" % number
+            await asyncio.sleep(0)
+
+    return Page(HTTPStatus.OK, "text/plain", slices())
+
+
 async def _served(path: str, method: str) -> tuple[int, str]:
-    server = HttpServer({"/healthz": _healthz})
+    server = HttpServer({"/healthz": _healthz, "/long": _long})
     port = await server.start("127.0.0.1", 0)
     try:
         return await asyncio.to_thread(_fetch, port, path, method)
@@ -37,7 +47,9 @@ async def _served(path: str, method: str) -> tuple[int, str]:
         ("GET", "/healthz", 200, "fine\n"),
         ("HEAD", "/healthz", 200, ""),
         ("GET", "/healthz?verbose", 200, "fine\n"),
-        ("GET", "/nothing", 404, "no such page; there are /healthz\n"),
+        ("GET", "/long", 200, "".join(f"{number:999}\n" for number in range(1_000))),
+        ("HEAD", "/long", 200, ""),
+        ("GET", "/nothing", 404, "no such page; there are /healthz, /long\n"),
         ("POST", "/healthz", 405, "only GET and HEAD\n"),
     ],
 )

@@ -1,6 +1,5 @@
 """How long requests take and how busy the loop is, as /metrics tells it."""
 
-import asyncio
 import selectors
 import socket
 from collections.abc import Iterator
@@ -8,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from scrape import scrape
 
 from barnabas_broker.app.loop_idle import MeasuringSelector
-from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 
@@ -18,7 +17,7 @@ from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
 def shown(stats: RequestStats, idle_share: float = 0.25) -> dict[tuple[str, str], float]:
     """Values by name and, for buckets, bound, as Prometheus' own parser reads them."""
     traffic = Traffic([stats], lambda: 7, lambda: idle_share)
-    page = asyncio.run(render(request_families(traffic))).decode()
+    page = scrape(request_families(traffic))
     return {
         (sample.name, sample.labels.get("le", "")): sample.value
         for family in text_string_to_metric_families(page)

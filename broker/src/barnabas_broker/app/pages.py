@@ -13,6 +13,7 @@ from barnabas_broker.server.metrics.config_families import config_families
 from barnabas_broker.server.metrics.controller_families import controller_families
 from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
+from barnabas_broker.server.metrics.hosted import look_at_all
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
@@ -49,8 +50,9 @@ def make_pages(
     """
 
     async def metrics() -> Page:
+        hosted = await look_at_all(services.replicas.partitions())
         families = [
-            *broker_families(services),
+            *broker_families(services, hosted),
             *request_families(traffic),
             *loop_families(BOUNDS_S, turns.counts, lambda: turns.total_s, turns.longest),
             *cleaner_families(cleaner, services.clock.monotonic_s, [each.path for each in services.logs.log_dirs]),
@@ -58,9 +60,9 @@ def make_pages(
         families += controller_families(services)
         families += config_families(services)
         families += await group_families(services)
-        families += partition_families(services)
-        families += replication_families(services)
-        return Page(HTTPStatus.OK, CONTENT_TYPE, await render(families))
+        families += partition_families(hosted)
+        families += replication_families(services, hosted)
+        return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
     async def healthz() -> Page:
         return _unless(why_unhealthy())

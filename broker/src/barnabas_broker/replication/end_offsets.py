@@ -43,7 +43,9 @@ class EndOffsets:
     async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Their high watermarks; without those that have no leader elsewhere, or whose leader does not tell."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for topic_partition in partitions:
+        for number, topic_partition in enumerate(partitions):
+            if number % PARTITIONS_A_REQUEST == 0:
+                await asyncio.sleep(0)
             leader = self._leader(topic_partition)
             if leader not in (NO_LEADER, self._broker_id):
                 by_leader[leader].append(topic_partition)

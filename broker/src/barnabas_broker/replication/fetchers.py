@@ -56,9 +56,9 @@ class Fetchers:
         self._fetched_from.clear()
 
     def status(self) -> Iterator[FetchStatus]:
-        """Of every partition that is fetched."""
-        for fetcher in self._fetchers.values():
-            for each in fetcher.session.followed:
+        """Of every partition that is fetched, also where that changes before the last was asked for."""
+        for fetcher in list(self._fetchers.values()):
+            for each in list(fetcher.session.followed):
                 yield FetchStatus(
                     each.partition.topic_partition, fetcher.leader_id, max(each.lag, 0), each.failures > 0
                 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
 """A client that has not sent its request by then is sent away."""
+ANSWER_S_MAX: Final = 60.0
+"""And one that has not read its answer."""
 
 
 class Page(NamedTuple):
@@ -20,7 +22,8 @@ class Page(NamedTuple):
 
     status: HTTPStatus
     content_type: str
-    body: bytes
+    body: bytes | AsyncIterator[bytes]
+    """What is long is made while it is sent, so that only a slice of it is in memory."""
 
 
 PageMaker = Callable[[], Awaitable[Page]]
@@ -54,8 +57,9 @@ class HttpServer:
             async with asyncio.timeout(REQUEST_S_MAX):
                 request = await self._next_request(connection, reader)
             if request is not None:
-                self._answer(connection, request, await self._page(request), writer)
-                await writer.drain()
+                page = await self._page(request)
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    await _answer(connection, request, page, writer)
         except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
             log.debug("HTTP client sent away: %s", error)
         finally:
@@ -71,20 +75,6 @@ class HttpServer:
             else:
                 return None
 
-    def _answer(
-        self, connection: h11.Connection, request: h11.Request, page: Page, writer: asyncio.StreamWriter
-    ) -> None:
-        headers = [
-            ("Content-Type", page.content_type),
-            ("Content-Length", str(len(page.body))),
-            ("Connection", "close"),
-        ]
-        events: list[h11.Event] = [h11.Response(status_code=page.status, reason=page.status.phrase, headers=headers)]
-        if request.method != b"HEAD":
-            events.append(h11.Data(data=page.body))
-        for event in (*events, h11.EndOfMessage()):
-            writer.write(connection.send(event) or b"")
-
     async def _page(self, request: h11.Request) -> Page:
         if request.method not in (b"GET", b"HEAD"):
             return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
@@ -93,3 +83,25 @@ class HttpServer:
         if maker is None:
             return text_page(HTTPStatus.NOT_FOUND, f"no such page; there are {', '.join(sorted(self._pages))}\n")
         return await maker()
+
+
+async def _answer(connection: h11.Connection, request: h11.Request, page: Page, writer: asyncio.StreamWriter) -> None:
+    headers = [("Content-Type", page.content_type), ("Connection", "close")]
+    if isinstance(page.body, bytes):
+        headers.append(("Content-Length", str(len(page.body))))
+    head = h11.Response(status_code=page.status, reason=page.status.phrase, headers=headers)
+    writer.write(connection.send(head) or b"")
+    if request.method != b"HEAD":
+        async for data in _slices(page.body):
+            writer.write(connection.send(h11.Data(data=data)) or b"")
+            await writer.drain()
+    writer.write(connection.send(h11.EndOfMessage()) or b"")
+    await writer.drain()
+
+
+async def _slices(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(body, bytes):
+        yield body
+        return
+    async for data in body:
+        yield data

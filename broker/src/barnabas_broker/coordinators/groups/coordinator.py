@@ -247,17 +247,21 @@ class GroupCoordinator:
         ]
 
     def group_offsets(self) -> Iterator[GroupOffset]:
-        """All committed offsets of loaded groups, for metrics and lag, also of groups without members."""
+        """All committed offsets of loaded groups, for metrics and lag, also of groups without members. What changes
+        before the last was asked for is told as it was, or as it is.
+        """
         for shard in self._loaded():
-            for group_id, offsets in shard.tables.offsets.items():
-                group = shard.tables.groups[group_id]
-                for topic_partition, committed in offsets.items():
+            for group_id, offsets in list(shard.tables.offsets.items()):
+                group = shard.tables.groups.get(group_id)
+                if group is None:
+                    continue
+                for topic_partition, committed in list(offsets.items()):
                     yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
-        """How many members each group has, for metrics; of those that are loaded."""
+        """How many members each group has, for metrics; of those that are loaded. As for the offsets."""
         for shard in self._loaded():
-            for group_id, group in shard.tables.groups.items():
+            for group_id, group in list(shard.tables.groups.items()):
                 yield group_id, len(group.members)
 
     def _loaded(self) -> list[GroupShard]:

@@ -4,29 +4,34 @@ from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
+from barnabas_broker.server.metrics.hosted import Hosted, TopicTotals, Totals
 
 
-def broker_families(services: Services) -> list[Family]:
+def broker_families(services: Services, hosted: Hosted) -> list[Family]:
     """Traffic, replicas, log dirs."""
-    return [*_traffic(services), _untrue_batches(services), *_replicas(services), *_logs(services)]
-
-
-def _traffic(services: Services) -> list[Family]:
     return [
-        _topic_counter(services, "messagesin", "Records appended", lambda each: each.messages_in),
-        _topic_counter(services, "bytesin", "Bytes appended", lambda each: each.bytes_in),
-        _topic_counter(services, "bytesout", "Bytes read by clients", lambda each: each.bytes_out),
+        *_traffic(hosted.totals),
+        _untrue_batches(services),
+        *_replicas(services, hosted.totals),
+        *_logs(services, hosted),
     ]
 
 
-def _topic_counter(services: Services, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
+def _traffic(totals: Totals) -> list[Family]:
+    return [
+        _topic_counter(totals, "messagesin", "Records appended", lambda each: each.messages_in),
+        _topic_counter(totals, "bytesin", "Bytes appended", lambda each: each.bytes_in),
+        _topic_counter(totals, "bytesout", "Bytes read by clients", lambda each: each.bytes_out),
+    ]
+
+
+def _topic_counter(totals: Totals, name: str, help_text: str, value: Callable[[TopicTotals], int]) -> Family:
     def samples() -> Iterator[Sample]:
         total = 0
-        for topic in services.replicas.topics.values():
-            topic_total = sum(map(value, topic.partitions.values()))
-            total += topic_total
-            yield Sample(labels(topic=topic.name), topic_total)
+        for topic, of_topic in totals.topics.items():
+            total += value(of_topic)
+            yield Sample(labels(topic=topic), value(of_topic))
         yield Sample("", total)
 
     return Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", help_text, samples)
@@ -42,47 +47,22 @@ def _untrue_batches(services: Services) -> Family:
     return Family(name, "counter", help_text, samples)
 
 
-def _replicas(services: Services) -> list[Family]:
-    prefix = "kafka_server_replicamanager_"
+def _replicas(services: Services, totals: Totals) -> list[Family]:
+    counts = {
+        "partitioncount": ("Partitions on this broker", totals.partitions),
+        "leadercount": ("Partitions that this broker leads", totals.led),
+        "underreplicatedpartitions": ("Partitions led here with replicas out of sync", totals.under_replicated),
+        "underminisrpartitioncount": ("Partitions led here that refuse acks=all", totals.under_min_isr),
+        "offlinereplicacount": ("Replicas here whose disk has failed", totals.offline),
+        "produceridcount": ("Idempotent producers that the partitions here know", services.logs.producer_count),
+    }
     return [
-        _count(services, f"{prefix}partitioncount", "Partitions on this broker", _always),
-        _count(services, f"{prefix}leadercount", "Partitions that this broker leads", lambda each: each.is_leader),
-        _count(
-            services,
-            f"{prefix}underreplicatedpartitions",
-            "Partitions led here with replicas out of sync",
-            lambda each: each.is_leader and each.isr_size < len(each.state.replicas),
-        ),
-        _count(
-            services,
-            f"{prefix}underminisrpartitioncount",
-            "Partitions led here that refuse acks=all",
-            lambda each: each.is_leader and each.isr_size < each.isr_size_min,
-        ),
-        _count(
-            services,
-            f"{prefix}offlinereplicacount",
-            "Replicas here whose disk has failed",
-            lambda each: each.failure is not None,
-        ),
-        Family(
-            f"{prefix}produceridcount",
-            "gauge",
-            "Idempotent producers that the partitions here know",
-            lambda: [Sample("", services.logs.producer_count)],
-        ),
+        single(f"kafka_server_replicamanager_{name}", "gauge", help_text, value)
+        for name, (help_text, value) in counts.items()
     ]
 
 
-def _always(_: Partition) -> bool:
-    return True
-
-
-def _count(services: Services, name: str, help_text: str, counts: Callable[[Partition], bool]) -> Family:
-    return Family(name, "gauge", help_text, lambda: [Sample("", sum(map(counts, services.replicas.partitions())))])
-
-
-def _logs(services: Services) -> list[Family]:
+def _logs(services: Services, hosted: Hosted) -> list[Family]:
     return [
         Family(
             "kafka_log_logmanager_offlinelogdirectorycount",
@@ -90,16 +70,16 @@ def _logs(services: Services) -> list[Family]:
             "Log directories that have failed",
             lambda: [Sample("", sum(not each.is_online for each in services.logs.log_dirs))],
         ),
-        _of_partition(services, "kafka_log_log_size", "Bytes on disk", lambda each: each.log.size_bytes),
-        _of_partition(services, "kafka_log_log_numlogsegments", "Segments", lambda each: len(each.log.segments)),
-        _of_partition(services, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
-        _of_partition(services, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
+        _of_partition(hosted, "kafka_log_log_size", "Bytes on disk", lambda each: each.log.size_bytes),
+        _of_partition(hosted, "kafka_log_log_numlogsegments", "Segments", lambda each: len(each.log.segments)),
+        _of_partition(hosted, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
+        _of_partition(hosted, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
     ]
 
 
-def _of_partition(services: Services, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
+def _of_partition(hosted: Hosted, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
     def samples() -> Iterator[Sample]:
-        for each in services.replicas.partitions():
+        for each in hosted.partitions:
             topic, partition = each.topic_partition
             yield Sample(f'topic="{topic}",partition="{partition}"', value(each))
 

@@ -1,6 +1,6 @@
 """Who controls the cluster, who lives, who leads: what every broker's metadata tell, under Kafka's names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.decisions.reassignments import is_reassigned
@@ -51,7 +51,12 @@ def _gauge(name: str, help_text: str, value: Callable[[], int]) -> Family:
 
 
 def _partitions(services: Services, name: str, help_text: str, counts: Callable[[PartitionState], bool]) -> Family:
-    def value() -> int:
-        return sum(counts(state) for topic in services.image.topics.values() for state in topic.partitions)
+    def samples() -> Iterator[Sample | None]:
+        total = 0
+        for topic in list(services.image.topics.values()):
+            for state in topic.partitions:
+                total += counts(state)
+                yield None
+        yield Sample("", total)
 
-    return _gauge(name, help_text, value)
+    return Family(name, "gauge", help_text, samples)

@@ -1,16 +1,19 @@
 """Prometheus' text format 0.0.4. Own code because it must not hold up the loop: it renders in slices.
 
-A scrape of 6,000 partitions is some 60,000 lines; between slices the loop serves requests.
+A scrape of 10,000 partitions is 200,000 lines and 20 MB; between slices the loop serves requests, and only one slice is
+in memory.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas_core.loop_turns import timed
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-SLICE_LINES: Final = 500
+SLICE_SAMPLES: Final = 500
+"""One to three milliseconds."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -30,28 +33,51 @@ class Family(NamedTuple):
     kind: str
     """`counter`, `gauge` or `histogram`."""
     help: str
-    samples: Callable[[], Iterable[Sample]]
+    samples: Callable[[], Iterable[Sample | None]]
+    """None where there is nothing to tell yet. After each SLICE_SAMPLES of either, other work gets its turn, so what is
+    walked over then must be a list of its own.
+    """
+
+
+def single(name: str, kind: str, help_text: str, value: float) -> Family:
+    """A family of one sample without labels, as it is now."""
+    return Family(name, kind, help_text, lambda: [Sample("", value)])
 
 
 def labels(**pairs: object) -> str:
     """Label pairs as they stand between the braces."""
-    return ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in pairs.items())
+    return ",".join(f'{name}="{escaped(str(value))}"' for name, value in pairs.items())
 
 
-async def render(families: Iterable[Family]) -> bytes:
-    """The page. A family without samples has its head only, so that its name can be looked up."""
+def escaped(value: str) -> str:
+    """A label's value as it stands between the quotes."""
+    return value.translate(_ESCAPES)
+
+
+async def render(families: Iterable[Family]) -> AsyncIterator[bytes]:
+    """The page, a slice at a time. A family without samples has its head only, so that its name can be looked up."""
     lines: list[str] = []
-    slice_end = SLICE_LINES
     for family in families:
         lines.append(f"# HELP {family.name} {family.help}")
         lines.append(f"# TYPE {family.name} {family.kind}")
-        for sample in timed(f"metrics {family.name}")(list)(family.samples()):
-            lines.append(_line(family.name, sample))
-            if len(lines) >= slice_end:
-                slice_end += SLICE_LINES
+        samples = iter(family.samples())
+        take = timed(f"metrics {family.name}")(_take)
+        while some := take(samples):
+            lines += [_line(family.name, sample) for sample in some if sample is not None]
+            if len(some) == SLICE_SAMPLES or len(lines) >= SLICE_SAMPLES:
+                if lines:
+                    yield _text(lines)
+                lines = []
                 await asyncio.sleep(0)
-    lines.append("")
-    return "\n".join(lines).encode()
+    yield _text(lines)
+
+
+def _take(samples: Iterator[Sample | None]) -> list[Sample | None]:
+    return list(islice(samples, SLICE_SAMPLES))
+
+
+def _text(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _line(name: str, sample: Sample) -> str:

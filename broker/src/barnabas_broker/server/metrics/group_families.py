@@ -4,54 +4,60 @@ The lag is told by the broker that coordinates the group. Of partitions that are
 scrape (docs/decisions/consumer-lag.md).
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
 
-from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator, GroupOffset
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels
 from barnabas_core.topic_partition import TopicPartition
 
+Value = Callable[[GroupOffset], int | None]
 
-class GroupLag(NamedTuple):
-    """One partition of one group; `lag` is None where nobody tells how far the partition is."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    lag: int | None
+_AT_ONCE: Final = 1_000
+"""Offsets; about a millisecond."""
 
 
 async def group_families(services: Services) -> list[Family]:
     """Offsets, lag, members and what the coordinator has done. It waits for the answers of other brokers."""
-    prefix = "kafka_consumergroup_"
-    lags = await _lags(services)
+    prefix, groups = "kafka_consumergroup_", services.groups
+    lag = await _lag(services)
     return [
-        _by_partition(lags, f"{prefix}current_offset", "Committed offset", lambda each: each.offset),
-        _by_partition(lags, f"{prefix}lag", "Records behind the high watermark", lambda each: each.lag),
-        _by_topic(lags, f"{prefix}current_offset_sum", "Committed offsets of a topic", lambda each: each.offset),
-        _by_topic(lags, f"{prefix}lag_sum", "Records behind, over a topic", lambda each: each.lag),
-        Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(services.groups)),
-        *_counters(services.groups),
+        _by_partition(groups, f"{prefix}current_offset", "Committed offset", _offset),
+        _by_partition(groups, f"{prefix}lag", "Records behind the high watermark", lag),
+        _by_topic(groups, f"{prefix}current_offset_sum", "Committed offsets of a topic", _offset),
+        _by_topic(groups, f"{prefix}lag_sum", "Records behind, over a topic", lag),
+        Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(groups)),
+        *_counters(groups),
     ]
 
 
-async def _lags(services: Services) -> list[GroupLag]:
-    """All committed offsets of the groups that this broker coordinates."""
-    offsets = list(services.groups.group_offsets())
-    elsewhere = {each.topic_partition for each in offsets if _hosted(services, each.topic_partition) is None}
+def _offset(each: GroupOffset) -> int:
+    return each.committed.offset
+
+
+async def _lag(services: Services) -> Value:
+    """How far a group is behind in a partition; None where nobody tells how far the partition is."""
+    elsewhere: set[TopicPartition] = set()
+    for number, each in enumerate(services.groups.group_offsets()):
+        if _hosted(services, each.topic_partition) is None:
+            elsewhere.add(each.topic_partition)
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     ends = await services.end_offsets.ask(elsewhere)
-    lags = []
-    for group_id, topic_partition, committed, _, _ in offsets:
-        hosted = _hosted(services, topic_partition)
-        end = ends.get(topic_partition) if hosted is None else hosted.high_watermark
-        lag = None if end is None else max(0, end - committed.offset)
-        lags.append(GroupLag(group_id, topic_partition.topic, topic_partition.partition, committed.offset, lag))
-    return lags
+
+    def lag(each: GroupOffset) -> int | None:
+        hosted = _hosted(services, each.topic_partition)
+        end = ends.get(each.topic_partition) if hosted is None else hosted.high_watermark
+        return None if end is None else max(0, end - each.committed.offset)
+
+    return lag
 
 
 def _hosted(services: Services, topic_partition: TopicPartition) -> Partition | None:
@@ -61,25 +67,29 @@ def _hosted(services: Services, topic_partition: TopicPartition) -> Partition | 
     return partition if partition is not None and partition.failure is None else None
 
 
-def _by_partition(
-    lags: Sequence[GroupLag], name: str, help_text: str, value: Callable[[GroupLag], int | None]
-) -> Family:
-    def samples() -> Iterator[Sample]:
-        for each in lags:
+def _by_partition(groups: GroupCoordinator, name: str, help_text: str, value: Value) -> Family:
+    def samples() -> Iterator[Sample | None]:
+        for each in groups.group_offsets():
+            topic, partition = each.topic_partition
             number = value(each)
-            if number is not None:
-                yield Sample(labels(consumergroup=each.group, topic=each.topic, partition=each.partition), number)
+            if number is None:
+                yield None
+                continue
+            place = f'consumergroup="{escaped(each.group_id)}",topic="{escaped(topic)}",partition="{partition}"'
+            yield Sample(place, number)
 
     return Family(name, "gauge", help_text, samples)
 
 
-def _by_topic(lags: Sequence[GroupLag], name: str, help_text: str, value: Callable[[GroupLag], int | None]) -> Family:
-    def samples() -> Iterator[Sample]:
-        sums: dict[tuple[str, str], int] = defaultdict(int)
-        for each in lags:
-            sums[each.group, each.topic] += value(each) or 0
-        for (group, topic), total in sums.items():
-            yield Sample(labels(consumergroup=group, topic=topic), total)
+def _by_topic(groups: GroupCoordinator, name: str, help_text: str, value: Value) -> Family:
+    def samples() -> Iterator[Sample | None]:
+        for group_id, offsets in groupby(groups.group_offsets(), key=attrgetter("group_id")):
+            sums: dict[str, int] = defaultdict(int)
+            for each in offsets:
+                sums[each.topic_partition.topic] += value(each) or 0
+                yield None
+            for topic, total in sums.items():
+                yield Sample(labels(consumergroup=group_id, topic=topic), total)
 
     return Family(name, "gauge", help_text, samples)
 

@@ -1,15 +1,15 @@
 """The metrics of replication: what followers here lack, what goes between brokers, how in-sync replicas change."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, labels
+from barnabas_broker.server.metrics.exposition import Family, Sample, single
+from barnabas_broker.server.metrics.hosted import Hosted, Totals
 
 
-def replication_families(services: Services) -> list[Family]:
+def replication_families(services: Services, hosted: Hosted) -> list[Family]:
     """Fetchers, traffic, in-sync replicas."""
-    return [*_fetchers(services), *_traffic(services), *_in_sync(services)]
+    return [*_fetchers(services), *_traffic(services, hosted.totals), *_in_sync(services, hosted.totals)]
 
 
 def _fetchers(services: Services) -> list[Family]:
@@ -18,7 +18,21 @@ def _fetchers(services: Services) -> list[Family]:
     def lags() -> Iterator[Sample]:
         for each in fetchers.status():
             topic, partition = each.topic_partition
-            yield Sample(labels(leader=str(each.leader_id), topic=topic, partition=str(partition)), each.lag)
+            yield Sample(f'leader="{each.leader_id}",topic="{topic}",partition="{partition}"', each.lag)
+
+    def max_lag() -> Iterator[Sample | None]:
+        most = 0
+        for each in fetchers.status():
+            most = max(most, each.lag)
+            yield None
+        yield Sample("", most)
+
+    def failing() -> Iterator[Sample | None]:
+        count = 0
+        for each in fetchers.status():
+            count += each.is_failing
+            yield None
+        yield Sample("", count)
 
     return [
         Family(
@@ -31,23 +45,23 @@ def _fetchers(services: Services) -> list[Family]:
             "kafka_server_replicafetchermanager_maxlag",
             "gauge",
             "The largest of these lags",
-            lambda: [Sample("", max((each.lag for each in fetchers.status()), default=0))],
+            max_lag,
         ),
         Family(
             "kafka_server_replicafetchermanager_failedpartitionscount",
             "gauge",
             "Partitions whose last fetch from their leader failed",
-            lambda: [Sample("", sum(each.is_failing for each in fetchers.status()))],
+            failing,
         ),
     ]
 
 
-def _traffic(services: Services) -> list[Family]:
+def _traffic(services: Services, totals: Totals) -> list[Family]:
     fetchers, followers = services.fetchers, services.followers
     traffic = "kafka_server_brokertopicmetrics_replicationbytes"
     return [
-        _total(services, f"{traffic}in_total", "Bytes fetched from leaders", lambda each: each.replication_bytes_in),
-        _total(services, f"{traffic}out_total", "Bytes sent to followers", lambda each: each.replication_bytes_out),
+        single(f"{traffic}in_total", "counter", "Bytes fetched from leaders", totals.replication_bytes_in),
+        single(f"{traffic}out_total", "counter", "Bytes sent to followers", totals.replication_bytes_out),
         Family(
             "kafka_server_leaderreplication_throttled_bytes_total",
             "counter",
@@ -63,11 +77,11 @@ def _traffic(services: Services) -> list[Family]:
     ]
 
 
-def _in_sync(services: Services) -> list[Family]:
+def _in_sync(services: Services, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
-        _total(services, f"{prefix}isrshrinks_total", "Replicas fell out of sync", lambda each: each.isr_shrinks),
-        _total(services, f"{prefix}isrexpands_total", "Replicas came into sync", lambda each: each.isr_expands),
+        single(f"{prefix}isrshrinks_total", "counter", "Replicas fell out of sync", totals.isr_shrinks),
+        single(f"{prefix}isrexpands_total", "counter", "Replicas came into sync", totals.isr_expands),
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",
@@ -75,7 +89,3 @@ def _in_sync(services: Services) -> list[Family]:
             lambda: [Sample("", services.isr_changes.failed_total)],
         ),
     ]
-
-
-def _total(services: Services, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:
-    return Family(name, "counter", help_text, lambda: [Sample("", sum(map(value, services.replicas.partitions())))])

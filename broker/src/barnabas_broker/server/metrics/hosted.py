@@ -1,0 +1,91 @@
+"""One walk over all partitions of this broker for all that is counted over them, in slices: there may be thousands."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from barnabas_broker.replication.partition import Partition
+
+_AT_ONCE: Final = 500
+"""Partitions; one or two milliseconds."""
+
+
+@dataclass(slots=True)
+class TopicTotals:
+    """Of one topic's partitions here."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of all partitions here."""
+
+    partitions: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    offline: int = 0
+    replication_bytes_in: int = 0
+    replication_bytes_out: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    topics: defaultdict[str, TopicTotals] = field(default_factory=lambda: defaultdict(TopicTotals))
+
+    def add(self, partition: Partition) -> None:
+        """Count one."""
+        self.partitions += 1
+        self.offline += partition.failure is not None
+        self.replication_bytes_in += partition.replication_bytes_in
+        self.replication_bytes_out += partition.replication_bytes_out
+        self.isr_shrinks += partition.isr_shrinks
+        self.isr_expands += partition.isr_expands
+        of_topic = self.topics[partition.topic_partition.topic]
+        of_topic.messages_in += partition.messages_in
+        of_topic.bytes_in += partition.bytes_in
+        of_topic.bytes_out += partition.bytes_out
+        if partition.is_leader:
+            self._add_led(partition)
+
+    def _add_led(self, partition: Partition) -> None:
+        self.led += 1
+        self.under_replicated += is_under_replicated(partition)
+        self.under_min_isr += is_under_min_isr(partition)
+        self.at_min_isr += is_at_min_isr(partition)
+
+
+class Hosted(NamedTuple):
+    """The partitions here, as of one scrape. They go on changing while it is rendered."""
+
+    partitions: Sequence[Partition]
+    totals: Totals
+
+
+async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
+    """Other work gets its turns meanwhile."""
+    hosted = Hosted(list(partitions), Totals())
+    for start in range(0, len(hosted.partitions), _AT_ONCE):
+        for partition in hosted.partitions[start : start + _AT_ONCE]:
+            hosted.totals.add(partition)
+        await asyncio.sleep(0)
+    return hosted
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    """Whether a replica is out of sync."""
+    return partition.isr_size < len(partition.state.replicas)
+
+
+def is_under_min_isr(partition: Partition) -> bool:
+    """Whether acks=all is refused."""
+    return partition.isr_size < partition.isr_size_min
+
+
+def is_at_min_isr(partition: Partition) -> bool:
+    """Whether one replica less would refuse acks=all."""
+    return partition.isr_size == partition.isr_size_min

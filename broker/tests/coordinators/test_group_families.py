@@ -1,0 +1,95 @@
+"""The lag of a hundred thousand offsets, told while clients are served."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+from coordinator_world import Client, World, stable
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_broker.coordinators.groups.records import CommittedOffset, OffsetKey, Record, encode
+from barnabas_broker.server.metrics.exposition import render
+from barnabas_broker.server.metrics.group_families import group_families
+from barnabas_core.topic_partition import TopicPartition
+
+TURN_S_MAX = 0.05
+PARTITIONS = 10_000
+GROUPS = 10
+
+
+class EndOffsets:
+    """Others lead everything, and all end at 100."""
+
+    async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+
+def _services(world: World) -> SimpleNamespace:
+    return SimpleNamespace(groups=world.coordinator, end_offsets=EndOffsets(), replicas=SimpleNamespace(topics={}))
+
+
+async def _page(world: World) -> list[bytes]:
+    return [data async for data in render(await group_families(_services(world)))]  # type: ignore[arg-type]
+
+
+def test_offsets_lags_and_members_are_told() -> None:
+    world = World(GroupConfig(initial_rebalance_delay_ms=0))
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 60), ("flights", 1, 120), ("weather", 0, 99))
+    world.time.run()
+    lines = b"".join(asyncio.run(_page(world))).decode().splitlines()
+    prefix, readers = "kafka_consumergroup_", 'consumergroup="readers"'
+    assert {line for line in lines if line.startswith(prefix)} == {
+        f'{prefix}current_offset{{{readers},topic="flights",partition="0"}} 60',
+        f'{prefix}current_offset{{{readers},topic="flights",partition="1"}} 120',
+        f'{prefix}current_offset{{{readers},topic="weather",partition="0"}} 99',
+        f'{prefix}lag{{{readers},topic="flights",partition="0"}} 40',
+        f'{prefix}lag{{{readers},topic="flights",partition="1"}} 0',
+        f'{prefix}lag{{{readers},topic="weather",partition="0"}} 1',
+        f'{prefix}current_offset_sum{{{readers},topic="flights"}} 180',
+        f'{prefix}current_offset_sum{{{readers},topic="weather"}} 99',
+        f'{prefix}lag_sum{{{readers},topic="flights"}} 40',
+        f'{prefix}lag_sum{{{readers},topic="weather"}} 1',
+        f"{prefix}members{{{readers}}} 1",
+    }
+    assert "kafka_coordinator_group_offset_commits_total 3" in lines
+
+
+def _loaded() -> World:
+    world = World(GroupConfig())
+    for group in range(GROUPS):
+        keys = [OffsetKey(f"group-{group}", f"t-{number % 100}", number // 100) for number in range(PARTITIONS)]
+        world.log.write(0, [encode(Record(key, CommittedOffset(7))) for key in keys])
+    world.log.commit()
+    world.leader_epoch += 1
+    world.coordinator.on_elected(0, world.leader_epoch)
+    world.time.run()
+    return world
+
+
+def test_a_scrape_of_all_holds_up_nobody_and_survives_what_goes_on_meanwhile() -> None:
+    world = _loaded()
+
+    async def longest_turn_s() -> float:
+        scraping = asyncio.ensure_future(_page(world))
+        longest_s, turns = 0.0, 0
+        while not scraping.done():
+            begun_s = time.thread_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - begun_s)
+            Client(world, "stranger", group_id=f"group-{turns % 20}").commit(("new", turns, 1))
+            world.time.run()
+            turns += 1
+        page = b"".join(await scraping)
+        assert page.count(b"\nkafka_consumergroup_lag{") >= GROUPS * PARTITIONS
+        return longest_s
+
+    gc.collect()
+    gc.freeze()
+    try:
+        assert asyncio.run(longest_turn_s()) < TURN_S_MAX
+    finally:
+        gc.unfreeze()
