@@ -11,12 +11,15 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.timestamp_lookup import max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 
 READ_COMMITTED: Final = 1
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 UNKNOWN: Final = -1
+LARGEST_TIMESTAMP: Final = -3
 
 PartitionResponse = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
 TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -33,28 +36,33 @@ class Found(NamedTuple):
 NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
-def handle(services: Services, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """For each partition the offset asked for, or an error."""
+async def handle(services: Services, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """For each partition the offset asked for, or an error. A request of many takes several turns of the loop."""
+    turn = FairTurn(services.clock)
     limit = _last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
     for topic in request.topics:
-        results = [_answer(services, topic.name, wanted, limit, context.api_version) for wanted in topic.partitions]
+        version = context.api_version
+        results = [await _answer(services, topic.name, wanted, limit, version, turn) for wanted in topic.partitions]
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
-def _answer(
+async def _answer(
     services: Services,
     name: str,
     wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
     limit: Callable[[Partition], int],
     version: int,
+    turn: FairTurn,
 ) -> PartitionResponse:
     error, found = ErrorCode.NONE, NOTHING
+    await turn.give_way()
     try:
         with services.replicas.using(name, wanted.partition_index) as partition:
             partition.check_readable(wanted.current_leader_epoch)
-            found = find_offset(partition, wanted.timestamp, limit(partition))
+            found = await find_offset(partition, wanted.timestamp, limit(partition), turn)
+            partition.check_readable(wanted.current_leader_epoch)
     except ApiError as refusal:
         error = refusal.code
         if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_SINCE:
@@ -69,15 +77,17 @@ def _answer(
     )
 
 
-def find_offset(partition: Partition, timestamp_ms: int, offset_max: int) -> Found:
+async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
     """The first offset at or after a timestamp, below `offset_max`; or what a special timestamp stands for."""
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:
         return special(partition, offset_max)
+    if timestamp_ms == LARGEST_TIMESTAMP:
+        return await _largest_timestamp(partition, offset_max, turn)
     if timestamp_ms < 0:
-        allowed = ", ".join(str(each) for each in SPECIAL_TIMESTAMPS)
+        allowed = ", ".join(str(each) for each in sorted((LARGEST_TIMESTAMP, *SPECIAL_TIMESTAMPS), reverse=True))
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; {allowed} or 0 and above are allowed")
-    found = partition.log.offset_for_timestamp(timestamp_ms, offset_max)
+    found = await offset_for_timestamp(partition.log, timestamp_ms, offset_max, turn)
     if found is None:
         partition.check_caught_up()
     return NOTHING if found is None else Found(found.timestamp_ms, found.offset, found.leader_epoch)
@@ -93,9 +103,9 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
     return Found(UNKNOWN, start, partition.log.epoch_of(start))
 
 
-def _largest_timestamp(partition: Partition, offset_max: int) -> Found:
+async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
     """As in Kafka nothing is told while the newest time is that of a record that is not committed yet."""
-    found = partition.log.max_timestamp()
+    found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()
         return NOTHING
@@ -117,7 +127,6 @@ def _last_stable_offset(partition: Partition) -> int:
 SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], Found]]] = {
     -1: _latest,
     -2: _earliest,
-    -3: _largest_timestamp,
     -4: _earliest,
     -5: _nothing,
     -6: _nothing,

@@ -24,11 +24,7 @@ from barnabas_broker.storage.segment import LogEnvironment, Segment
 from barnabas_broker.storage.segment_listing import listed_segments
 from barnabas_broker.storage.segments import Segments
 from barnabas_broker.storage.swap import finish_swap, promote_cleaned
-from barnabas_broker.storage.timestamp_lookup import (
-    TimestampOffset,
-    first_record_since,
-    record_with_largest_timestamp,
-)
+from barnabas_broker.storage.timestamp_lookup import BatchSearch, timestamp_step
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
@@ -211,15 +207,15 @@ class Log:
             raise storage_error(self.log_dir, self.directory, error) from error
 
     @disk_access
-    def offset_for_timestamp(self, timestamp_ms: int, offset_max: int) -> TimestampOffset | None:
-        """The first record below `offset_max` of this time or later; None when there is none yet."""
-        found = first_record_since(self.segments, timestamp_ms, self.log_start_offset)
-        return found if found and found.offset < offset_max else None
+    def timestamp_step(self, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
+        """One step of a search by time (`timestamp_lookup`)."""
+        return timestamp_step(self, timestamp_ms, offset)
 
     @disk_access
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp; None when no record has one."""
-        return record_with_largest_timestamp(self.segments)
+    def largest_timestamp_at(self, offset: int) -> tuple[int, int, int]:
+        """Of the segment that holds `offset`: in ms, the end of the batch that brought it, and the segment's end."""
+        segment = self.segments.starting_at(offset)[0]
+        return *segment.largest_timestamp(), self.segments.end_offset(segment, self.log_end_offset)
 
     @disk_access
     def roll(self, now_ms: int) -> Segment:

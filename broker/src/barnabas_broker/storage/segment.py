@@ -252,12 +252,9 @@ class Segment:
         found = self.find(offset)
         return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
 
-    def batches_since(self, timestamp_ms: int, offset_min: int) -> Iterator[FoundBatch]:
-        """The batches, from the one that holds `offset_min` on, with a record of this time or later."""
-        start = max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
-        for batch in self.batches_from(start):
-            if batch.header.max_timestamp_ms >= timestamp_ms:
-                yield batch
+    def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
+        """Where, from `offset_min` on, the first batch with a record of this time or later may be."""
+        return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:
         """The header of the batch that begins at this byte."""

@@ -61,6 +61,33 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_ma
         raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
 
 
+def first_record_since(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, offset_delta_min: int, bytes_max: int
+) -> tuple[int, int] | None:
+    """Timestamp and offset delta of the first record, from that delta on, of this time or later. BrokenRecords.
+
+    Only what comes first in each record is looked at; what follows the one that is found is not.
+    """
+    data = bytes(_records_data(batch, 0, header, bytes_max))
+    append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME_BIT else None
+    position = 0
+    try:
+        for number in range(header.record_count):
+            length, start = read_varint(data, position)
+            position = start + length
+            time_delta, rest = read_varint(data, start + 1)
+            offset_delta, rest = read_varint(data, rest)
+            if not rest < position <= len(data) or not 0 <= offset_delta <= header.last_offset_delta:
+                raise BrokenRecords(f"record {number} has {length} bytes, its fields end elsewhere")
+            if offset_delta >= offset_delta_min:
+                time_ms = _as_int64(header.base_timestamp_ms + time_delta) if append_time_ms is None else append_time_ms
+                if time_ms >= timestamp_ms:
+                    return time_ms, offset_delta
+    except IndexError as error:
+        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+    return None
+
+
 def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Buffer:
     """The bytes behind the header, uncompressed."""
     end = position + LENGTH_OFFSET + header.length
