@@ -38,7 +38,9 @@ def _fuzz(options: argparse.Namespace, broker: FuzzedBroker) -> int:
     finally:
         broker.server.close()
     print(f"{options.cases} cases, {sum(fuzzer.requests.values())} requests in {time.monotonic() - began_s:.0f} s")
-    print(", ".join(f"{count} {end}" for end, count in fuzzer.ends.most_common()))
+    print(
+        ", ".join(f"{count} {end}" for end, count in fuzzer.ends.most_common()), f"{fuzzer.answers_owed} answers owed"
+    )
     print(getattr(fuzzer, "memory", "memory not looked at"))
     for problem in fuzzer.problems:
         print(f"\nPROBLEM: {problem}", file=sys.stderr)

@@ -112,6 +112,8 @@ class _Writer:
         self._version = version
         self._flexible = flexible
         self.pieces: list[Piece] = []
+        self.wants_answer = True
+        """Produce with acks=0 has none."""
 
     def struct(self, struct_: schema.Struct) -> None:
         for field in struct_.fields:
@@ -182,6 +184,7 @@ class _Writer:
 
     def _number(self, name: str, kind: str) -> None:
         value = self._random.choice(NUMBERS.get(name, OTHER_NUMBERS))
+        self.wants_answer = self.wants_answer and (name != "acks" or value != 0)
         self._add(kind, packed(kind, value))
 
     def _sized(self, of: str, kind: str, data: bytes) -> None:
@@ -229,6 +232,8 @@ class Request(NamedTuple):
     api: str
     version: int
     data: bytes
+    is_owed_an_answer: bool
+    """It is what Kafka's definitions say, whatever its fields hold: at least an error is the answer."""
 
 
 def hostile_request(random: Random, target: Target) -> Request:
@@ -241,25 +246,31 @@ def hostile_request(random: Random, target: Target) -> Request:
     writer = _Writer(random, target, version, message.flexible.hold(version))
     writer.struct(message.struct)
     pieces = list(writer.pieces)
-    for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
+    changes = random.choice((0, 1, 1, 1, 2, 3))
+    for _ in range(changes):
         _change_piece(random, pieces)
     body = b"".join(piece.data for piece in pieces)
-    header = _header(random, key, version, spec.is_flexible(version))
+    header, is_whole = _header(random, key, version, spec.is_flexible(version))
     if random.random() < 0.2:
-        body = random.choice(BODY_BREAKS)(random, body)
+        body, is_whole = random.choice(BODY_BREAKS)(random, body), False
     if random.random() < 0.05:
-        header = random.choice(BODY_BREAKS)(random, header)
-    return Request(spec.name, version, _framed(random, header + body))
+        header, is_whole = random.choice(BODY_BREAKS)(random, header), False
+    data = header + body
+    framed = _framed(random, data)
+    is_whole = is_whole and not changes and framed == struct.pack(">i", len(data)) + data
+    return Request(spec.name, version, framed, is_whole and writer.wants_answer)
 
 
-def _header(random: Random, key: int, version: int, flexible: bool) -> bytes:
-    if random.random() < 0.02:
+def _header(random: Random, key: int, version: int, flexible: bool) -> tuple[bytes, bool]:
+    """And whether it is what it should be."""
+    is_whole = random.random() >= 0.02
+    if not is_whole:
         key, version = random.choice(((key, -1), (key, 99), (key, 2**15 - 1), (-1, 0), (99, 0), (18, 77)))
     name = random.choice((None, b"fuzz", b"", b"x" * 200))
     header = struct.pack(">hhih", key, version, random.getrandbits(31), -1 if name is None else len(name)) + (
         name or b""
     )
-    return header + b"\0" if flexible else header
+    return header + b"\0" if flexible else header, is_whole
 
 
 def _framed(random: Random, data: bytes) -> bytes:
