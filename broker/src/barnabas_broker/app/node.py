@@ -24,6 +24,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import Environment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
+from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.services import IgnoredConfig, Services
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
@@ -202,6 +203,7 @@ class Node:
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             inspector=self._machine.inspector,
             trust=BatchTrust(self._machine.random),
+            topics_told=EncodedTopics(),
             attempt=self.supervisor.attempt,
             ignored_configs=self._ignored_configs,
         )

@@ -2,40 +2,59 @@
 
 v0: an empty list of topics means all; from v1 on null does, and empty means none. v10 brings topic ids, which a request
 may give instead of names from v12 on. Where auto.create.topics.enable and the request allow it, a topic that is asked
-for and is not there is created first, and the answer has it.
+for and is not there is created first, and the answer has it. Topics are encoded once (`encoded_topics`).
 """
 
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
 from uuid import UUID
 
+from barnabas_broker.handlers.encoded_topics import NOT_ASKED, SLICE_PARTITIONS, EncodedTopic, Form, TopicResponse
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import check_topic_name, is_internal
+from barnabas_core.topic_name import check_topic_name
 
 NO_ID: Final = UUID(int=0)
 FIRST_VERSION_BY_ID: Final = 12
-TOPIC_OPERATIONS: Final = {3, 4, 5, 6, 7, 8, 10, 11}
-"""Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everybody may."""
 CLUSTER_OPERATIONS: Final = {5, 7, 8, 9, 10, 11, 12}
-NOT_ASKED: Final = {31}
-"""Encodes as the smallest int32, the protocol's "not asked for"."""
-
-TopicResponse = MetadataResponse.MetadataResponseTopic
-PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 def handle(
     services: Services, context: Context, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """The cluster as this broker's image has it; later, when topics must be created first."""
+    """The cluster as this broker's image has it; later, when topics must be created first or many be encoded."""
     missing = _to_create(services, context, request)
     if missing:
         return _create_and_answer(services, context, request, missing)
-    return _answer(services, context, request, {})
+    form = _form(services, context, request)
+    new = [each for each in _documents(services, context, request) if services.topics_told.find(each, form) is None]
+    if sum(len(document.partitions) for document in new) > SLICE_PARTITIONS:
+        return _encode_and_answer(services, context, request, {})
+    return _answer(services, context, request, {}, {})
+
+
+def _form(services: Services, context: Context, request: MetadataRequest) -> Form:
+    return Form(context.api_version, request.include_topic_authorized_operations, services.image.live)
+
+
+def _documents(services: Services, context: Context, request: MetadataRequest) -> list[TopicDocument]:
+    """Of the topics that are asked for and there."""
+    image = services.image
+    if _wants_all(context, request):
+        return list(image.topics.values())
+    names = (each.name if each.name is not None else image.topic_name(each.topic_id) for each in request.topics or ())
+    return [image.topics[name] for name in names if name in image.topics]
+
+
+async def _encode_and_answer(
+    services: Services, context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]
+) -> MetadataResponse:
+    documents = _documents(services, context, request)
+    prepared = await services.topics_told.prepare(documents, _form(services, context, request))
+    return _answer(services, context, request, errors, prepared)
 
 
 def _wants_all(context: Context, request: MetadataRequest) -> bool:
@@ -61,19 +80,31 @@ async def _create_and_answer(
     services: Services, context: Context, request: MetadataRequest, names: list[str]
 ) -> MetadataResponse:
     errors = await services.controller.create_automatically(names)
-    return _answer(services, context, request, errors)
+    return await _encode_and_answer(services, context, request, errors)
 
 
 def _answer(
-    services: Services, context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]
+    services: Services,
+    context: Context,
+    request: MetadataRequest,
+    errors: dict[str, ErrorCode],
+    prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
+    """`prepared` are the topics that were encoded in earlier turns, if they are still the same."""
     image = services.image
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    form = _form(services, context, request)
+
+    def tell(document: TopicDocument) -> TopicResponse:
+        found = prepared.get(document.name)
+        if found is None or found.document is not document:
+            found = services.topics_told.encode(document, form)
+        return cast("TopicResponse", found.encoded)
+
     if _wants_all(context, request):
-        topics = [_topic(services, document, operations) for document in image.topics.values()]
+        topics = [tell(document) for document in image.topics.values()]
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
-        topics = [_requested(services, wanted, operations, errors, named) for wanted in request.topics or ()]
+        topics = [_requested(services, wanted, tell, errors, named) for wanted in request.topics or ()]
     return MetadataResponse(
         throttle_time_ms=0,
         brokers=[
@@ -93,7 +124,7 @@ def _answer(
 def _requested(
     services: Services,
     wanted: MetadataRequest.MetadataRequestTopic,
-    operations: set[int],
+    tell: Callable[[TopicDocument], TopicResponse],
     errors: dict[str, ErrorCode],
     named: bool,
 ) -> TopicResponse:
@@ -104,7 +135,7 @@ def _requested(
     name = image.topic_name(wanted.topic_id) if by_id else wanted.name
     document = image.topics.get(name) if name is not None else None
     if document is not None:
-        return _topic(services, document, operations)
+        return tell(document)
     error = errors.get(wanted.name or "", why_missing(wanted.name))
     topic_id = wanted.topic_id if by_id else NO_ID
     return TopicResponse(
@@ -122,27 +153,3 @@ def why_missing(name: str | None) -> ErrorCode:
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _can_be_created(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-def _topic(services: Services, document: TopicDocument, operations: set[int]) -> TopicResponse:
-    return TopicResponse(
-        error_code=ErrorCode.NONE,
-        name=document.name,
-        topic_id=document.topic_id,
-        is_internal=is_internal(document.name),
-        partitions=[_partition(services, index, state) for index, state in enumerate(document.partitions)],
-        authorized_operations=operations,
-    )
-
-
-def _partition(services: Services, index: int, state: PartitionState) -> PartitionResponse:
-    live = services.image.live
-    return PartitionResponse(
-        error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=state.leader if state.leader in live else NO_LEADER,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=list(state.replicas),
-        isr_nodes=list(state.isr),
-        offline_replicas=[replica for replica in state.replicas if replica not in live],
-    )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
+from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -56,6 +57,7 @@ class Services:
     trust: BatchTrust
     attempt: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
+    topics_told: EncodedTopics
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""
 

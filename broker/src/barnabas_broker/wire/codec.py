@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import decoder
-from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.encoder import Encoded, element_encoder, encoder
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import message_class
 
@@ -38,6 +38,13 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
     encoder(name, version)(out, message)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
     return out
+
+
+def encode_element(message: str, path: tuple[str, ...], version: int, element: Any) -> Encoded:
+    """An element of the array at `path` in that message: it may stand for the element where the message is encoded."""
+    out = bytearray()
+    element_encoder(message, path, version)(out, element)
+    return Encoded(out)
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytearray:

@@ -24,6 +24,10 @@ _INT32: Final = struct.Struct(">i")
 _NO_ID: Final = bytes(16)
 
 
+class Encoded(bytes):
+    """An element of an array that has been encoded before."""
+
+
 class UnencodableMessage(ValueError):
     """A bug above: a field holds what its type cannot."""
 
@@ -33,6 +37,18 @@ def encoder(name: str, version: int) -> Write:
     """What appends that message to a buffer. It raises UnencodableMessage."""
     definition = schema.message(name)
     return _struct_writer(definition.struct, version, definition.flexible.hold(version))
+
+
+@functools.cache
+def element_encoder(name: str, path: tuple[str, ...], version: int) -> Write:
+    """The same for an element of the array that lies at `path` in the message."""
+    definition = schema.message(name)
+    struct_ = definition.struct
+    for step in path:
+        (found,) = (field.struct for field in struct_.fields if field.name == step)
+        assert found is not None
+        struct_ = found
+    return _struct_writer(struct_, version, definition.flexible.hold(version))
 
 
 def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Write:
@@ -132,7 +148,10 @@ def _array_writer(field: schema.Field, version: int, flexible: bool) -> Write:
     def write_elements(out: bytearray, values: Collection[Any]) -> None:
         out += _count(len(values), flexible)
         for value in values:
-            write_element(out, value)
+            if value.__class__ is Encoded:
+                out += value
+            else:
+                write_element(out, value)
 
     return write_numbers if character else write_elements
 

@@ -1,0 +1,125 @@
+"""Metadata of many partitions: encoded once, in slices, and again when something about a topic changes."""
+
+import asyncio
+from collections.abc import Awaitable
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+from barnabas_broker.handlers import metadata
+from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.wire.codec import decode_response, encode_response
+from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+
+VERSION = 12
+MANY = 5 * SLICE_PARTITIONS
+
+
+def topic(name: str, partitions: int, leader: int = 1) -> TopicDocument:
+    state = PartitionState((1, 2), leader, 3, (1,))
+    return TopicDocument(name, UUID(int=len(name)), (state,) * partitions, {})
+
+
+class World:
+    """As much of a broker as Metadata looks at."""
+
+    def __init__(self, *documents: TopicDocument) -> None:
+        self.told = EncodedTopics()
+        self.image = SimpleNamespace(
+            topics={each.name: each for each in documents},
+            live=frozenset({1}),
+            cluster_id="c",
+            topic_name=lambda topic_id: None,
+        )
+        self.services: Any = SimpleNamespace(
+            image=self.image,
+            topics_told=self.told,
+            controller_id=1,
+            nodes=lambda listener_name: [],
+            config=SimpleNamespace(auto_create_topics_enable=False),
+        )
+
+    def show(self, document: TopicDocument) -> None:
+        self.image.topics[document.name] = document
+
+    def begin(self, version: int = VERSION, **request: Any) -> MetadataResponse | Awaitable[MetadataResponse]:
+        context = Context(3, version, "a test", "127.0.0.1:5", "PLAINTEXT")
+        return metadata.handle(self.services, context, MetadataRequest(**{"topics": None, **request}))
+
+    async def ask(self, version: int = VERSION, **request: Any) -> Any:
+        response = self.begin(version, **request)
+        answer = response if isinstance(response, MetadataResponse) else await response
+        frame = encode_response(answer, version, 1)
+        return decode_response("MetadataResponse", version, memoryview(frame)[4:])
+
+
+async def _kept() -> None:
+    world = World(topic("a", 10), topic("bb", 20))
+    first = await world.ask()
+    assert [(each.name, len(each.partitions)) for each in first.topics] == [("a", 10), ("bb", 20)]
+    assert world.told.partitions_encoded == 30
+    assert await world.ask() == first
+    assert world.told.partitions_encoded == 30
+    assert (await world.ask(9)).topics[1].partitions[19].replica_nodes == [1, 2]
+    asked = await world.ask(include_topic_authorized_operations=True)
+    assert asked.topics[0].authorized_operations != first.topics[0].authorized_operations
+
+
+def test_a_topic_is_encoded_once_for_each_form_of_the_answer() -> None:
+    asyncio.run(_kept())
+
+
+async def _changed() -> None:
+    world = World(topic("a", 10), topic("bb", 20))
+    await world.ask()
+    world.show(topic("a", 10, leader=2))
+    assert {each.leader_id for each in (await world.ask()).topics[0].partitions} == {-1}
+    assert world.told.partitions_encoded == 40
+    world.image.live = frozenset({1, 2})
+    assert {each.leader_id for each in (await world.ask()).topics[0].partitions} == {2}
+
+
+def test_a_change_of_a_topic_or_of_who_lives_is_told() -> None:
+    asyncio.run(_changed())
+
+
+async def _slices() -> None:
+    world = World(topic("a", MANY), topic("bb", MANY))
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    before = most = 0
+    while not answering.done():
+        await asyncio.sleep(0)
+        most, before = max(most, world.told.partitions_encoded - before), world.told.partitions_encoded
+    assert most <= SLICE_PARTITIONS
+    assert world.told.partitions_encoded == 2 * MANY
+    assert isinstance(world.begin(), MetadataResponse)
+    assert len((await world.ask()).topics[1].partitions) == MANY
+
+
+def test_many_partitions_are_encoded_a_slice_a_turn() -> None:
+    asyncio.run(_slices())
+
+
+async def _meanwhile() -> None:
+    world = World(topic("a", MANY), topic("bb", 5))
+    answering = asyncio.ensure_future(cast("Awaitable[MetadataResponse]", world.begin()))
+    await asyncio.sleep(0)
+    world.show(topic("bb", 6))
+    del world.image.topics["a"]
+    frame = encode_response(await answering, VERSION, 1)
+    answer: Any = decode_response("MetadataResponse", VERSION, memoryview(frame)[4:])
+    assert [(each.name, len(each.partitions)) for each in answer.topics] == [("bb", 6)]
+
+
+def test_what_changes_while_an_answer_is_made_is_in_it() -> None:
+    asyncio.run(_meanwhile())
+
+
+def test_what_is_kept_is_bounded() -> None:
+    told, form = EncodedTopics(10_000), Form(VERSION, False, frozenset({1}))
+    for number in range(100):
+        told.encode(topic(f"topic-{number}", 20), form)
+        assert told.bytes_kept <= 10_000
+    assert told.find(topic("topic-0", 20), form) is None
