@@ -3,10 +3,15 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from barnabas_operator.app.status import print_report
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
@@ -80,6 +85,35 @@ def test_a_metadata_file_that_was_removed_comes_back(cluster: BarnabasCluster) -
     forget_store(cluster)
     cluster.start(*BROKERS)
     check_all_is_there(cluster, written)
+
+
+@pytest.mark.slow
+def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(cluster: BarnabasCluster) -> None:
+    written: list[list[bytes]] = [[] for _ in PARTITIONS]
+    write_some(cluster, written)
+    stop_all(cluster)
+    with sqlite3.connect(store_of(cluster)) as connection:
+        rows = connection.execute("SELECT * FROM documents WHERE key = 'topics/t'").fetchall()
+        connection.execute("DELETE FROM documents WHERE key = 'topics/t'")
+    for path in cluster.folder.glob("broker-*/logs-*/metadata-copy.json"):
+        path.unlink()
+    cluster.start(*BROKERS)
+    wait_for(lambda: len(list(cluster.folder.glob("broker-*/logs-0/*-stray"))), lambda count: count == 9)
+    with ClusterAdmin(cluster.bootstrap, 5.0) as admin:
+        report = gather_report(admin)
+    assert sorted(each.broker_id for each in report.stray_logs) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    out = Console(file=StringIO())
+    print_report(out, report, wide=False)
+    assert "set aside: 9 logs" in out.file.getvalue()  # type: ignore[attr-defined]
+    page = cluster.page(0, "/metrics")[1]
+    assert f'barnabas_stray_logs{{log_dir="{cluster.log_dirs(0)[0]}"}} 3' in page
+    stop_all(cluster)
+    with sqlite3.connect(store_of(cluster)) as connection:
+        connection.executemany("INSERT INTO documents VALUES (?, ?, ?)", rows)
+    cluster.start(*BROKERS)
+    check_all_is_there(cluster, written)
+    assert 'barnabas_stray_logs{log_dir="' in cluster.page(0, "/metrics")[1]
+    assert list(cluster.folder.glob("broker-*/logs-0/*-stray")) == []
 
 
 @pytest.mark.slow

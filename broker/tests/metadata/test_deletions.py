@@ -102,7 +102,7 @@ async def test_a_document_that_vanished_is_written_anew(cluster: ClusterOfNodes)
         assert node.image.topics == {"a": before}
         assert node.image.live == {1, 2}
     assert {"topics/a", "brokers/1", "brokers/2", "cluster", "controller"} >= set(await keys(one, ""))
-    assert one.restorations.restored_total + two.restorations.restored_total >= 4
+    assert one.image.restored_total + two.image.restored_total >= 4
 
 
 async def test_an_older_copy_of_a_topic_is_replaced_by_what_is_known(cluster: ClusterOfNodes) -> None:

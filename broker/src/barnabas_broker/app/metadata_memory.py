@@ -22,10 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class MetadataMemory:
-    """`restore` before the broker registers, then `start`; `chore` comes round, and `write` is called at the end.
-
-    `restored_total` counts what the store lacked at the start, or had older.
-    """
+    """`restore` before the broker registers, then `start`; `chore` comes round, and `write` is called at the end."""
 
     def __init__(self, image: MetadataImage, config: BrokerConfig, files: FileSystem, clock: Clock) -> None:
         self._image = image
@@ -34,11 +31,10 @@ class MetadataMemory:
         self._clock = clock
         self._log_dirs: Sequence[LogDir] = ()
         self._remembered = Remembered(image, config.broker_id)
-        self.restored_total = 0
 
     async def restore(self, store: MetadataStore) -> None:
         """Brings the store, and the image of it, up to what the last life of this broker knew. StoreUnavailable."""
-        self.restored_total = await restore(self.read(), self._image, store, self._config.broker_id)
+        await restore(self.read(), self._image, store, self._config.broker_id)
 
     def read(self) -> dict[str, AnyDocument]:
         """By key, as the last life left them; nothing where there was none."""

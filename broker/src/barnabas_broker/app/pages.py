@@ -15,6 +15,7 @@ from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_broker.server.metrics.hosted import look_at_all
 from barnabas_broker.server.metrics.loop_families import loop_families
+from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.server.metrics.partition_families import partition_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
@@ -59,6 +60,7 @@ def make_pages(
         ]
         families += controller_families(services)
         families += config_families(services)
+        families += metadata_families(services)
         families += await group_families(services)
         families += partition_families(hosted)
         families += replication_families(services, hosted)

@@ -1,14 +1,23 @@
 """DescribeConfigs (32), v1 to v4: the settings of topics and of this broker; v3 with types and documentation."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from barnabas_core.config.describe import ConfigEntry, ConfigSource, describe_broker, describe_topic
+from barnabas_core.config.definitions import ConfigType
+from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
+from barnabas_core.config.stray_logs import STRAY_LOGS
 from barnabas_core.errors import ApiError, ErrorCode
+
+STRAY_LOGS_TOLD_MAX: Final = 1_000
+STRAY_LOGS_TEXT: Final = (
+    "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
+    "their topics' metadata; whoever is sure that nobody needs them may remove the directories."
+)
 
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = ResourceResult.DescribeConfigsResourceResult
@@ -49,10 +58,20 @@ def _entries(services: Services, resource_type: int, name: str) -> Iterable[Conf
         if name == ALL_BROKERS:
             return _of_all_brokers(services)
         if name == str(services.broker_id):
-            return describe_broker(services.config)
+            return [*describe_broker(services.config), *_stray_logs(services)]
         allowed = f"this is broker {services.broker_id}, and a broker without a name stands for all of them"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; topics (2) and brokers (4) have configs")
+
+
+def _stray_logs(services: Services) -> Iterable[ConfigEntry]:
+    """No setting: logs that are set aside are told by what every client can ask for. There is none where none is."""
+    strays = [f"{each.directory}:{each.size_bytes}" for each in services.logs.strays]
+    if strays:
+        value = ",".join(sorted(strays)[:STRAY_LOGS_TOLD_MAX])
+        source = ConfigSource.STATIC_BROKER
+        synonym = ConfigSynonym(STRAY_LOGS, value, source)
+        yield ConfigEntry(STRAY_LOGS, value, source, ConfigType.LIST, True, False, (synonym,), STRAY_LOGS_TEXT)
 
 
 def _of_all_brokers(services: Services) -> Iterable[ConfigEntry]:

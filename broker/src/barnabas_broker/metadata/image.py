@@ -99,6 +99,8 @@ class MetadataImage:
         """The highest that was ever known."""
         self.lost: dict[str, AnyDocument] = {}
         """By key, what is to be written anew."""
+        self.restored_total = 0
+        """Documents that this broker wrote anew."""
         self.log_ends: dict[str, LogEndsDocument] = {}
         """By key; `log_ends.find` looks into them. Nobody is told of their changes."""
         self._names: dict[UUID, str] = {}

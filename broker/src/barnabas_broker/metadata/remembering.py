@@ -96,6 +96,7 @@ async def restore(
     else:
         raise StoreUnavailable(f"others changed the same {ATTEMPTS_MAX} times, while it was compared")
     if written:
+        image.restored_total += len(written)
         log.error(
             "the metadata store lacked %d documents of those that this broker remembers, or had them older; "
             "written anew: %s",

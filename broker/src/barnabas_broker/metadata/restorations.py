@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """`run` is a task of its own on every broker; `restored_total` counts the documents that were written anew."""
+    """`run` is a task of its own on every broker."""
 
     def __init__(
         self,
@@ -41,7 +41,6 @@ class Restorations:
         self._woken = asyncio.Event()
         self._unconfirmed: set[str] = set()
         """Topics that may wait for this broker to say that it has compared."""
-        self.restored_total = 0
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -77,7 +76,7 @@ class Restorations:
 
         outcomes = await self._transitions.carry_out(list(image.lost), decide)
         written = [key for key, outcome in outcomes.items() if isinstance(outcome, Planned)]
-        self.restored_total += len(written)
+        self._image.restored_total += len(written)
         if written:
             named = ", ".join(written[:NAMED_MAX]) + (" and others" if len(written) > NAMED_MAX else "")
             log.error(

@@ -15,12 +15,20 @@ from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
-from barnabas_operator.kafka.cluster_report import ClusterReport, GroupReport, LagReport, PartitionReport, TopicReport
+from barnabas_operator.kafka.cluster_report import (
+    ClusterReport,
+    GroupReport,
+    LagReport,
+    PartitionReport,
+    StrayLogReport,
+    TopicReport,
+)
 from barnabas_operator.kafka.gather_report import gather_report
 
 EXIT_FAILED: Final = 1
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_TIMEOUT_S: Final = 5.0
+STRAY_LOGS_SHOWN_MAX: Final = 10
 TROUBLES: Final = ("offline", "under-replicated")
 ADDRESSES: Final = re.compile(r"[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*")
 
@@ -103,6 +111,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
+    print_stray_logs(out, report.stray_logs)
     topics = [topic for topic in report.topics if wide or not topic.internal]
     for each in (topics_table(topics), partitions_table(topics), groups_table(report.groups), lag_table(report.groups)):
         if each.row_count:
@@ -110,6 +119,19 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
             out.print(each)
     if not topics:
         out.print("no topics")
+
+
+def print_stray_logs(out: Console, strays: Sequence[StrayLogReport]) -> None:
+    """What is set aside, and what to do."""
+    if not strays:
+        return
+    total = size(sum(each.size_bytes for each in strays))
+    out.print(f"set aside: {len(strays)} logs, {total}, of topics that the metadata does not know")
+    for each in strays[:STRAY_LOGS_SHOWN_MAX]:
+        out.print(f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}", markup=False, soft_wrap=True)
+    if len(strays) > STRAY_LOGS_SHOWN_MAX:
+        out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
+    out.print("they come back with their topics' metadata; where nobody needs them, remove the directories")
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:

@@ -1,0 +1,12 @@
+"""What a broker tells by DescribeConfigs of logs that it has set aside, and who asks for it."""
+
+from typing import Final
+
+STRAY_LOGS: Final = "barnabas.stray.logs"
+"""No setting, and there only where there are some: `DIRECTORY:BYTES`, separated by commas."""
+
+
+def parse_stray_logs(value: str) -> list[tuple[str, int]]:
+    """Directories and their bytes."""
+    pairs = [each.rpartition(":") for each in value.split(",") if each]
+    return [(directory, int(size_bytes)) for directory, _, size_bytes in pairs]
