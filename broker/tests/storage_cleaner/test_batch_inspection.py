@@ -24,6 +24,7 @@ from barnabas_broker.storage.cleaner.inspector import (
     UNPACKED_HERE_MAX,
     BatchInspector,
     BatchRefused,
+    CannotInspect,
     is_quick,
 )
 from barnabas_broker.storage.cleaner.requests import Failed, Inspected, Request, Response
@@ -269,5 +270,21 @@ def test_only_so_many_bytes_are_at_the_helper_at_once() -> None:
             helper.waiting[done].set()
             done += 1
         assert [len(stored(large, each)) < len(large) for each in await asyncio.gather(*tasks)] == [True] * 3
+
+    asyncio.run(run())
+
+
+def test_who_has_no_patience_with_a_busy_helper_does_not_end_it() -> None:
+    async def run() -> None:
+        helper: Any = HoldingHelper()
+        looking = inspector(helper)
+        with pytest.raises(CannotInspect, match=r"was not looked into in 0\.01 s; try again"):
+            await looking.inspect(batch(), COMPACTED, 0.01)
+        helper.waiting[0].set()
+        patient = asyncio.create_task(looking.inspect(batch(), COMPACTED))
+        while len(helper.waiting) < 2:
+            await asyncio.sleep(0)
+        helper.waiting[1].set()
+        assert (await patient).max_timestamp_ms == NOW_MS + 2
 
     asyncio.run(run())

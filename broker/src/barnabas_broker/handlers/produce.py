@@ -17,6 +17,7 @@ from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.cleaner.inspection import must_inspect
 from barnabas_broker.storage.cleaner.inspector import (
+    PRECAUTION_S_MAX,
     RECORDS_HERE_MAX,
     SELDOM_HERE_MAX,
     BatchRefused,
@@ -314,10 +315,12 @@ class _Appender:
 
     async def _inspected(self, partition: Partition, batch: bytes, header: BatchHeader, *, must: bool) -> Inspected:
         """Without a helper a batch that is looked into to be on the safe side is taken as its header has it."""
+        must = must or is_implausible(header, self._now_ms)
         try:
-            return await self._services.inspector.inspect(batch, partition.log.config)
+            patience_s = None if must else PRECAUTION_S_MAX
+            return await self._services.inspector.inspect(batch, partition.log.config, patience_s)
         except CannotInspect:
-            if must or is_implausible(header, self._now_ms):
+            if must:
                 raise
             return Inspected(None, header.max_timestamp_ms)
 
