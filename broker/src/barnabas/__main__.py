@@ -21,13 +21,16 @@ COMMANDS: Final = {
     "broker": Command("barnabas_broker.app.main", "run one broker: barnabas broker server.properties [--override k=v]"),
     "up": Command("barnabas_operator.app.up", "run the cluster and topics that the manifests of a directory declare"),
     "operator": Command("barnabas_operator.app.operator", "run the Kubernetes operator (in its image)"),
+    "accept-loss": Command(
+        "barnabas_operator.app.accept_loss", "let partitions whose records are lost go on without them"
+    ),
     "status": Command("barnabas_operator.app.status", "print topics, partitions, groups and lag of a cluster"),
 }
 
 
 def usage() -> str:
     """The text for `barnabas --help`."""
-    lines = [f"  {name:<10}{command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: barnabas COMMAND ...", "", *lines])
 
 

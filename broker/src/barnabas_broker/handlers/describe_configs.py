@@ -7,6 +7,9 @@ from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.log_ends import KnownEnds
+from barnabas_broker.metadata.losses import LACKING_RECORDS, config_value, lost_in
+from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
@@ -53,7 +56,7 @@ def _entries(services: Services, resource_type: int, name: str) -> Iterable[Conf
         document = services.image.topics.get(name)
         if document is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        return describe_topic(document.configs, services.config)
+        return [*describe_topic(document.configs, services.config), *_losses(services, document)]
     if resource_type == ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
             return _of_all_brokers(services)
@@ -72,6 +75,22 @@ def _stray_logs(services: Services) -> Iterable[ConfigEntry]:
         source = ConfigSource.STATIC_BROKER
         synonym = ConfigSynonym(STRAY_LOGS, value, source)
         yield ConfigEntry(STRAY_LOGS, value, source, ConfigType.LIST, True, False, (synonym,), STRAY_LOGS_TEXT)
+
+
+def _losses(services: Services, topic: TopicDocument) -> Iterable[ConfigEntry]:
+    """Which partitions lack records, where some do: no setting, but every tool can ask for it."""
+    lost = lost_in(topic, KnownEnds(services.image))
+    if lost:
+        yield ConfigEntry(
+            name=LACKING_RECORDS,
+            value=config_value(lost),
+            source=ConfigSource.DEFAULT,
+            type=ConfigType.STRING,
+            read_only=True,
+            sensitive=False,
+            synonyms=(),
+            documentation="Partitions that are offline because every replica lacks records, and what is known of them.",
+        )
 
 
 def _of_all_brokers(services: Services) -> Iterable[ConfigEntry]:

@@ -20,6 +20,7 @@ from barnabas_broker.metadata.deletions import Deletions
 from barnabas_broker.metadata.documents import broker_key
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.log_ends import KnownEnds
+from barnabas_broker.metadata.losses import LossNews
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.partition_changes import PartitionChanges, for_each
@@ -67,6 +68,7 @@ class ControllerDuties:
         self._clock = clock
         self._timers = timers
         self._transitions = Transitions(store, image)
+        self._losses = LossNews(image)
         self._deletions = Deletions(image, self._transitions, clock)
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
@@ -240,6 +242,7 @@ class ControllerDuties:
         if changed:
             names = sorted(changed, key=lambda name: (not self._is_leaderless(name), name))
             self._changed_topics |= (await self._partitions.change_topics(names, for_each(settle))).keys()
+            self._losses.look(names)
 
     def _is_leaderless(self, name: str) -> bool:
         topic = self._image.topics.get(name)

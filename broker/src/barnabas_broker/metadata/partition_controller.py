@@ -125,7 +125,10 @@ class PartitionController:
             return decide_election(state, election, terms)
 
         wanted = self._all_partitions() if partitions is None else partitions
-        failures = failures_of(await self.partitions.change(wanted, decide))
+        outcomes = await self.partitions.change(wanted, decide)
+        if election is ElectionType.UNCLEAN:
+            _say_accepted(outcomes)
+        failures = failures_of(outcomes)
         if partitions is not None:
             return failures
         not_needed = ErrorCode.ELECTION_NOT_NEEDED
@@ -154,6 +157,14 @@ class PartitionController:
     def _all_partitions(self) -> list[TopicPartition]:
         topics = self._image.topics.values()
         return [TopicPartition(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
+
+
+def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) -> None:
+    for which, outcome in outcomes.items():
+        if isinstance(outcome, PartitionState):
+            log.warning(
+                "%s goes on with the log of broker %d, as somebody asked: what it lacks is lost", which, outcome.leader
+            )
 
 
 def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
     out = console()
     given = options.bootstrap
-    bootstrap, source = (given, "--bootstrap") if given else _here(options.data_dir)
+    bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
     try:
         with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin:
             report = gather_report(admin)
@@ -57,20 +57,21 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas status", description=__doc__)
     parser.add_argument(
-        "--bootstrap", type=_addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
     )
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
     return parser
 
 
-def _addresses(text: str) -> str:
+def addresses(text: str) -> str:
+    """A value of --bootstrap."""
     if not ADDRESSES.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT, several separated by commas")
     return text
 
 
-def _here(data_dir: Path) -> tuple[str, str]:
+def known_bootstrap(data_dir: Path) -> tuple[str, str]:
     """The address, and where it is from."""
     try:
         known = read_status(data_dir)
@@ -111,6 +112,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
+    _print_losses(out, report)
     print_stray_logs(out, report.stray_logs)
     topics = [topic for topic in report.topics if wide or not topic.internal]
     for each in (topics_table(topics), partitions_table(topics), groups_table(report.groups), lag_table(report.groups)):
@@ -132,6 +134,15 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLogReport]) -> None:
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
         out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
     out.print("they come back with their topics' metadata; where nobody needs them, remove the directories")
+
+
+def _print_losses(out: Console, report: ClusterReport) -> None:
+    """What is lost, and the command that accepts it."""
+    lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
+    for part in lost:
+        out.print(f"  {part.topic}-{part.partition} is offline, every replica lacks records: {part.lost}", markup=False)
+    if lost:
+        out.print("go on with the longest logs: `barnabas accept-loss --all`, or --topic TOPIC [--partition N]")
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:

@@ -14,7 +14,10 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """One partition. Offsets are None where no leader answers; `size_bytes` is that of the leader's copy."""
+    """One partition. Offsets are None where no leader answers; `size_bytes` is that of the leader's copy.
+
+    `lost` says what is known where nobody leads because every replica lacks records.
+    """
 
     topic: str
     partition: int
@@ -24,6 +27,7 @@ class PartitionReport:
     earliest_offset: int | None
     end_offset: int | None
     size_bytes: int | None
+    lost: str | None = None
 
     @property
     def state(self) -> str:

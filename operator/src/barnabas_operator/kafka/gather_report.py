@@ -21,8 +21,8 @@ from barnabas_operator.kafka.cluster_report import (
     StrayLogReport,
     TopicReport,
 )
+from barnabas_operator.kafka.losses import Key, lost_partitions
 
-Key = tuple[str, int]
 Offsets = Mapping[Key, int]
 
 WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
@@ -46,12 +46,15 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
         stray_logs = tuple(_stray_logs(admin, [broker["broker_id"] for broker in live]))
+    lost = lost_partitions(admin, sorted({topic["name"] for topic in topics if _is_offline(topic)}))
     return ClusterReport(
         bootstrap=admin.bootstrap,
         cluster_id=cluster["cluster_id"],
         controller_id=cluster["controller_id"],
         brokers=tuple(_broker(broker) for broker in live),
-        topics=tuple(_topic(topic, earliest, ends, sizes) for topic in sorted(topics, key=lambda topic: topic["name"])),
+        topics=tuple(
+            _topic(topic, earliest, ends, sizes, lost) for topic in sorted(topics, key=lambda topic: topic["name"])
+        ),
         groups=groups,
         stray_logs=stray_logs,
     )
@@ -84,13 +87,21 @@ def _sizes(admin: ClusterAdmin) -> Mapping[tuple[int, str, int], int]:
     }
 
 
+def _is_offline(topic: Mapping[str, Any]) -> bool:
+    return any(partition["leader_id"] < 0 for partition in topic["partitions"])
+
+
 def _broker(broker: Mapping[str, Any]) -> BrokerReport:
     address = f"{broker['host']}:{broker['port']}"
     return BrokerReport(broker_id=broker["broker_id"], address=address, rack=broker["rack"])
 
 
 def _topic(
-    topic: Mapping[str, Any], earliest: Offsets, ends: Offsets, sizes: Mapping[tuple[int, str, int], int]
+    topic: Mapping[str, Any],
+    earliest: Offsets,
+    ends: Offsets,
+    sizes: Mapping[tuple[int, str, int], int],
+    lost: Mapping[Key, str],
 ) -> TopicReport:
     name = topic["name"]
     ordered = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
@@ -104,6 +115,7 @@ def _topic(
             earliest_offset=earliest.get((name, number)),
             end_offset=ends.get((name, number)),
             size_bytes=sizes.get((part["leader_id"], name, number)),
+            lost=lost.get((name, number)),
         )
         for part in ordered
         for number in (int(part["partition_index"]),)

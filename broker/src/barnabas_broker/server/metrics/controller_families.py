@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.elections import is_lost
 from barnabas_broker.metadata.decisions.reassignments import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.server.metrics.exposition import Family, Sample
@@ -24,6 +25,12 @@ def controller_families(services: Services) -> list[Family]:
             f"{prefix}offlinepartitionscount",
             "Partitions without a leader",
             lambda state: state.leader not in image.live,
+        ),
+        _partitions(
+            services,
+            "barnabas_partitions_lacking_records",
+            "Partitions that are offline because every replica lacks records: see barnabas status",
+            is_lost,
         ),
         _partitions(
             services,

@@ -1,0 +1,64 @@
+"""`barnabas accept-loss`: partitions whose every replica lacks records go on with the longest log that there is."""
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from barnabas_operator.app import data_dir as data_dirs
+from barnabas_operator.app.output import console, table
+from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, addresses, known_bootstrap
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.losses import Key, accept, lost_partitions
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0, or 1 where no cluster answers or something that was named could not be done."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.partition is not None and options.topic is None:
+        parser.error("--partition needs --topic")
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    out = console()
+    bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
+    try:
+        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin:
+            return _accept(out, admin, options.topic, options.partition)
+    except ClusterUnreachable as error:
+        out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barnabas accept-loss", description=__doc__)
+    parser.add_argument(
+        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+    )
+    parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", help="the partitions of this topic")
+    which.add_argument("--all", action="store_true", help="those of all topics")
+    parser.add_argument("--partition", type=int, help="this one of the topic only")
+    return parser
+
+
+def _accept(out: Console, admin: ClusterAdmin, topic: str | None, partition: int | None) -> int:
+    topics = sorted(admin.client.list_topics()) if topic is None else [topic]
+    lost = lost_partitions(admin, topics)
+    if partition is not None:
+        lost = {key: text for key, text in lost.items() if key[1] == partition}
+    if not lost:
+        where = "any topic" if topic is None else topic if partition is None else f"{topic}-{partition}"
+        out.print(
+            f"nothing to accept: no partition of {where} is offline because every replica lacks records", markup=False
+        )
+        return EXIT_FAILED if topic is not None else 0
+    return _report(out, lost, accept(admin, lost))
+
+
+def _report(out: Console, lost: Mapping[Key, str], failures: Mapping[Key, str]) -> int:
+    rows = [(key[0], str(key[1]), text, failures.get(key, "accepted")) for key, text in sorted(lost.items())]
+    out.print(table("Lost records", ("TOPIC", "PARTITION>", "BEFORE", "OUTCOME"), rows))
+    return EXIT_FAILED if failures else 0

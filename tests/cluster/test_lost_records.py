@@ -1,0 +1,64 @@
+"""Records that no replica has any more: told wherever one looks, and accepted by one command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+
+FAST = {"broker.heartbeat.interval.ms": "250", "broker.session.timeout.ms": "2000"}
+VALUES = [b"value %d" % number for number in range(30)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path, brokers=2, properties=FAST) as running:
+        yield running
+
+
+def barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "barnabas", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def lose_disks(cluster: BarnabasCluster) -> None:
+    """All brokers end, and their log dirs are new when they are back."""
+    for number in (1, 0):
+        assert cluster.stop(number) == 0
+    for number in (0, 1):
+        shutil.rmtree(cluster.log_dirs(number)[0])
+    cluster.start(0, 1)
+    cluster.wait_until_joined()
+
+
+def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("orders", assignment=[[0, 1]])
+    cluster.client().write("orders", VALUES)
+    cluster.wait_until_full("orders")
+    lose_disks(cluster)
+    assert cluster.partition("orders", 0, as_told_by=0).leader == -1
+    what = "last known end 30, broker 0 has no log, broker 1 has no log"
+    status = barnabas("status", "--bootstrap", cluster.bootstrap)
+    assert f"orders-0 is offline, every replica lacks records: {what}" in status.stdout
+    assert "barnabas accept-loss" in status.stdout
+    report = json.loads(barnabas("status", "--bootstrap", cluster.bootstrap, "-o", "json").stdout)
+    (partition,) = next(topic["partitions"] for topic in report["topics"] if topic["name"] == "orders")
+    assert (partition["state"], partition["lost"]) == ("offline", what)
+    assert cluster.metric(0, "barnabas_partitions_lacking_records") == 1
+    assert cluster.logs_text().count("orders-0 is offline, for every replica lacks records") == 1
+    wrong = barnabas("accept-loss", "--bootstrap", cluster.bootstrap, "--topic", "orders", "--partition", "7")
+    assert (wrong.returncode, "nothing to accept" in wrong.stdout) == (1, True)
+    accepted = barnabas("accept-loss", "--bootstrap", cluster.bootstrap, "--topic", "orders")
+    assert accepted.returncode == 0, accepted.stdout
+    assert what in accepted.stdout
+    wait_for(lambda: cluster.partition("orders", 0, as_told_by=0).is_full, bool)
+    cluster.client().write("orders", VALUES[:5])
+    assert cluster.client().read("orders") == VALUES[:5]
+    assert cluster.metric(0, "barnabas_partitions_lacking_records") == 0
+    assert "every replica lacks records" not in barnabas("status", "--bootstrap", cluster.bootstrap).stdout
