@@ -1,0 +1,74 @@
+"""Partitions that are offline because every replica lacks records, in words."""
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from metadata_cluster import a_topic, led
+
+from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.log_ends import NO_LOG, KnownEnds, part_of
+from barnabas_broker.metadata.losses import TOLD_MAX, LossNews, config_value, lost_in
+from barnabas_broker.metadata.model import NO_LEADER, LogEnd, LogEndsDocument, PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Document, Listing
+
+LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1, 2))
+
+
+def shown(
+    topic: TopicDocument, *ends: tuple[int, LogEnd], revision: int = 1, image: MetadataImage | None = None
+) -> MetadataImage:
+    """What brokers told of partition 0."""
+    image = image or MetadataImage()
+    documents = [Document(topic_key(topic.name), encode(topic), revision)]
+    for broker, end in ends:
+        told = LogEndsDocument(1, {topic.topic_id: msgspec.Raw(msgspec.json.encode([end]))})
+        documents.append(Document(log_ends_key(broker, part_of(topic.topic_id, 0)), encode(told), revision))
+    image.apply_listing(Listing(revision, documents))
+    return image
+
+
+def test_a_loss_is_told_with_what_was_known_and_what_there_is() -> None:
+    topic = a_topic("orders", LOST, led(1, 2))
+    image = shown(topic, (1, LogEnd(0, 3, 120, 9308)), (2, LogEnd(0, -1, NO_LOG, 9300)))
+    (lost,) = lost_in(topic, KnownEnds(image))
+    assert lost.text() == "last known end 9308, broker 1 ends at 120, broker 2 has no log"
+    assert config_value([lost]) == f"0: {lost.text()}"
+    (unknown,) = lost_in(topic, KnownEnds(MetadataImage()))
+    assert unknown.text() == "last known end unknown, broker 1 has not told its end, broker 2 has not told its end"
+
+
+OFFLINE = [
+    pytest.param(led(1, 2), 0, id="led"),
+    pytest.param(msgspec.structs.replace(LOST, elr=(2,), lacking=(1,)), 0, id="one that has all is away"),
+    pytest.param(msgspec.structs.replace(LOST, lacking=(1,)), 0, id="the last known leader lacks nothing"),
+    pytest.param(LOST, 1, id="all that had something lack records"),
+]
+
+
+@pytest.mark.parametrize(("state", "count"), OFFLINE)
+def test_a_partition_that_waits_for_a_replica_is_not_lost(state: PartitionState, count: int) -> None:
+    assert len(lost_in(a_topic("orders", state), KnownEnds(MetadataImage()))) == count
+
+
+def test_what_is_told_of_a_topic_is_bounded() -> None:
+    topic = TopicDocument("orders", UUID(int=1), (LOST,) * 1000)
+    value = config_value(lost_in(topic, KnownEnds(MetadataImage())))
+    assert value.endswith(f"; and {1000 - TOLD_MAX} more")
+    assert len(value) < 20_000
+
+
+def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    image = shown(a_topic("orders", LOST))
+    news = LossNews(image)
+    news.look(["orders", "gone"])
+    news.look(["orders"])
+    (record,) = caplog.records
+    assert record.message.startswith("orders-0 is offline, for every replica lacks records: last known end unknown")
+    assert record.message.endswith("`barnabas accept-loss --topic orders --partition 0` goes on with the longest log")
+    shown(a_topic("orders", led(1, 2, epoch=7)), revision=2, image=image)
+    news.look(["orders"])
+    shown(a_topic("orders", msgspec.structs.replace(LOST, partition_epoch=9)), revision=3, image=image)
+    news.look(["orders"])
+    assert len(caplog.records) == 2, "another loss is told again"
