@@ -23,7 +23,12 @@ from barnabas_broker.handlers.batch_trust import (
     Untruth,
 )
 from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.inspector import SELDOM_HERE_MAX, BatchInspector
+from barnabas_broker.storage.cleaner.inspector import (
+    BYTES_IN_FLIGHT_MAX,
+    KEPT_BYTES_MAX,
+    SELDOM_HERE_MAX,
+    BatchInspector,
+)
 from barnabas_broker.storage.cleaner.requests import Request, Response
 from barnabas_broker.storage.cleaner.worker import Worker
 from barnabas_broker.storage.files import PosixFileSystem
@@ -368,6 +373,31 @@ def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Produ
     assert len(broker.spawned) == 10
     broker.run_what_was_spawned()
     assert [result.error_code for result in client.results()] == [0] * 30
+
+
+@pytest.mark.parametrize(
+    ("told", "sent", "errors"),
+    [
+        ({}, 70, {ErrorCode.NONE}),
+        ({"max_timestamp_ms": 0}, 270, {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT}),
+    ],
+)
+def test_only_so_many_bytes_wait_to_be_looked_into(
+    broker: Producing, told: dict[str, int], sent: int, errors: set[ErrorCode]
+) -> None:
+    records = [Record(number, NOW_MS + number, None, bytes(1000)) for number in range(MANY)]
+    half = bytes(encode_batch(records, **told))  # type: ignore[arg-type]
+    broker.partition.configure(LogConfig(message_bytes_max=1 << 30, segment_bytes=1 << 30))
+    clients = [Client(broker, f"client-{number}") for number in range(2 * sent)]
+    for client in clients:
+        client.begin(half)
+    kept = len(broker.spawned)
+    assert kept == (KEPT_BYTES_MAX if told else BYTES_IN_FLIGHT_MAX) // len(half)
+    broker.run_what_was_spawned()
+    assert {client.results()[0].error_code for client in clients} == errors
+    clients[0].begin(half)
+    assert len(broker.spawned) == 1  # There is room again.
+    broker.run_what_was_spawned()
 
 
 def order_of_looks(trust: ConnectionTrust, topics: Sequence[str]) -> list[bool]:

@@ -17,6 +17,8 @@ from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.cleaner.inspection import must_inspect
 from barnabas_broker.storage.cleaner.inspector import (
+    BYTES_IN_FLIGHT_MAX,
+    KEPT_BYTES_MAX,
     PRECAUTION_S_MAX,
     RECORDS_HERE_MAX,
     SELDOM_HERE_MAX,
@@ -264,18 +266,24 @@ class _Appender:
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int], *, must: bool
     ) -> ProduceResult | None:
         """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
-        config = partition.log.config
-        copy = bytes(batch)
+        config, inspector = partition.log.config, self._services.inspector
         if self._looked_at < LOOKED_AT_MAX and is_quick(config, header, RECORDS_HERE_MAX if must else SELDOM_HERE_MAX):
             self._looked_at += header.record_count
             with self._telling_untrue(partition):
-                inspected = self._services.inspector.inspect_now(copy, config)
+                inspected = inspector.inspect_now(bytes(batch), config)
             if inspected is not None:
                 return self._append_inspected(partition, batch, header, inspected, place)
-        late = self._wait(place, partition)
-        late.mute()
-        self._services.attempt(self._append_later(partition, copy, late, place, must=must))
-        return None
+        must = must or is_implausible(header, self._now_ms)
+        copy = inspector.keep(batch, KEPT_BYTES_MAX if must else BYTES_IN_FLIGHT_MAX)
+        if copy is not None:
+            late = self._wait(place, partition)
+            late.mute()
+            self._services.attempt(self._append_later(partition, copy, late, place, must=must))
+            return None
+        if must:
+            message = f"{KEPT_BYTES_MAX} bytes of batches wait to be looked into; try again"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+        return self._append_batch(partition, batch, header, place)
 
     def _append_inspected(
         self,
@@ -310,12 +318,13 @@ class _Appender:
                 result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:
             result = refused(number, error)
+        finally:
+            self._services.inspector.let_go(batch)
         if result is not None:
             late.settle(place, result)
 
     async def _inspected(self, partition: Partition, batch: bytes, header: BatchHeader, *, must: bool) -> Inspected:
         """Without a helper a batch that is looked into to be on the safe side is taken as its header has it."""
-        must = must or is_implausible(header, self._now_ms)
         try:
             patience_s = None if must else PRECAUTION_S_MAX
             return await self._services.inspector.inspect(batch, partition.log.config, patience_s)
