@@ -1,6 +1,7 @@
 """The `barnabas` command: a table of subcommands, each imported only when called, so that a broker starts fast."""
 
 import importlib
+import importlib.metadata
 import os
 import signal
 import sys
@@ -31,12 +32,15 @@ COMMANDS: Final = {
 def usage() -> str:
     """The text for `barnabas --help`."""
     lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(["usage: barnabas COMMAND ...", "", *lines])
+    return "\n".join(["usage: barnabas COMMAND ...", "       barnabas --version", "", *lines])
 
 
 def main() -> int:
     """Runs the subcommand that the first argument names; 2 when there is none such."""
     arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(f"barnabas {importlib.metadata.version('barnabas')}")
+        return 0
     if arguments[:1] in (["--help"], ["-h"]):
         print(usage())
         return 0

@@ -59,6 +59,7 @@ def test_what_has_no_effect_is_named_with_the_reason() -> None:
         "controller.listener.names",
         "num.network.threads",
         "num.io.threads",
+        "num.recovery.threads.per.data.dir",
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
         "transaction.state.log.replication.factor",

@@ -1,16 +1,22 @@
 """The tables of settings against the names, types and defaults of Apache Kafka 4.4 (`kafka_4_4_configs.csv`)."""
 
 import csv
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import barnabas_broker
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, InvalidConfig, parse_value
+from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, unused_reason
 
+SOURCE = Path(barnabas_broker.__file__).parent
 OWN = {"metadata.store", "log.dirs.placement", "log.dirs.headroom.bytes", "advertised.hosts", "http.listener"}
 OTHER_DEFAULTS = {
     "node.id": "Kafka asks for it; one broker needs none",
@@ -101,7 +107,7 @@ def test_a_topics_setting_falls_back_on_one_of_the_broker() -> None:
     [
         ("segment.bytes", " 2000000 ", 2_000_000),
         ("segment.bytes", "+2000000", 2_000_000),
-        ("preallocate", "TRUE", True),
+        ("unclean.leader.election.enable", "TRUE", True),
         ("cleanup.policy", " compact , delete ", ("compact", "delete")),
         ("cleanup.policy", "", ()),
         ("cleanup.policy", "delete,delete", ("delete", "delete")),
@@ -143,3 +149,13 @@ def test_text_that_kafka_refuses_is_refused_with_what_is_allowed(name: str, text
     (problem,) = refused.value.problems
     assert (problem.name, problem.value) == (name, text)
     assert problem.allowed.startswith(allowed)
+
+
+def test_every_setting_of_the_broker_is_read_somewhere() -> None:
+    """One that is taken and does nothing would be a promise: `unused` has those, with a warning."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    defaults_of_topics = {name for definition in TOPIC_CONFIGS.values() for name, _ in definition.synonyms}
+    kept = {"originals", "cluster_overrides", "broker_overrides", "values"}
+    for field in {each.name for each in (*fields(BrokerConfig), *fields(LogConfig))} - kept:
+        is_default = field.replace("_", ".") in defaults_of_topics
+        assert is_default or re.search(rf"\.{field}\b", source), field

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
@@ -37,14 +37,13 @@ def test_a_topics_settings_are_typed() -> None:
             "cleanup.policy": "compact,delete",
             "message.timestamp.type": "LogAppendTime",
             "min.cleanable.dirty.ratio": "0.1",
-            "unclean.leader.election.enable": "true",
         },
         DEFAULTS,
     )
     assert resolved.cleanup_policies == {CleanupPolicy.COMPACT, CleanupPolicy.DELETE}
     assert (resolved.compacted, resolved.deletes) == (True, True)
     assert resolved.timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert (resolved.min_cleanable_dirty_ratio, resolved.unclean_leader_election) == (0.1, True)
+    assert resolved.min_cleanable_dirty_ratio == 0.1
 
 
 def test_an_empty_policy_keeps_everything() -> None:
@@ -98,7 +97,7 @@ def test_a_description_says_where_a_topics_value_comes_from() -> None:
 def test_what_nobody_set_is_a_default_and_internal_settings_are_not_shown() -> None:
     entries = describe_topic({}, DEFAULTS)
     assert [entry.name for entry in entries] == sorted(set(TOPIC_CONFIGS) - {"internal.segment.bytes"})
-    assert {entry.source for entry in entries} == {ConfigSource.DEFAULT}
+    assert {entry.source for entry in entries if entry.name != "min.insync.replicas"} == {ConfigSource.DEFAULT}
     assert described(entries, "cleanup.policy").value == "delete"
 
 
@@ -187,3 +186,24 @@ def test_dynamic_settings_that_cannot_be_used_are_ignored_one_by_one() -> None:
         "log.cleaner.min.compaction.lag.ms",
     }
     assert DEFAULTS.with_usable({"log.retention.ms": "77"}, {}).ignored == ()
+
+
+def test_min_insync_replicas_is_shown_as_one_of_all_brokers_before_anybody_has_set_it() -> None:
+    """KIP-966: it is the cluster's while there are eligible leader replicas."""
+    config = parse_broker_config({"min.insync.replicas": "2"})
+    entry = described(describe_broker(config), "min.insync.replicas")
+    assert (entry.value, entry.source) == ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert described(describe_topic({}, config), "min.insync.replicas").source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+
+def test_a_setting_without_effect_that_was_set_while_the_broker_ran_is_shown() -> None:
+    config, ignored = DEFAULTS.with_usable({"num.io.threads": "3"}, {"log.cleaner.threads": "2"})
+    assert ignored == ()
+    entry = described(describe_broker(config), "num.io.threads")
+    assert (entry.value, entry.source, entry.read_only) == ("3", ConfigSource.DYNAMIC_BROKER, False)
+    assert described(describe_broker(config), "log.cleaner.threads").source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+
+@pytest.mark.parametrize("name", ["port", "reserved.broker.max.id", "super.users", "allow.everyone.if.no.acl.found"])
+def test_settings_of_older_brokers_are_taken_with_a_warning(name: str) -> None:
+    assert unused_settings(parse_broker_config({name: "1"}).originals)[0].startswith(f"{name} has no effect: ")

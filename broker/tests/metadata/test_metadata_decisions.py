@@ -279,7 +279,7 @@ def test_replacing_removes_what_is_not_named() -> None:
 NOTHING = BrokerOverrides({}, {})
 REFUSED_BROKER_CHANGES = [
     ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "Cannot update num.partitions dynamically"),
-    ("0", "num.io.threads", "3", ErrorCode.INVALID_REQUEST, "num.io.threads has no effect: one event loop"),
+    ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
     ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
     ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
     ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
@@ -348,3 +348,32 @@ def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
         "log.retention.ms": "5"
     }
     assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)], of_all) == {}
+
+
+def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
+    assert decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", SET, "2")], NOTHING) == {
+        "min.insync.replicas": "2"
+    }
+    of_all = BrokerOverrides({"min.insync.replicas": "3"}, {"min.insync.replicas": "2"})
+    with pytest.raises(ApiError, match=r"Cluster-level min\.insync\.replicas cannot be removed while ELR is enabled"):
+        decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", DELETE, None)], of_all)
+    assert decide_alter_broker(a_cluster(1), "0", [ConfigChange("min.insync.replicas", DELETE, None)], of_all) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.kerberos.min.time.before.relogin",
+        "background.threads",
+        "num.io.threads",
+        "sasl.login.refresh.buffer.seconds",
+    ],
+)
+@pytest.mark.parametrize("broker", ["0", ""])
+def test_settings_without_effect_are_taken_while_the_broker_runs_as_in_its_file(broker: str, name: str) -> None:
+    configs = decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, "3")], NOTHING)
+    assert configs == {name: "3"}
+    current = BrokerOverrides(configs, configs)
+    assert decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, DELETE, None)], current) == {}
+    with pytest.raises(ApiError, match="its type is not LIST"):
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, APPEND, "3")], NOTHING)

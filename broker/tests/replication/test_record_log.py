@@ -25,6 +25,7 @@ from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -71,7 +72,7 @@ def _alone(loop: Loop) -> Surroundings:
 class Broker:
     """What of a broker a coordinator needs."""
 
-    def __init__(self, folder: Path, read_bytes: int = 5 * 1024 * 1024) -> None:
+    def __init__(self, folder: Path, read_bytes: int = 5 * 1024 * 1024, codec: int = 0) -> None:
         self.loop = Loop()
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(folder)])
@@ -82,7 +83,7 @@ class Broker:
         config = parse_broker_config({"node.id": "1", "log.dirs": str(folder)})
         self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
         self.replicas.start()
-        self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, read_bytes)
+        self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, codec, read_bytes)
         environment_of_groups = Environment(
             GroupConfig(), self.log, self.loop, self.loop, topic_exists=lambda _: True, is_awake=lambda: True
         )
@@ -140,6 +141,29 @@ def test_a_log_is_read_in_pieces_and_a_batch_that_is_larger_than_one_is_read_who
         assert {each.partition: at.offset for each, at in again.groups.committed("readers").items()} == {
             number: number for number in range(50)
         }
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_records_are_written_with_the_codec_that_is_set(tmp_path: Path, codec: int) -> None:
+    """offsets.topic.compression.codec; what was written with another one is read as well."""
+
+    async def scenario() -> None:
+        plain = await Broker(tmp_path).elected()
+        await plain.commit("readers", 0, 7, "x" * 1000)
+        plain.crash()
+        broker = await Broker(tmp_path, codec=codec).elected()
+        await broker.commit("readers", 1, 8, "x" * 1000)
+        broker.crash()
+        (segment,) = tmp_path.rglob("*.log")
+        data = segment.read_bytes()
+        first = parse_header(data, 0)
+        codecs = [first.attributes & 7, parse_header(data, first.length + 12).attributes & 7]
+        assert codecs == [0, codec]
+        again = await Broker(tmp_path).elected()
+        committed = {each.partition: at.offset for each, at in again.groups.committed("readers").items()}
+        assert committed == {0: 7, 1: 8}
 
     asyncio.run(scenario())
 

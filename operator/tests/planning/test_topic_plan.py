@@ -49,9 +49,9 @@ def steps_of(declared: Topic, cluster: ClusterState) -> tuple[Step, ...]:
 
 STEPS: Mapping[str, tuple[Topic, ClusterState, tuple[Step, ...]]] = {
     "a topic that is not there is created": (
-        topic(partitions=2, config={"retention.ms": 1000, "preallocate": True, "segment.ms": None}),
+        topic(partitions=2, config={"retention.ms": 1000, "unclean.leader.election.enable": True, "segment.ms": None}),
         ONE_BROKER,
-        (CreateTopic("flights", ((0,), (0,)), {"retention.ms": "1000", "preallocate": "true"}),),
+        (CreateTopic("flights", ((0,), (0,)), {"retention.ms": "1000", "unclean.leader.election.enable": "true"}),),
     ),
     "numbers that are left out are the brokers' own": (
         topic(),

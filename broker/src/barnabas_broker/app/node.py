@@ -61,7 +61,7 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.broker_config import BrokerConfig, unused_settings
 from barnabas_core.config.definitions import ConfigProblem
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
@@ -121,6 +121,8 @@ class Node:
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
         self._ignored: tuple[ConfigProblem, ...] = ()
+        self._warnings: list[str] = []
+        """Of dynamic settings without effect: each is told when it comes."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
         """The leases, if there are any."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
@@ -175,7 +177,9 @@ class Node:
         links = self._machine.make_links(self.image, self.current_config)
         self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
         replicas = self._wire_replicas(logs, controller, purgatory, links)
-        offsets_log = RecordLog(OFFSETS_TOPIC, replicas, clock, config.offsets_load_buffer_size)
+        offsets_log = RecordLog(
+            OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
+        )
         environment = Environment(
             group_config(config),
             offsets_log,
@@ -386,6 +390,11 @@ class Node:
         if ignored and ignored != self._ignored:
             log.error("dynamic settings of this broker have no effect: %s", "; ".join(map(str, ignored)))
         self._ignored = ignored
+        warnings = unused_settings({**config.cluster_overrides, **config.broker_overrides})
+        for warning in warnings:
+            if warning not in self._warnings:
+                log.warning(warning)
+        self._warnings = warnings
         return config
 
     def _ignored_configs(self) -> Iterator[IgnoredConfig]:

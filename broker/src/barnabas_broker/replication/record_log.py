@@ -23,8 +23,9 @@ BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
 class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
-    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, read_bytes: int) -> None:
-        """`read_bytes`: how much is read from the disk at once."""
+    def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec: int, read_bytes: int) -> None:
+        """`codec`: that of new batches, by its number; `read_bytes`: how much is read from the disk at once."""
+        self._codec = codec
         self._read_bytes = read_bytes
         self._topic = topic
         self._replicas = replicas
@@ -35,7 +36,8 @@ class RecordLog:
         appends: `done(None)` once it is committed, `done(error)` when nobody can say whether it will be.
         """
         now_ms = self._clock.now_ms()
-        batch = encode_batch([Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)])
+        written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
+        batch = encode_batch(written, attributes=self._codec)
         try:
             with self._replicas.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)

@@ -88,15 +88,12 @@ class BrokerConfig:
 
     log_dirs_placement: str
     log_dirs_headroom_bytes: int
-    num_recovery_threads_per_data_dir: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
-    log_dir_failure_timeout_ms: int
     log_cleaner_enable: bool
-    log_cleaner_threads: int
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_io_buffer_load_factor: float

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
 from barnabas_core.config.topic_configs import usable_topic_values
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+from barnabas_core.config.unused import unused_definitions
+
+_OF_ALL: Final = "min.insync.replicas"
+"""With eligible leader replicas it belongs to all brokers, and is shown so before anybody has set it (KIP-966)."""
 
 
 class ConfigSource(IntEnum):
@@ -43,16 +47,17 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """All settings of a broker, by name."""
-    return [
-        _entry(
-            definition,
-            tuple(_broker_synonyms((name, *(synonym.name for synonym in definition.synonyms)), config)),
-            format_value(config.value(name)),
-            read_only=definition.dynamic is Dynamic.READ_ONLY,
-        )
-        for name, definition in sorted(BROKER_CONFIGS.items())
-    ]
+    """All settings of a broker, by name; of those without effect the ones that were set while it ran."""
+    unused = unused_definitions({**config.cluster_overrides, **config.broker_overrides})
+    return [_broker_entry(definition, config) for _, definition in sorted({**BROKER_CONFIGS, **unused}.items())]
+
+
+def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigEntry:
+    names = definition.name, *(synonym.name for synonym in definition.synonyms)
+    synonyms = tuple(_broker_synonyms(names, config))
+    used = definition.name in BROKER_CONFIGS
+    value = format_value(config.value(definition.name)) if used else synonyms[0].value
+    return _entry(definition, synonyms, value, read_only=definition.dynamic is Dynamic.READ_ONLY)
 
 
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
@@ -98,7 +103,9 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
     )
     for source, texts in places:
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
+        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
+            yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
     for name in names:
-        default = format_value(BROKER_CONFIGS[name].default)
+        default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:
             yield ConfigSynonym(name, default, ConfigSource.DEFAULT)

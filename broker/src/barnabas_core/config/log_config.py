@@ -67,8 +67,6 @@ class LogConfig:
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
-    unclean_leader_election: bool = False
-    preallocate: bool = False
     leader_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
     follower_throttled_replicas: ThrottledReplicas = NOTHING_THROTTLED
 

@@ -9,11 +9,13 @@ from barnabas_core.config.definitions import (
     ConfigType,
     Dynamic,
     OneOf,
+    Only,
     Range,
     Synonym,
 )
 
 _D = ConfigDefinition
+_GROWING: Final = "segment files grow as they are written"
 _BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
 _STRING, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
 _CLUSTER: Final = Dynamic.CLUSTER_WIDE
@@ -38,14 +40,6 @@ _DIRS: Final = (
         "The directories of the logs, usually one a disk.",
         synonyms=(Synonym("log.dir"),),
     ),
-    _D(
-        "num.recovery.threads.per.data.dir",
-        _INT,
-        2,
-        _POSITIVE,
-        "Threads a directory that check logs after a crash.",
-        _CLUSTER,
-    ),
     _D("log.flush.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often recovery points are written."),
     _D("log.flush.start.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often start offsets are written."),
     _D("log.initial.task.delay.ms", _LONG, 30000, _ANY_MS, "Periodic work on logs begins so long after the start."),
@@ -56,7 +50,6 @@ _DIRS: Final = (
         _POSITIVE,
         "How often logs are looked through for old segments.",
     ),
-    _D("log.dir.failure.timeout.ms", _LONG, 30000, _POSITIVE, "How long a failed directory may stay unreported."),
 )
 
 _SEGMENTS: Final = (
@@ -83,7 +76,14 @@ _SEGMENTS: Final = (
     ),
     _D("log.index.interval.bytes", _INT, 4096, _COUNT, "Bytes of log for one index entry.", _CLUSTER),
     _D("log.index.size.max.bytes", _INT, 10 * 1024**2, Range(4), "The largest index file of a segment.", _CLUSTER),
-    _D("log.preallocate", _BOOLEAN, False, None, "Whether a segment file has its full size from the start.", _CLUSTER),
+    _D(
+        "log.preallocate",
+        _BOOLEAN,
+        False,
+        Only(False, _GROWING),
+        "Whether a segment file begins with its full size.",
+        _CLUSTER,
+    ),
     _D(
         "log.segment.delete.delay.ms",
         _LONG,
@@ -132,14 +132,6 @@ _FLUSH: Final = (
 
 _CLEANER: Final = (
     _D("log.cleaner.enable", _BOOLEAN, True, None, "Whether compaction runs. Without it compacted topics only grow."),
-    _D(
-        "log.cleaner.threads",
-        _INT,
-        1,
-        _POSITIVE,
-        "Taken as in Kafka, without effect: one helper process compacts one log at a time.",
-        _CLUSTER,
-    ),
     _D("log.cleaner.backoff.ms", _LONG, 15000, _ANY_MS, "The pause when there is nothing to compact.", _CLUSTER),
     _D(
         "log.cleaner.dedupe.buffer.size",

@@ -36,8 +36,6 @@ _PLAIN: Final = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "min_insync_replicas": "min.insync.replicas",
-    "unclean_leader_election": "unclean.leader.election.enable",
-    "preallocate": "preallocate",
 }
 
 

@@ -4,8 +4,10 @@ A setting that only tunes what is not there is taken and named in a warning. One
 not happen (encryption, access control, a policy) is refused unless it is switched off.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic
 
 _METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
@@ -17,6 +19,8 @@ _NO_STREAMS_GROUPS: Final = "there are no streams groups"
 _CLASSIC_ONLY: Final = "groups use the classic protocol"
 _NO_QUOTAS: Final = "there are no quotas"
 _HTTP_METRICS: Final = "metrics are at the /metrics of http.listener"
+_NO_OLD_VERSIONS: Final = "Kafka has no such setting any more, and its records and requests of old have no place here"
+_NO_ACCESS_CONTROL: Final = "there is no access control"
 _PURGATORY: Final = "completed requests leave the purgatory at once"
 
 UNUSED_CONFIGS: Final[Mapping[str, str]] = {
@@ -46,7 +50,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "group.coordinator.cached.buffer.max.bytes": "group records are appended at once",
     "group.coordinator.background.threads": _ONE_LOOP,
     "group.coordinator.threads": _ONE_LOOP,
-    "max.incremental.fetch.session.cache.slots": "fetch sessions are declined",
+    "max.incremental.fetch.session.cache.slots": "consumers' fetch sessions are declined",
     "telemetry.max.bytes": "clients push no metrics",
     "auto.include.jmx.reporter": _HTTP_METRICS,
     "metric.reporters": _HTTP_METRICS,
@@ -56,6 +60,22 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "replica.socket.receive.buffer.bytes": "the system sizes the buffers between brokers",
     "socket.connection.setup.timeout.max.ms": "replica.socket.timeout.ms bounds connecting, too",
     "socket.connection.setup.timeout.ms": "replica.socket.timeout.ms bounds connecting, too",
+    "num.recovery.threads.per.data.dir": "one thread recovers all logs after a crash",
+    "log.cleaner.threads": "one helper process compacts one log at a time",
+    "log.dir.failure.timeout.ms": "a failed log dir is reported until the controller knows of it",
+    "port": "listeners has the ports",
+    "host.name": "listeners has the hosts",
+    "advertised.port": "advertised.listeners has the ports",
+    "advertised.host.name": "advertised.listeners has the hosts",
+    "control.plane.listener.name": _METADATA,
+    "reserved.broker.max.id": "broker ids are never made up",
+    "broker.id.generation.enable": "broker ids are never made up",
+    "inter.broker.protocol.version": _NO_OLD_VERSIONS,
+    "log.message.format.version": _NO_OLD_VERSIONS,
+    "log.message.downconversion.enable": _NO_OLD_VERSIONS,
+    "offsets.commit.required.acks": _NO_OLD_VERSIONS,
+    "super.users": _NO_ACCESS_CONTROL,
+    "allow.everyone.if.no.acl.found": _NO_ACCESS_CONTROL,
     "unstable.api.versions.enable": "no unstable API version is spoken",
     "unstable.feature.versions.enable": "there are no unstable features",
 }
@@ -70,6 +90,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "ssl.": _NO_TLS,
     "sasl.": _NO_TLS,
     "delegation.token.": _NO_TLS,
+    "password.encoder.": _NO_TLS,
     "listener.name.": _NO_TLS,
     "log.local.retention.": _NO_TIERS,
     "log.remote.": _NO_TIERS,
@@ -123,6 +144,16 @@ def unused_reason(name: str) -> str | None:
     if exact is not None:
         return exact
     return next((reason for prefix, reason in UNUSED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
+    """Those of `names` that have no effect, as settings that take any text, so that they can be set and shown."""
+    reasons = ((name, unused_reason(name)) for name in names)
+    return {
+        name: ConfigDefinition(name, ConfigType.STRING, None, None, f"No effect: {reason}.", Dynamic.CLUSTER_WIDE)
+        for name, reason in reasons
+        if reason is not None
+    }
 
 
 def refusal(name: str, value: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from barnabas_broker.metadata.decisions.cluster_view import ClusterView
+from barnabas_broker.metadata.decisions.terms import MIN_ISR
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
@@ -24,7 +25,7 @@ from barnabas_core.config.definitions import (
 )
 from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under, topic_config_problems
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
-from barnabas_core.config.unused import unused_reason
+from barnabas_core.config.unused import unused_definitions
 from barnabas_core.errors import ApiError, ErrorCode
 
 Inherited = Callable[[ConfigDefinition], Value]
@@ -127,8 +128,10 @@ def decide_alter_broker(
         message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     _check_dynamic([change.name for change in changes])
+    _check_min_isr(broker, changes)
     before = current.cluster if broker == ALL_BROKERS else current.broker
-    configs = _changed(changes, before, BROKER_CONFIGS, lambda definition: view.config.value(definition.name))
+    definitions = {**BROKER_CONFIGS, **unused_definitions(change.name for change in changes)}
+    configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
     if broker == ALL_BROKERS:
         after = _usable(view, BrokerOverrides(current.broker, configs))
     else:
@@ -162,8 +165,17 @@ def _check_dynamic(names: Sequence[str]) -> None:
         if definition is not None and definition.dynamic is Dynamic.READ_ONLY:
             message = f"Cannot update {name} dynamically: it is read when the broker starts."
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
-        if definition is None and unused_reason(name) is not None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} has no effect: {unused_reason(name)}.")
+
+
+def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
+    """What is committed goes by it, with eligible leader replicas as well: it is one for all brokers (KIP-966)."""
+    operations = {change.operation for change in changes if change.name == MIN_ISR}
+    if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
+        message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    if broker != ALL_BROKERS and operations - {ConfigOperation.DELETE}:
+        message = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _changed(
