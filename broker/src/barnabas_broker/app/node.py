@@ -7,18 +7,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from math import ceil
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
+from barnabas_broker.app.dynamic_settings import DynamicSettings
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_news import LogEndNews
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import registration_of
-from barnabas_broker.app.supervision import Supervisor, Watchdog, Watched
+from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import Environment
@@ -61,8 +61,7 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.config.broker_config import BrokerConfig, unused_settings
-from barnabas_core.config.definitions import ConfigProblem
+from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import effective_log_config
@@ -74,7 +73,6 @@ HAND_OVER_S: Final = 10.0
 """For a controlled shutdown. If the metadata store does not answer for so long, leadership moves after the end."""
 HANG_S: Final = 120.0
 """A task that goes round every few seconds hangs when it has not for so long: no store takes that long to fail."""
-LOOKS_MIN: Final = 10
 PROBE_S: Final = 30.0
 ISR_CHECKS_IN_LAG: Final = 2
 """A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
@@ -104,6 +102,7 @@ class Node:
     ) -> None:
         self.config = config
         self.image = MetadataImage()
+        self._dynamic = DynamicSettings(self.image)
         self.memory = MetadataMemory(self.image, config, machine.files, machine.clock)
         self._store = store
         self._machine = machine
@@ -120,9 +119,6 @@ class Node:
         self._chores = Chores(self.supervisor.supervise)
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """What undoes the start, to be called in the other order."""
-        self._ignored: tuple[ConfigProblem, ...] = ()
-        self._warnings: list[str] = []
-        """Of dynamic settings without effect: each is told when it comes."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
         """The leases, if there are any."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
@@ -146,7 +142,7 @@ class Node:
         """
         await image_feed.load(self.image, self._store)
         await self.memory.restore(self._store)
-        self.config = self._settings_in_force()
+        self.config = self._dynamic.over(self.config)
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)
         registered = self.image.brokers.get(self.config.broker_id)
@@ -317,37 +313,24 @@ class Node:
 
     def _supervise(self) -> None:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
-        heartbeat_s = self.config.broker_heartbeat_interval_ms / 1000
+        self.supervisor.supervise("leases", self._keep())
+        self.supervisor.supervise("metadata feed", feed.follow())
+        self.supervisor.supervise("controller's duties", self.duties.run())
+        self.supervisor.supervise("restorations", self.restorations.run())
         watched = [
             Watched("metadata feed", feed.progress),
             Watched("controller's duties", self.duties.progress),
             Watched("leases", lambda: self.membership.passes),
         ]
-        watchdog = Watchdog(watched, max(LOOKS_MIN, ceil(HANG_S / heartbeat_s)))
-        self.supervisor.supervise("leases", self._keep())
-        self.supervisor.supervise("metadata feed", feed.follow())
-        self.supervisor.supervise("controller's duties", self.duties.run())
-        self.supervisor.supervise("restorations", self.restorations.run())
-        self.supervisor.supervise("probes of the metadata feed", self._probe(feed))
-        self.supervisor.supervise("watchdog", self._watch(watchdog, heartbeat_s))
+        period_s = self.config.broker_heartbeat_interval_ms / 1000
+        self.supervisor.supervise("probes of the metadata feed", every(PROBE_S, feed.probe, asyncio.sleep))
+        self.supervisor.supervise("watchdog", watch(watched, period_s, HANG_S, self.supervisor.fail, asyncio.sleep))
 
     async def _keep(self) -> None:
         try:
             await self.membership.keep()
         except ApiError as error:
             self.supervisor.fail(str(error))
-
-    async def _probe(self, feed: image_feed.ImageFeed) -> None:
-        while True:
-            await asyncio.sleep(PROBE_S)
-            await feed.probe()
-
-    async def _watch(self, watchdog: Watchdog, period_s: float) -> None:
-        while True:
-            await asyncio.sleep(period_s)
-            reason = watchdog.look()
-            if reason is not None:
-                self.supervisor.fail(reason)
 
     def host(self) -> None:
         """Take over the partitions of the image, and follow it from now on."""
@@ -377,29 +360,15 @@ class Node:
             self._reconfigure()
 
     def _reconfigure(self) -> None:
-        before, self.config = self.config, self._settings_in_force()
+        before, self.config = self.config, self._dynamic.over(self.config)
         self.services.config = self.config
         self.services.replicas.reconfigure(self.config)
         if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
             self.supervisor.spawn(self._tell_place())
 
-    def _settings_in_force(self) -> BrokerConfig:
-        """The file's settings with those of the dynamic ones over them that can be used."""
-        own = self.image.configs_of_broker(str(self.config.broker_id))
-        config, ignored = self.config.with_usable(own, self.image.configs_of_broker(ALL_BROKERS))
-        if ignored and ignored != self._ignored:
-            log.error("dynamic settings of this broker have no effect: %s", "; ".join(map(str, ignored)))
-        self._ignored = ignored
-        warnings = unused_settings({**config.cluster_overrides, **config.broker_overrides})
-        for warning in warnings:
-            if warning not in self._warnings:
-                log.warning(warning)
-        self._warnings = warnings
-        return config
-
     def _ignored_configs(self) -> Iterator[IgnoredConfig]:
         broker_id = str(self.config.broker_id)
-        yield from (IgnoredConfig("broker", broker_id, problem.name) for problem in self._ignored)
+        yield from (IgnoredConfig("broker", broker_id, problem.name) for problem in self._dynamic.ignored)
         for topic, problem in self.services.replicas.settings.ignored():
             yield IgnoredConfig("topic", topic, problem.name)
 

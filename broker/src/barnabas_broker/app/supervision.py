@@ -6,10 +6,14 @@ nobody tries to mend it: the next start reads everything from the disk and the m
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from math import ceil
 from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
+
+LOOKS_MIN: Final = 10
+"""In a row, before a task is said to hang, however seldom they are."""
 
 
 class Supervisor:
@@ -105,6 +109,31 @@ class Watchdog:
             if looks >= self._looks_max:
                 return f"the task {name} hangs"
         return None
+
+
+async def watch(
+    watched: list[Watched],
+    period_s: float,
+    hang_s: float,
+    fail: Callable[[str], object],
+    sleep: Callable[[float], Awaitable[None]],
+) -> None:
+    """Look each `period_s`; `fail` hears of a task that has not gone on for `hang_s` worth of looks."""
+    watchdog = Watchdog(watched, max(LOOKS_MIN, ceil(hang_s / period_s)))
+    while True:
+        await sleep(period_s)
+        reason = watchdog.look()
+        if reason is not None:
+            fail(reason)
+
+
+async def every(
+    period_s: float, work: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]]
+) -> None:
+    """`work` again and again, first after `period_s`."""
+    while True:
+        await sleep(period_s)
+        await work()
 
 
 def _name(work: Coroutine[object, object, object]) -> str:

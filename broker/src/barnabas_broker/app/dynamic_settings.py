@@ -1,0 +1,35 @@
+"""The dynamic settings over those of a broker's file. What cannot be used or has no effect is told when it comes."""
+
+import logging
+
+from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_core.config.broker_config import BrokerConfig, unused_settings
+from barnabas_core.config.definitions import ConfigProblem
+
+log = logging.getLogger(__name__)
+
+
+class DynamicSettings:
+    """Those that the image holds for a broker and for all."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._warnings: list[str] = []
+        self.ignored: tuple[ConfigProblem, ...] = ()
+        """Settings that are stored and cannot be used."""
+
+    def over(self, config: BrokerConfig) -> BrokerConfig:
+        """What is in force now."""
+        own = self._image.configs_of_broker(str(config.broker_id))
+        everybodys = self._image.configs_of_broker(ALL_BROKERS)
+        in_force, ignored = config.with_usable(own, everybodys)
+        if ignored and ignored != self.ignored:
+            log.error("dynamic settings of this broker have no effect: %s", "; ".join(map(str, ignored)))
+        self.ignored = ignored
+        warnings = unused_settings({**everybodys, **own})
+        for warning in warnings:
+            if warning not in self._warnings:
+                log.warning(warning)
+        self._warnings = warnings
+        return in_force
