@@ -17,6 +17,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.errors import LogDirRefused
+from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
@@ -24,6 +25,7 @@ from barnabas_core.topic_partition import TopicPartition
 from simulation.disk import SimulatedDisk
 from simulation.loop import START_MS, Host, MachineClock, SimulatedLoop
 from simulation.network import Connection, Network, Server
+from simulation.power import unkept_promises, wrong_beliefs
 from simulation.store import SimulatedStore, StoreState
 
 RESTART_S: Final = 0.3
@@ -69,6 +71,8 @@ class SimulatedBroker:
         self.wanted = True
         """Whether it is to be started again whenever it ends."""
         self._knows_of_lost_pages = False
+        self._has_stopped = False
+        """Whether the last life shut down cleanly."""
 
     @property
     def is_serving(self) -> bool:
@@ -99,6 +103,7 @@ class SimulatedBroker:
             )
             node = Node(config, SimulatedStore(cluster.store, host), machine, lambda reason: self._ends(host))
             await node.load()
+            self._check_beliefs(node.services.logs)
             self.node = node
             endpoint = Endpoint("PLAINTEXT", self.name, 9092)
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
@@ -108,6 +113,14 @@ class SimulatedBroker:
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")
             self._ends(host)
+
+    def _check_beliefs(self, logs: LogManager) -> None:
+        for each in logs.log_dirs:
+            if each.was_clean and not self._has_stopped:
+                self.cluster.violation(f"{self.name} takes {each.path} for shut down cleanly")
+        self._has_stopped = False
+        for belief in wrong_beliefs(logs):
+            self.cluster.violation(f"{self.name} started: {belief}")
 
     def _ends(self, host: Host, *, silently: bool = False) -> None:
         """However it came to that, the process is gone."""
@@ -142,7 +155,7 @@ class SimulatedBroker:
     def lose_pages(self) -> None:
         """What was not synced may be gone; the process, which saw the disk fail, runs on."""
         self._knows_of_lost_pages = True
-        self.disk.lose_power(self.cluster.random)
+        self._lose_what_is_not_synced()
 
     def lose_power(self) -> None:
         """The whole machine: what was not synced may be gone, and nobody is told."""
@@ -150,10 +163,15 @@ class SimulatedBroker:
         if self.host is not None:
             self._ends(self.host, silently=True)
         self.disk.process_ends()
-        self.disk.lose_power(self.cluster.random)
+        self._lose_what_is_not_synced()
         self.boot_id = f"boot {self.cluster.random.getrandbits(32)}"
         if not self.cluster.is_one_machine:
             self.clock.booted_s = self.cluster.loop.time()
+
+    def _lose_what_is_not_synced(self) -> None:
+        self.disk.lose_power(self.cluster.random)
+        for promise in unkept_promises(self.disk, LOG_DIRS):
+            self.cluster.violation(f"{self.name} lost power: {promise}")
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -171,6 +189,7 @@ class SimulatedBroker:
         self.cluster.network.take_down(self.name)
         with suppress(StoreUnavailable):
             await node.stop()
+        self._has_stopped = not host.is_dead
         self._ends(host)
 
     def logs_on_disk(self) -> Iterator[tuple[str, TopicPartition]]:
@@ -202,9 +221,18 @@ class SimulatedCluster:
     """`settings` go before the usual ones."""
 
     def __init__(
-        self, loop: SimulatedLoop, random: Random, brokers: int, settings: dict[str, str], *, is_one_machine: bool
+        self,
+        loop: SimulatedLoop,
+        random: Random,
+        brokers: int,
+        settings: dict[str, str],
+        violation: Callable[[str], object],
+        *,
+        is_one_machine: bool,
     ) -> None:
         self.loop = loop
+        self.violation = violation
+        """Told of what no correct broker does."""
         self.random = random
         self.settings = settings
         self.network = Network(loop, random)

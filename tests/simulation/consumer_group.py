@@ -12,7 +12,7 @@ from simulation.group_members import Member
 from simulation.history import History
 
 GROUP_ID: Final = "members"
-SETTLE_S_MAX: Final = 20.0
+SETTLE_S_MAX: Final = 60.0
 
 
 class Habit(NamedTuple):

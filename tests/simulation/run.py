@@ -21,6 +21,7 @@ from simulation.faults import Faults
 from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
+from simulation.power import small_segments
 from simulation.topic_changes import WEAK, TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
 from simulation.watch import Watch
@@ -55,6 +56,7 @@ def run(seed: int) -> Outcome:
             unhandled_exceptions_fail(loop, simulation.history),
             patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))),
             log_dir_moves.small_steps(),
+            small_segments(Random(seed)),
             garbage_at_the_end(),
         ):
             loop.run_until_complete(simulation.run())
@@ -97,6 +99,7 @@ class Simulation:
             random,
             brokers,
             {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS | log_dir_moves.SETTINGS,
+            self.history.violation,
             is_one_machine=random.random() < 0.5,
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]

@@ -239,6 +239,19 @@ def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
     assert synced == [True, True]
 
 
+@pytest.mark.parametrize("batches_left", [0, 1])
+def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: int) -> None:
+    """Its last pages were not written when the power went, those of the next segment were."""
+    one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
+    filled(one, 7).release_files()
+    with one.file(2, ".log").open("r+b") as file:
+        file.truncate(batches_left * SIZE)
+    log = one.open(recovery_point=2)
+    assert (log.log_end_offset, [segment.base_offset for segment in log.segments]) == (2 + batches_left, [0, 2])
+    assert [header.base_offset for header in read_all(log)] == list(range(2 + batches_left))
+    assert append(log, batch(1)).base_offset == 2 + batches_left
+
+
 def test_a_truncation_that_is_cut_short_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever step it dies at, or however little of it reaches the disk."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)

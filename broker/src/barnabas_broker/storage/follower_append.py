@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches
+from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _append_rolling(log: "Log", records: memoryview, headers: list[BatchHeader],
         last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
         if log.segments.active.must_roll(log.config, run_bytes, last_offset, timestamp_ms, now_ms):
             _append_run(log, records[run_start:position], run)
-            _roll_to(log, header.base_offset, now_ms)
+            _roll_to(log, header, now_ms)
             run_start, run = position, []
         run.append(header)
         position += size_bytes
@@ -71,13 +72,16 @@ def _append_run(log: "Log", run: memoryview, headers: list[BatchHeader]) -> None
             producers.record(header, header.base_offset, header.max_timestamp_ms)
 
 
-def _roll_to(log: "Log", offset: int, now_ms: int) -> None:
-    """A new segment that begins at `offset`, where the next batch does: no index holds an offset too far ahead of it.
+def _roll_to(log: "Log", header: BatchHeader, now_ms: int) -> None:
+    """A new segment at the log's end, though compaction may have left out offsets before the next batch.
 
-    An empty segment before it would only be in the way.
+    So a start after a crash sees whether a segment has lost its end. Where no index holds an offset so far ahead, the
+    new one begins with the batch, and what lies before it is synced. An empty segment would only be in the way.
     """
     active = log.segments.active
-    log.log_end_offset = offset
+    if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:
+        log.flush()
+        log.log_end_offset = log.recovery_point = header.base_offset
     log.roll(now_ms)
     if active.size_bytes == 0 and log.segments.active is not active:
         log.delete_segments([active], now_ms)

@@ -99,7 +99,7 @@ class Log:
         self._config = config
         self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         if config.flush_ms != LONG_MAX:
-            self._environment.unflushed.add(self)
+            self._environment.unflushed[self] = None
 
     @property
     def size_bytes(self) -> int:
@@ -228,7 +228,7 @@ class Log:
         self.known_producers.write_snapshot(self.log_end_offset)
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
-        self._environment.unflushed.add(self)
+        self._environment.unflushed[self] = None
         self._reader.forget_tails()
         return new
 
@@ -249,7 +249,7 @@ class Log:
             return self.flush_job()
         job = self.flush_job(self.segments.active.base_offset)
         if job is None and self._config.flush_ms == LONG_MAX:
-            self._environment.unflushed.discard(self)
+            self._environment.unflushed.pop(self, None)
         return job
 
     def flushed(self, job: FlushJob) -> None:
@@ -370,7 +370,7 @@ class Log:
             known.assign(epoch, start_offset)
         self._load_producers()
         self._ends_at(self.log_end_offset)
-        self._environment.unflushed.add(self)
+        self._environment.unflushed[self] = None
 
     def _ends_at(self, offset: int) -> None:
         self.log_end_offset = offset

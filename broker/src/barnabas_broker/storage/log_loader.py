@@ -122,11 +122,19 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 
 
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
-    """Check what lies past the recovery point; cut the log before the first batch that fails."""
+    """Check what lies past the recovery point; cut the log before the first batch that fails, or is missing.
+
+    A segment begins where the one before it ended. If that ends earlier now, its last pages were lost, and those of
+    the next one were not.
+    """
     log.recovery_point = min(recovery_point, log.log_end_offset)
     unsynced = log.segments.starting_at(recovery_point)
     epochs: list[EpochStart] = []
     for number, segment in enumerate(unsynced):
+        if number and segment.base_offset != log.log_end_offset:
+            _warn_of_loss(f"there is nothing from {log.log_end_offset} on", unsynced[number:])
+            log.discard_above(unsynced[number - 1].base_offset)
+            break
         found_bytes, checked_bytes = segment.size_bytes, 0
         end_offset = segment.base_offset
         for header in segment.recover(recovery_point):
@@ -154,5 +162,9 @@ def _rewrite(log: Log) -> None:
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
     path = segment.path(file_names.LOG)
     _logger.warning("%s: the last %d bytes are no whole batches and were cut off", path, cut_bytes)
+    _warn_of_loss("it follows what was cut off", dropped)
+
+
+def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:
     for lost in dropped:
-        _logger.warning("%s was dropped: it follows what was cut off", lost.path(file_names.LOG))
+        _logger.warning("%s was dropped: %s", lost.path(file_names.LOG), why)

@@ -103,7 +103,8 @@ class LogManager:
     def unflushed_logs(self) -> list[Log]:
         """Those that may have something to sync by their settings: `due_flush` says what."""
         unflushed = self._environment.unflushed
-        unflushed -= {log for log in list(unflushed) if self.get(log.topic_partition) is not log}
+        for log in [log for log in list(unflushed) if self.get(log.topic_partition) is not log]:
+            del unflushed[log]
         return list(unflushed)
 
     @property

@@ -44,7 +44,7 @@ class LogEnvironment:
     random: Random
     producer_id_expiration_ms: int = 86_400_000
     index_pages: IndexPages = field(default_factory=IndexPages)
-    unflushed: set["Log"] = field(default_factory=set)
+    unflushed: dict["Log", None] = field(default_factory=dict)
     """Logs that have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[["Log"], object] = complete_truncation

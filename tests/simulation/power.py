@@ -1,0 +1,91 @@
+"""What a broker may believe of its disk after a loss of power, whatever chance has left of what was not synced."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Final
+from unittest.mock import patch
+
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.batch_scan import SCAN_CHUNK_BYTES, scan_batches
+from barnabas_broker.storage.checkpoints import decode_offsets
+from barnabas_broker.storage.errors import InvalidBatch
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.segment import Segment
+from barnabas_core.config.log_config import LogConfig
+
+SEGMENT_BYTES: Final = (None, 300, 1000)
+
+
+@contextmanager
+def small_segments(random: Random) -> Iterator[None]:
+    """The logs of a simulation are small: in most seeds they have many segments all the same."""
+    size_bytes_max, must_roll = random.choice(SEGMENT_BYTES), Segment.must_roll
+
+    def sooner(
+        self: Segment, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
+        is_full = size_bytes_max is not None and self.size_bytes > 0 and self.size_bytes + size_bytes > size_bytes_max
+        return is_full or must_roll(self, config, size_bytes, last_offset, max_timestamp_ms, now_ms)
+
+    with patch.object(Segment, "must_roll", sooner):
+        yield
+
+
+def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[str]:
+    """Logs that have lost what lies below the recovery point that their checkpoint tells."""
+    for log_dir in log_dirs:
+        try:
+            recovery_points = decode_offsets(files.read(f"{log_dir}/{file_names.RECOVERY_POINTS}"))
+        except FileNotFoundError:
+            continue
+        for topic_partition, recovery_point in recovery_points.items():
+            directory = f"{log_dir}/{topic_partition}"
+            if recovery_point and files.exists(directory):
+                end_offset = _synced_end(files, directory, recovery_point)
+                if end_offset < recovery_point:
+                    yield f"{directory} is said to be synced up to {recovery_point}, and ends at {end_offset}"
+
+
+def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:
+    """Where the whole batches end; a swap of compaction is for the next start to finish."""
+    names = [file_names.parse_segment_file(entry.name) for entry in files.scan(directory)]
+    if any(name and name.state == file_names.SWAP for name in names):
+        return recovery_point
+    offsets = sorted(name.offset for name in names if name and name.suffix == file_names.LOG and not name.state)
+    end_offset = offsets[0] if offsets else 0
+    for offset in offsets:
+        if offset < recovery_point:
+            file = files.open_file(f"{directory}/{file_names.segment_file(offset, file_names.LOG)}")
+            try:
+                for found in scan_batches(
+                    file, 0, file.size_bytes(), offset, chunk_bytes=SCAN_CHUNK_BYTES, crc_from=offset
+                ):
+                    end_offset = found.header.last_offset + 1
+            except InvalidBatch:
+                return end_offset
+    return recovery_point if offsets and offsets[-1] >= recovery_point else end_offset
+
+
+def wrong_beliefs(logs: LogManager) -> Iterator[str]:
+    """Of a broker that has just started: logs that are damaged, that lack a segment, or whose epochs are not theirs."""
+    for topic_partition, error in logs.failed.items():
+        yield f"{topic_partition} is damaged: {error}"
+    for log in logs.logs.values():
+        yield from _wrong_beliefs_of(log)
+
+
+def _wrong_beliefs_of(log: Log) -> Iterator[str]:
+    end_offset = None
+    for segment in log.segments:
+        if end_offset not in (None, segment.base_offset):
+            yield f"{log.directory} has a hole: it goes on at {segment.base_offset} after {end_offset}"
+        end_offset = segment.base_offset
+        for found in segment.batches_from(segment.base_offset):
+            header, end_offset = found.header, found.header.last_offset + 1
+            known = log.epoch_of(header.base_offset)
+            if header.base_offset >= log.log_start_offset and known != header.leader_epoch:
+                yield f"{log.directory} takes offset {header.base_offset} for epoch {known}, not {header.leader_epoch}"
+                return
