@@ -156,7 +156,7 @@ class WorldBroker:
                 world.time,
                 world.time,
                 lambda: world.config,
-                lambda each: each in world.brokers,
+                lambda each: world.broker_epochs[each] if each in world.brokers else None,
             )
         )
 

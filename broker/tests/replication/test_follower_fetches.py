@@ -370,11 +370,13 @@ def fetch(world: World, request: FetchRequest) -> list[FollowerAnswer]:
     return answers
 
 
-def request(follower_id: int, session_id: int = 0, session_epoch: int = 0, **position: int) -> FetchRequest:
+def request(
+    follower_id: int, session_id: int = 0, session_epoch: int = 0, *, broker_epoch: int = 1, **position: int
+) -> FetchRequest:
     asked = {"current_leader_epoch": 0, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": 0} | position
     partition = FetchPartition(partition=0, max_bytes=1 << 20, **asked)
     topic = FetchTopic(None, TOPIC_ID, [partition])
-    return FetchRequest(follower_id, 1, 500, 1, 1 << 20, 0, session_id, session_epoch, [topic], [])
+    return FetchRequest(follower_id, broker_epoch, 500, 1, 1 << 20, 0, session_id, session_epoch, [topic], [])
 
 
 @pytest.mark.parametrize(
@@ -391,6 +393,21 @@ def test_a_request_of_no_session_is_refused_as_a_whole(tmp_path: Path, asked: Fe
     world.lead(0, 1, to=(1,))
     assert fetch(world, request(2))[0].session_id == 1
     assert fetch(world, asked) == [FollowerAnswer(error, 0, [])]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 2])
+def test_only_the_life_of_a_broker_that_is_registered_moves_the_high_watermark(tmp_path: Path, epoch: int) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    world.append(0)
+    partition = world.brokers[1].partitions[0]
+    session_id = fetch(world, request(2))[0].session_id
+    for ids in ((0, 0), (session_id, 1)):
+        claimed = request(2, *ids, broker_epoch=epoch, fetch_offset=1)
+        assert fetch(world, claimed) == [FollowerAnswer(ErrorCode.STALE_BROKER_EPOCH, 0, [])]
+    assert partition.high_watermark == 0
+    fetch(world, request(2, fetch_offset=1))
+    assert partition.high_watermark == 1
 
 
 @pytest.mark.parametrize(

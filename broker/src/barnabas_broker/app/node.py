@@ -250,7 +250,7 @@ class Node:
                 self._machine.clock,
                 self._machine.timers,
                 self.current_config,
-                lambda broker_id: broker_id in self.image.brokers,
+                self.image.registered_epoch,
             )
         )
 

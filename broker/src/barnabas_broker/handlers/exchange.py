@@ -14,6 +14,8 @@ class Channel(Protocol):
     """The connection, as a handler sees it."""
 
     peer: str
+    listener_name: str
+    """The listener that it came in by."""
     client_id: str | None
     """As the first request of the connection had it."""
     trust: "ConnectionTrust | None"

@@ -2,12 +2,14 @@
 
 Records up to the log's end, in an incremental session (KIP-227) that only the followers get. The answer may come
 later, yet the channel reads on: a second request ends the wait of the first, whose answer goes before it.
+It must come in by the listener that is between brokers: a client elsewhere could move the high watermark.
 """
 
 from barnabas_broker.handlers.exchange import Channel
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.replication.follower_sessions import FollowerAnswer
+from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response
+from barnabas_core.errors import ErrorCode
 
 
 def handle(services: Services, channel: Channel, version: int, correlation_id: int, request: FetchRequest) -> None:
@@ -17,4 +19,7 @@ def handle(services: Services, channel: Channel, version: int, correlation_id: i
         error, session_id, topics = answer
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
+    if channel.listener_name != services.config.listeners.inter_broker:
+        respond(FollowerAnswer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_SESSION, []))
+        return
     services.followers.fetch(request, respond)

@@ -123,6 +123,11 @@ class MetadataImage:
         """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
         return self.broker_configs.get(broker, NO_CONFIGS)
 
+    def registered_epoch(self, broker_id: int) -> int | None:
+        """The broker epoch of the life of a broker that registered last; None where it is not registered."""
+        found = self.brokers.get(broker_id)
+        return None if found is None else found.broker_epoch
+
     def live_brokers(self) -> list[int]:
         """Brokers that are not fenced, in order."""
         return sorted(self.live)

@@ -49,8 +49,8 @@ class LeaderEnvironment(NamedTuple):
     clock: Clock
     timers: Timers
     config: Callable[[], BrokerConfig]
-    is_broker: Callable[[int], bool]
-    """Whether a broker of this id is registered: so there are no more sessions than brokers."""
+    registered_epoch: Callable[[int], int | None]
+    """The broker epoch of the life of a broker that is registered; so there are no more sessions than brokers."""
 
 
 class FollowerSessions:
@@ -63,12 +63,18 @@ class FollowerSessions:
         self._last_id = NO_SESSION
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Answer a follower's request, now or later; an earlier one of its session that waits is answered before."""
+        """Answer a follower's request, now or later; an earlier one of its session that waits is answered before.
+
+        Only the life of a broker that is registered counts (KIP-903): no other request moves the high watermark.
+        """
         follower_id = request.replica_id
+        registered_epoch = self._environment.registered_epoch(follower_id)
+        if registered_epoch is None or registered_epoch != request.replica_epoch:
+            is_known = registered_epoch is not None
+            error = ErrorCode.STALE_BROKER_EPOCH if is_known else ErrorCode.BROKER_ID_NOT_REGISTERED
+            respond(FollowerAnswer(error, NO_SESSION, []))
+            return
         if request.session_id == NO_SESSION or request.session_epoch <= 0:
-            if not self._environment.is_broker(follower_id):
-                respond(FollowerAnswer(ErrorCode.BROKER_ID_NOT_REGISTERED, NO_SESSION, []))
-                return
             self._begin(follower_id).fetch(request, respond)
             return
         session = self._sessions.get(follower_id)

@@ -1,0 +1,44 @@
+"""A follower's Fetch comes in by the listener between brokers, and by no other."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas_broker.handlers import replica_fetch
+from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.fetch import FetchRequest
+from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.errors import ErrorCode
+
+REQUEST = FetchRequest(2, 1, 500, 1, 1 << 20, 0, 0, 0, [], [])
+CONFIG = parse_broker_config(
+    {
+        "listeners": "CLIENTS://:9092,BROKERS://:9093",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+    }
+)
+
+
+class Followers:
+    """Takes note of what gets through."""
+
+    def __init__(self) -> None:
+        self.fetched: list[FetchRequest] = []
+
+    def fetch(self, request: FetchRequest, respond: Any) -> None:
+        self.fetched.append(request)
+
+
+@pytest.mark.parametrize(("listener", "passes"), [("BROKERS", True), ("CLIENTS", False)])
+def test_only_the_listener_between_brokers_takes_what_followers_ask(listener: str, passes: bool) -> None:
+    followers, sent = Followers(), []
+    services = cast(Services, SimpleNamespace(config=CONFIG, followers=followers))
+    channel = cast(Channel, SimpleNamespace(listener_name=listener, respond=sent.append))
+    replica_fetch.handle(services, channel, 17, 7, REQUEST)
+    assert followers.fetched == [REQUEST] * passes
+    errors = [parse_replica_fetch_response(memoryview(b"".join(map(bytes, parts)))[4:]).error for parts in sent]
+    assert errors == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * (not passes)
