@@ -8,7 +8,7 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.errors import CorruptLog
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 
 SIZE = len(batch(1))
@@ -170,6 +170,46 @@ def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path]
     assert log.segments.first.largest_timestamp() == (NOW_MS + 49, 49)
     log.segments.first.seal()
     assert one.file(0, ".timeindex").read_bytes() == expected
+
+
+def test_missing_indexes_are_made_while_the_log_is_loaded_and_in_large_reads(tmp_path: Path) -> None:
+    one = OneLog(tmp_path).with_config(segment_bytes=500 * SIZE, index_interval_bytes=100)
+    filled(one, 1000).close()
+    expected = {base: one.file(base, ".index").read_bytes() for base in (0, 500)}
+    for base in expected:
+        one.file(base, ".index").unlink()
+        one.file(base, ".timeindex").unlink()
+    one.files = counting = CountingReads()
+    one.__post_init__()
+    log = one.open(recovery_point=1000, clean=True)
+    assert {base: one.file(base, ".index").read_bytes() for base in expected} == expected
+    reads = counting.reads
+    assert reads < 20
+    assert log.read(700, 1, 1000, at_least_one_batch=True) is not None
+    assert counting.reads - reads < 20
+
+
+class CountingReads(PosixFileSystem):
+    """Counts what is read of files."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def open_file(self, path: str) -> LogFile:
+        return _CountingFile(self, super().open_file(path))
+
+
+class _CountingFile:
+    def __init__(self, counts: CountingReads, file: LogFile) -> None:
+        self._counts = counts
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        self._counts.reads += 1
+        return self._file.read_at(position, length)
 
 
 def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -> None:

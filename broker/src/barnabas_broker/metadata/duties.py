@@ -29,6 +29,7 @@ from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 SOON_S: Final = 0.01
@@ -237,12 +238,17 @@ class ControllerDuties:
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _settle(self) -> None:
-        """Topics whose records nobody can write come first; that a follower has left waits until they are done."""
+        """Topics whose records nobody can write come first; that a follower has left waits until they are done.
+
+        All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
+        """
         changed, self._changed_topics = self._changed_topics, set()
-        if changed:
-            names = sorted(changed, key=lambda name: (not self._is_leaderless(name), name))
-            self._changed_topics |= (await self._partitions.change_topics(names, for_each(settle))).keys()
-            self._losses.look(names)
+        topics, decide = FairTurn(self._clock).over(sorted(changed)), for_each(settle)
+        names = [name async for name in topics if self._partitions.would_change(name, decide)]
+        if names:
+            names.sort(key=lambda name: not self._is_leaderless(name))
+            self._changed_topics |= (await self._partitions.change_topics(names, decide)).keys()
+        self._losses.look(sorted(changed))
 
     def _is_leaderless(self, name: str) -> bool:
         topic = self._image.topics.get(name)

@@ -82,14 +82,18 @@ class PartitionChanges:
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
         """Decides on every partition of each topic that is there; the topics for which that could not be written."""
 
-        def decide_topic(name: str) -> Planned | None:
-            topic = self._image.topics.get(name)
-            if topic is None:
-                return None
-            terms, numbers = self.terms(topic), range(len(topic.partitions))
-            return self._planned(name, {n: decide(TopicPartition(name, n), topic, terms(n)) for n in numbers})
+        return await self._carry_out(names, lambda name: self._plan_topic(name, decide))
 
-        return await self._carry_out(names, decide_topic)
+    def would_change(self, name: str, decide: DecidePartition) -> bool:
+        """Whether `change_topics` would write this topic, as it is now."""
+        return self._plan_topic(name, decide) is not None
+
+    def _plan_topic(self, name: str, decide: DecidePartition) -> Planned | None:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            return None
+        terms, numbers = self.terms(topic), range(len(topic.partitions))
+        return self._planned(name, {n: decide(TopicPartition(name, n), topic, terms(n)) for n in numbers})
 
     def _decide(self, partitions: Sequence[TopicPartition], decide: DecidePartition) -> dict[TopicPartition, Outcome]:
         """On partitions of one topic."""

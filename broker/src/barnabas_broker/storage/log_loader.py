@@ -72,6 +72,8 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _recover(log, place.recovery_point or 0, on_recovered)
         if place.has_failed:
             _rewrite(log)
+    for segment in log.segments:
+        segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)

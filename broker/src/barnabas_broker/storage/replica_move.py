@@ -27,6 +27,8 @@ class ReplicaMove:
         self._environment = environment
         self._files: dict[Segment, LogFile] = {}
         self._sealed: set[Segment] = set()
+        self._unindexed: dict[Segment, None] = {}
+        """Whole copies whose indexes are still to be copied, by `sync`."""
         self._synced_bytes: dict[Segment, int] = {}
         """Of each copy, how much is on the disk."""
         self._truncations = log.truncations
@@ -59,6 +61,7 @@ class ReplicaMove:
         for segment in [segment for segment in self._files if segment not in current]:
             del self._files[segment]
             self._synced_bytes.pop(segment, None)
+            self._unindexed.pop(segment, None)
             self._sealed.discard(segment)
             for suffix in file_names.SEGMENT_SUFFIXES:
                 self._environment.files.remove(self._path(segment, suffix))
@@ -73,22 +76,26 @@ class ReplicaMove:
             data = segment.file.read_at(position, min(bytes_max, segment.size_bytes - position))
         file.append(data, position)
         if segment is not self.log.segments.active and position + len(data) == segment.size_bytes:
-            self._copy_indexes(segment)
+            with self._blaming_the_source():
+                segment.seal()
             self._sealed.add(segment)
+            self._unindexed[segment] = None
         return len(data)
 
     def _copy_indexes(self, segment: Segment) -> None:
-        with self._blaming_the_source():
-            segment.seal()
         for suffix in (file_names.INDEX, file_names.TIME_INDEX):
             self._copy_file(file_names.segment_file(segment.base_offset, suffix))
 
     def _copy_file(self, name: str) -> None:
-        files, path = self._environment.files, f"{self.log.directory}/{name}"
-        with self._blaming_the_source():
-            data = files.read(path) if files.exists(path) else None
+        data = self._read(name)
         if data is not None:
-            files.write_atomically(f"{self.directory}/{name}", data, sync=True)
+            self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
+
+    def _read(self, name: str) -> bytes | None:
+        """A small file of the log; None where it is not there, any more perhaps."""
+        with self._blaming_the_source(), suppress(FileNotFoundError):
+            return self._environment.files.read(f"{self.log.directory}/{name}")
+        return None
 
     @contextmanager
     def _blaming_the_source(self) -> Iterator[None]:
@@ -102,7 +109,13 @@ class ReplicaMove:
 
     @disk_access
     def sync(self) -> None:
-        """Blocks until what has been copied is on the disk. For a thread, between two calls of `copy`."""
+        """Blocks until what has been copied is on the disk, with its indexes. For a thread, between calls of `copy`.
+
+        What retention or compaction takes meanwhile may be gone: its copy goes with the next `copy`.
+        """
+        for segment in list(self._unindexed):
+            self._copy_indexes(segment)
+            self._unindexed.pop(segment, None)
         for segment, file in list(self._files.items()):
             size_bytes = file.size_bytes()
             if self._synced_bytes.get(segment) != size_bytes:

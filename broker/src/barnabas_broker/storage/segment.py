@@ -141,17 +141,26 @@ class Segment:
     def _look_into(self) -> None:
         """At the first use of what was on disk: indexes that cannot be right are made anew, timestamps are found."""
         self._looked_into = True
-        self._clear_wrong_indexes()
-        for _ in self._observe_from(_ALL_OFFSETS, LOOKUP_CHUNK_BYTES):
+        are_anew = self._clear_wrong_indexes()
+        for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):
             pass
         self._write_indexes()
         first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
 
-    def _clear_wrong_indexes(self) -> None:
-        if self._lacks_index or not self.indexes.are_sane(self.size_bytes):
+    def _clear_wrong_indexes(self) -> bool:
+        """Whether they have to be made anew."""
+        is_wrong = self._lacks_index or not self.indexes.are_sane(self.size_bytes)
+        if is_wrong:
             self.indexes.create_files()
             self._lacks_index = False
+        return is_wrong
+
+    def make_missing_indexes(self) -> None:
+        """While the log is loaded, for that reads all of the segment: nobody waits for the loop then."""
+        if self._lacks_index and self.size_bytes and not self._looked_into:
+            self._open()
+            self.close_file()
 
     def _write_indexes(self) -> None:
         with suppress(OSError):  # A full disk stops neither start nor reads: what cannot be written stays in memory.
