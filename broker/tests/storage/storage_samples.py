@@ -43,9 +43,10 @@ def batch(
     return memoryview(data)
 
 
-def append(log: Log, data: memoryview, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> LogAppend:
-    """Append a batch as the partition's leader does."""
-    return log.append(data, parse_header(data, 0), leader_epoch, now_ms)
+def append(log: Log, data: memoryview, *, leader_epoch: int | None = None, now_ms: int = NOW_MS) -> LogAppend:
+    """Append a batch as the partition's leader does, by default in the epoch that the log is in."""
+    epoch = max(log.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
+    return log.append(data, parse_header(data, 0), epoch, now_ms)
 
 
 def bytes_of(found: FileSlice | None) -> bytes:

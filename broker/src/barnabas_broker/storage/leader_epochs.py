@@ -51,12 +51,11 @@ class LeaderEpochs:
         """-1 when there is none."""
         return self._entries[-1].epoch if self._entries else -1
 
-    def begin(self, epoch: int, start_offset: int) -> None:
-        """A leader appends its first batch of `epoch`, at `start_offset`. ApiError where there is a later epoch."""
+    def check_may_begin(self, epoch: int) -> None:
+        """A leader is about to append its first batch of `epoch`. ApiError where there is a later epoch."""
         if epoch < self.latest_epoch:
             message = f"{self.path} has leader epoch {self.latest_epoch}; nobody leads in epoch {epoch} any more"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-        self.assign(epoch, start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The batch at `start_offset` is of `epoch`; what contradicts it, later epochs or offsets, is forgotten."""

@@ -170,10 +170,12 @@ class Log:
             if segment.must_roll(self._config, size_bytes, last_offset, timestamp_ms, now_ms):
                 segment = self.roll(now_ms)
             if leader_epoch != self._latest_epoch:
-                self.epochs.begin(leader_epoch, offset)
-                self._latest_epoch = leader_epoch
+                self.epochs.check_may_begin(leader_epoch)
             assign_offset(batch, 0, offset, leader_epoch)
             segment.append(batch, size_bytes, last_offset, timestamp_ms)
+            if leader_epoch != self._latest_epoch:
+                self.epochs.assign(leader_epoch, offset)
+                self._latest_epoch = leader_epoch
         except (OSError, InvalidBatch) as error:
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
