@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.handlers.exchange import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.wire.parts import Part
@@ -61,6 +62,7 @@ async def connected(
         scratch,
         pool,
         SlowClients(pool, loop.time, loop.call_soon),
+        ColdReads(loop),
         REQUEST_BYTES_MAX,
         lambda closed: None,
     )

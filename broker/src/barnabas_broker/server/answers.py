@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.outbox import Outbox, memory_bytes
 from barnabas_broker.server.slow_clients import SlowClient, SlowClients
 from barnabas_broker.wire.parts import Part
@@ -38,12 +39,17 @@ class Answers(ABC, SlowClient):
     """The half of a connection that sends; the other half says how to close it, and how to read no further."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, client_socket: socket.socket, slow_clients: SlowClients
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_socket: socket.socket,
+        slow_clients: SlowClients,
+        cold_reads: ColdReads,
     ) -> None:
         self._loop = loop
         self._socket: socket.socket | None = client_socket
         self._fd = client_socket.fileno()
         self._slow_clients = slow_clients
+        self._cold_reads = cold_reads
         self._outbox = Outbox(client_socket)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
@@ -104,9 +110,24 @@ class Answers(ABC, SlowClient):
             if not self._outbox.put(parts):
                 self._slow_clients.holds_answers(self)
                 self._pause_reading()
-                self._loop.add_writer(self._fd, self._writable)
+                self._send_rest()
         except OSError as error:
             self.close(f"could not send: {error}")
+
+    def _send_rest(self) -> None:
+        """When the socket takes more, or the disk has given what is next."""
+        if self._outbox.cold is None:
+            self._loop.add_writer(self._fd, self._writable)
+        else:
+            self._loop.remove_writer(self._fd)
+            self._cold_reads.fetch(self._outbox.cold, self._warmed)
+
+    def _warmed(self, size_bytes: int) -> None:
+        if self._socket is not None:
+            self._outbox.warmed(size_bytes)
+            self._writable()
+            if self._socket is not None and self._outbox.cold is None and not self._outbox.is_empty:
+                self._loop.add_writer(self._fd, self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """The answer comes later, through the returned call, an empty list for none.
@@ -157,6 +178,8 @@ class Answers(ABC, SlowClient):
             if self._outbox.flush():
                 self._loop.remove_writer(self._fd)
                 self._resume()
+            elif self._outbox.cold is not None:
+                self._send_rest()
             self._slow_clients.holds_answers(self)
         except OSError as error:
             self.close(f"could not send: {error}")

@@ -20,6 +20,7 @@ from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.exchange import CloseConnection
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.wire.framing import MalformedRequest
 
@@ -55,10 +56,11 @@ class Connection(Answers):
         scratch: memoryview,
         pool: BufferPool,
         slow_clients: SlowClients,
+        cold_reads: ColdReads,
         request_bytes_max: int,
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        super().__init__(loop, client_socket, slow_clients)
+        super().__init__(loop, client_socket, slow_clients, cold_reads)
         self._receive = client_socket.recv_into
         self.peer = peer
         self.listener_name = listener_name

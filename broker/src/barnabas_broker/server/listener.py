@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.server.admission import Admission, ConnectionLimits, plain_address
 from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 
@@ -61,6 +62,7 @@ class Listener:
         self._brokers_pool = BufferPool(min(settings.queued_bytes_max, BETWEEN_BROKERS_BYTES), loop.call_soon)
         self.slow_clients = SlowClients(self.pool, loop.time, loop.call_soon)
         self._slow_brokers = SlowClients(self._brokers_pool, loop.time, loop.call_soon)
+        self.cold_reads = ColdReads(loop)
         self._admission = Admission(settings.protected_listener)
         self._sockets: dict[socket.socket, str] = {}
         self._not_accepting: set[socket.socket] = set()
@@ -166,6 +168,7 @@ class Listener:
             self._scratch,
             self._brokers_pool if is_broker else self.pool,
             self._slow_brokers if is_broker else self.slow_clients,
+            self.cold_reads,
             self._settings.request_bytes_max,
             self._forget,
         )

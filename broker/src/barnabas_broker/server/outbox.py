@@ -4,8 +4,9 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
+from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached, read_if_cached
 from barnabas_broker.wire.parts import FileSlice, Part
 
 TURN_BYTES: Final = 256 * 1024
@@ -17,7 +18,7 @@ GATHER_BYTES_MAX: Final = 128 * 1024
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_held_bytes", "_parts", "_send", "_socket", "bytes_sent")
+    __slots__ = ("_held_bytes", "_parts", "_send", "_socket", "_warm_bytes", "bytes_sent", "cold")
 
     def __init__(self, connection_socket: socket.socket) -> None:
         self._socket = connection_socket
@@ -25,6 +26,10 @@ class Outbox:
         self._parts: deque[Part] = deque()
         self.bytes_sent = 0
         self._held_bytes = 0
+        self._warm_bytes = 0
+        """Of the first part, a slice: they are in memory."""
+        self.cold: FileSlice | None = None
+        """What has to be read from the disk before anything more is sent."""
 
     @property
     def is_empty(self) -> bool:
@@ -67,16 +72,29 @@ class Outbox:
         """Send what the socket takes, one turn's worth at most; True when nothing is left."""
         budget = TURN_BYTES
         try:
-            while self._parts and budget > 0:
+            while self._parts and budget > 0 and self.cold is None:
                 budget -= self._send_one(budget)
         except BlockingIOError:
             return False
         return not self._parts
 
+    def warmed(self, size_bytes: int) -> None:
+        """So much of what was cold is in memory now."""
+        self.cold = None
+        self._warm_bytes = size_bytes
+
     def _send_one(self, budget: int) -> int:
         part = self._parts[0]
         if isinstance(part, FileSlice):
-            sent = os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, min(part.length, budget))
+            if not self._warm_bytes:
+                piece_bytes = min(part.length, PIECE_BYTES)
+                if not is_cached(part.file, part.position, piece_bytes):
+                    self.cold = part
+                    return 0
+                self._warm_bytes = piece_bytes
+            length = min(self._warm_bytes, budget)
+            sent = os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, length)
+            self._warm_bytes -= sent
             if sent == 0:
                 raise ConnectionAbortedError(f"file ended {part.length} bytes before the slice being sent did")
             left: Part | None = None
@@ -105,12 +123,14 @@ def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
 
 
 def _gathered(parts: list[Part]) -> list[Part]:
-    """The parts as one, read and joined, when they are few bytes; else as they are."""
+    """The parts as one, read and joined, when they are few bytes and not on the disk; else as they are."""
     total = sum(part.length if isinstance(part, FileSlice) else len(part) for part in parts)
     if total > GATHER_BYTES_MAX:
         return parts
-    pieces = [part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else part for part in parts]
-    joined = b"".join(pieces)
+    pieces = [read_if_cached(part) if isinstance(part, FileSlice) else part for part in parts]
+    if None in pieces:
+        return parts
+    joined = b"".join(cast("list[bytes]", pieces))
     if len(joined) != total:
         raise ConnectionAbortedError(f"file ended {total - len(joined)} bytes before the slice being sent did")
     return [joined]

@@ -1,0 +1,117 @@
+"""Records that are not in the page cache are read beside the loop: others are served meanwhile, the bytes are right."""
+
+import asyncio
+import os
+import random
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from barnabas_broker.server import cold_reads
+from barnabas_broker.server.admission import ConnectionLimits
+from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached
+from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.storage.files import PosixFile
+from barnabas_broker.wire.parts import FileSlice
+from barnabas_core.config.definitions import INT_MAX
+
+LARGE_BYTES = 5 * PIECE_BYTES + 12_345
+SMALL_BYTES = 10_000
+START = 7_777
+
+
+class World:
+    """A listener that answers with slices of a file, or with what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.content = random.Random(0).randbytes(START + LARGE_BYTES)
+        path = folder / "segment.log"
+        path.write_bytes(self.content)
+        self.file = PosixFile(os.open(path, os.O_RDWR))
+        self.file.sync()
+        self.listener: Listener
+        self.port = 0
+
+    def chill(self) -> None:
+        os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_cached(self.file, START, 1):
+            pytest.skip("this file system does not tell what it has cached")
+
+    def dispatch(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        body = bytes(buffer[start:end])
+        length = {b"large": LARGE_BYTES, b"small": SMALL_BYTES}.get(body)
+        if length is None:
+            connection.respond([struct.pack(">i", len(body)), body])
+        else:
+            connection.respond([struct.pack(">i", length), FileSlice(self.file, START, length)])
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    made = World(folder)
+    limits = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
+    loop = asyncio.get_running_loop()
+    made.listener = Listener(loop, made.dispatch, SocketSettings(1_000_000, 64_000_000, 600.0), lambda: limits)
+    made.port = made.listener.bind("PLAINTEXT", "127.0.0.1", 0)
+    made.listener.start()
+    try:
+        yield made
+    finally:
+        made.listener.close()
+
+
+async def ask(port: int, body: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(size)
+    finally:
+        writer.close()
+
+
+async def _all_there(folder: Path) -> None:
+    async with asyncio.timeout(30), world(folder) as made:
+        for body, length in ((b"large", LARGE_BYTES), (b"small", SMALL_BYTES)):
+            made.chill()
+            before = made.listener.cold_reads.reads_total
+            assert await ask(made.port, body) == made.content[START : START + length]
+            assert made.listener.cold_reads.reads_total > before
+            before = made.listener.cold_reads.reads_total
+            assert await ask(made.port, body) == made.content[START : START + length]
+            assert made.listener.cold_reads.reads_total == before
+
+
+def test_what_is_on_the_disk_is_read_ahead_and_sent_and_what_is_cached_is_sent_at_once(tmp_path: Path) -> None:
+    asyncio.run(_all_there(tmp_path))
+
+
+async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, read = Event(), cold_reads._read
+
+    def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
+        disk.wait(20)
+        read(piece, buffer)
+
+    monkeypatch.setattr(cold_reads, "_read", read_slowly)
+    async with asyncio.timeout(30), world(folder) as made:
+        made.chill()
+        cold = [asyncio.ensure_future(ask(made.port, b"large")) for _ in range(10)]
+        while made.listener.cold_reads.reads_total < len(cold):
+            await asyncio.sleep(0.001)
+        assert await ask(made.port, b"hello") == b"hello"
+        gone = asyncio.ensure_future(ask(made.port, b"small"))
+        while made.listener.cold_reads.reads_total == len(cold):
+            await asyncio.sleep(0.001)
+        gone.cancel()
+        disk.set()
+        assert all(answer == made.content[START:] for answer in await asyncio.gather(*cold))
+
+
+def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(_others_go_on(tmp_path, monkeypatch))
