@@ -1,6 +1,7 @@
 """The other command-line tools of Apache Kafka."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -274,3 +275,16 @@ def test_a_consumer_of_several_topics_prints_where_records_came_from(
         " --formatter-property print.partition=true"
     )
     assert sorted(read.splitlines()) == ["CreateTime:1000\tPartition:0\ta", "CreateTime:1000\tPartition:0\tb"]
+
+
+def test_the_quorum_is_the_controllers_lease(tools: KafkaTools) -> None:
+    status = tools.check(f"kafka-metadata-quorum.sh {SERVER} describe --status")
+    assert re.search(r"LeaderId:\s+1\n", status)
+    assert re.search(r"MaxFollowerLag:\s+0\n", status)
+    replicas = tools.check(f"kafka-metadata-quorum.sh {SERVER} describe --replication")
+    assert re.search(r"\bLeader\b", replicas)
+
+
+def test_the_producers_of_a_partition_are_described(tools: KafkaTools, filled: str) -> None:
+    found = tools.check(f"kafka-transactions.sh {SERVER} describe-producers --topic {filled} --partition 0")
+    assert "ProducerId" in found

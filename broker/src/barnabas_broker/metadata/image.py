@@ -88,6 +88,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.cluster_id = ""
         self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
@@ -228,7 +229,7 @@ class MetadataImage:
             case ClusterDocument():
                 self.cluster_id = document.cluster_id
             case ControllerDocument():
-                self.controller_id = document.broker_id
+                self.controller_id, self.controller_epoch = document.broker_id, document.epoch
                 pending.controller = True
             case ProducerIdsDocument():
                 self.next_producer_id = document.next_producer_id

@@ -29,6 +29,10 @@ from kafka.protocol.admin import DescribeGroupsRequest as DescribeGroupsRequest
 from kafka.protocol.admin import DescribeGroupsResponse as DescribeGroupsResponse
 from kafka.protocol.admin import DescribeLogDirsRequest as DescribeLogDirsRequest
 from kafka.protocol.admin import DescribeLogDirsResponse as DescribeLogDirsResponse
+from kafka.protocol.admin import DescribeProducersRequest as DescribeProducersRequest
+from kafka.protocol.admin import DescribeProducersResponse as DescribeProducersResponse
+from kafka.protocol.admin import DescribeQuorumRequest as DescribeQuorumRequest
+from kafka.protocol.admin import DescribeQuorumResponse as DescribeQuorumResponse
 from kafka.protocol.admin import DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest
 from kafka.protocol.admin import DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse
 from kafka.protocol.admin import ElectLeadersRequest as ElectLeadersRequest
@@ -41,6 +45,8 @@ from kafka.protocol.admin import ListGroupsRequest as ListGroupsRequest
 from kafka.protocol.admin import ListGroupsResponse as ListGroupsResponse
 from kafka.protocol.admin import ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest
 from kafka.protocol.admin import ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse
+from kafka.protocol.admin import UpdateFeaturesRequest as UpdateFeaturesRequest
+from kafka.protocol.admin import UpdateFeaturesResponse as UpdateFeaturesResponse
 from kafka.protocol.consumer import HeartbeatRequest as HeartbeatRequest
 from kafka.protocol.consumer import HeartbeatResponse as HeartbeatResponse
 from kafka.protocol.consumer import JoinGroupRequest as JoinGroupRequest

@@ -1,0 +1,48 @@
+"""DescribeProducers (61), v0: the idempotent producers that a partition knows, told by its leader (KIP-664)."""
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
+from barnabas_core.errors import ApiError, ErrorCode
+
+Topic = DescribeProducersResponse.TopicResponse
+PartitionResponse = Topic.PartitionResponse
+ProducerState = PartitionResponse.ProducerState
+
+
+def handle(services: Services, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """For each partition its producers, or why they cannot be told."""
+    return DescribeProducersResponse(
+        throttle_time_ms=0,
+        topics=[
+            Topic(
+                name=topic.name, partitions=[_partition(services, topic.name, each) for each in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _partition(services: Services, topic: str, number: int) -> PartitionResponse:
+    try:
+        partition = services.replicas.find(topic, None, number)
+        partition.check_readable(-1)
+    except ApiError as error:
+        return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)
+    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}  # It has the last five batches.
+    return PartitionResponse(
+        partition_index=number,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        active_producers=[
+            ProducerState(
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                last_sequence=each.last_sequence,
+                last_timestamp=each.timestamp_ms,
+                coordinator_epoch=each.coordinator_epoch,
+                current_txn_start_offset=each.transaction_first_offset,
+            )
+            for each in newest.values()
+        ],
+    )

@@ -1,0 +1,84 @@
+"""DescribeQuorum (55), v0 to v2: who holds the controller's lease, and who follows the metadata.
+
+There is no Raft here: the metadata store keeps the documents, and one broker at a time holds a lease. So the one voter
+of `__cluster_metadata` is the controller, all other brokers that are alive are observers, and offsets are revisions of
+the store. How far an observer is nobody is told (docs/decisions/quorum.md).
+"""
+
+from typing import Final
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.image import NO_CONTROLLER
+from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
+from barnabas_core.errors import ErrorCode
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+EPOCH_MAX: Final = 2**31 - 1
+UNKNOWN: Final = -1
+Topic = DescribeQuorumResponse.TopicData
+PartitionData = Topic.PartitionData
+ReplicaState = PartitionData.ReplicaState
+Node = DescribeQuorumResponse.Node
+
+
+def handle(services: Services, context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Partition 0 of the metadata's topic; UNKNOWN_TOPIC_OR_PARTITION for every other one."""
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=[
+            Topic(
+                topic_name=topic.topic_name,
+                partitions=[_partition(services, topic.topic_name, each.partition_index) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+        nodes=_nodes(services, context),
+    )
+
+
+def _partition(services: Services, topic: str, number: int) -> PartitionData:
+    if (topic, number) != (METADATA_TOPIC, 0):
+        message = f"{topic}-{number} has no quorum; {METADATA_TOPIC}-0 has one"
+        return PartitionData(
+            partition_index=number,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=message,
+            leader_id=NO_CONTROLLER,
+        )
+    image, controller = services.image, services.image.controller_id
+    return PartitionData(
+        partition_index=number,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        leader_id=controller,
+        leader_epoch=image.controller_epoch & EPOCH_MAX,  # A token of the store may be larger.
+        high_watermark=image.revision,
+        current_voters=[_leader(services)] if controller != NO_CONTROLLER else [],
+        observers=[
+            ReplicaState(replica_id=broker_id, log_end_offset=UNKNOWN)
+            for broker_id in image.live_brokers()
+            if broker_id != controller
+        ],
+    )
+
+
+def _leader(services: Services) -> ReplicaState:
+    return ReplicaState(
+        replica_id=services.image.controller_id,
+        log_end_offset=services.image.revision,
+        last_caught_up_timestamp=services.clock.now_ms(),
+    )
+
+
+def _nodes(services: Services, context: Context) -> list[Node]:
+    """The controller's address, as clients of this listener reach it."""
+    return [
+        Node(
+            node_id=node.broker_id,
+            listeners=[Node.Listener(name=address.name, host=address.host, port=address.port)],
+        )
+        for node, address in services.nodes(context.listener_name, with_fenced=True)
+        if node.broker_id == services.image.controller_id
+    ]

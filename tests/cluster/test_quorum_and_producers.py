@@ -1,0 +1,66 @@
+"""What admin clients are told of the controller and of idempotent producers."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+from kafka.protocol.admin import DescribeProducersRequest, DescribeQuorumRequest
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+
+NOT_LEADER_OR_FOLLOWER = 6
+UNKNOWN_TOPIC_OR_PARTITION = 3
+QuorumTopic = DescribeQuorumRequest.TopicData
+ProducersTopic = DescribeProducersRequest.TopicRequest
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    with barnabas_cluster(tmp_path_factory.mktemp("quorum"), brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_holder_of_the_controllers_lease_is_the_one_voter(cluster: BarnabasCluster, version: int) -> None:
+    topics = [
+        QuorumTopic(topic_name=name, partitions=[QuorumTopic.PartitionData(partition_index=0)])
+        for name in ("__cluster_metadata", "flights")
+    ]
+    answer = cluster.ask(0, DescribeQuorumRequest(topics=topics), version)
+    metadata, flights = (topic.partitions[0] for topic in answer.topics)
+    assert (answer.error_code, metadata.error_code, flights.error_code) == (0, 0, UNKNOWN_TOPIC_OR_PARTITION)
+    (voter,) = metadata.current_voters
+    (observer,) = metadata.observers
+    assert metadata.leader_id == voter.replica_id
+    assert {voter.replica_id, observer.replica_id} == {0, 1}
+    assert metadata.leader_epoch > 0
+    assert metadata.high_watermark == voter.log_end_offset > 0
+    assert observer.log_end_offset == -1
+    if version == 2:
+        (node,) = answer.nodes
+        assert (node.node_id, node.listeners[0].port) == (voter.replica_id, cluster.brokers[voter.replica_id].port)
+
+
+def test_kafka_pythons_admin_describes_it(cluster: BarnabasCluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        assert "__cluster_metadata" in str(admin.describe_metadata_quorum())
+    finally:
+        admin.close()
+
+
+def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: BarnabasCluster) -> None:
+    cluster.create_topic("flights")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0})
+    for number in range(7):
+        producer.produce("flights", b"%d" % number)
+        assert producer.flush(30) == 0
+    request = DescribeProducersRequest(topics=[ProducersTopic(name="flights", partition_indexes=[0, 1])])
+    leader = cluster.leader("flights")
+    known, missing = cluster.ask(leader, request, 0).topics[0].partitions
+    (state,) = known.active_producers
+    assert (known.error_code, state.last_sequence, state.producer_epoch) == (0, 6, 0)
+    assert state.current_txn_start_offset == -1
+    assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.ask(1 - leader, request, 0).topics[0].partitions[0].error_code == NOT_LEADER_OR_FOLLOWER
