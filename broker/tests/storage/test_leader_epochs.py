@@ -108,8 +108,8 @@ def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
 
 def test_no_leader_begins_an_epoch_below_the_latest(tmp_path: Path) -> None:
     epochs = table(tmp_path)
-    epochs.begin(5, 0)
+    epochs.assign(5, 0)
     with pytest.raises(ApiError, match="leader epoch 5") as refused:
-        epochs.begin(4, 10)
+        epochs.check_may_begin(4)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert epochs.entries == [EpochStart(5, 0)]
