@@ -1,6 +1,7 @@
 """What comes round over all logs takes a few of them in a turn of the loop."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
@@ -10,6 +11,9 @@ from one_replica import Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 
@@ -93,3 +97,36 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
     assert len(looked) == 5
+
+
+def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, threads = broker_with_logs(tmp_path), list[int]()
+    logs = [log for key, log in broker.logs.logs.items() if key.topic == "many"]
+    for log in logs:
+        for _ in range(3):
+            batch = encode_batch([Record(0, 0, None, b"value")])
+            log.append(memoryview(batch), parse_header(batch, 0), 0, 0)
+        log.flush()
+    checkpoint = LogDir.checkpoint_after_truncation
+
+    def observed(log_dir: LogDir) -> None:
+        threads.append(threading.get_ident())
+        checkpoint(log_dir)
+
+    monkeypatch.setattr(LogDir, "checkpoint_after_truncation", observed)
+
+    async def truncate() -> None:
+        tasks: list[asyncio.Task[object]] = []
+        LogChores(broker.logs, broker.replicas, WorkClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
+        for log in logs:
+            log.truncate_to(1)
+        assert not any(log.takes_appends for log in logs)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(truncate())
+    assert all(log.takes_appends for log in logs)
+    dirs = {log.log_dir for log in logs}
+    assert len(threads) == len(dirs)
+    assert threading.get_ident() not in threads

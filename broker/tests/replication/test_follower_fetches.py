@@ -1,5 +1,6 @@
 """F31: followers that fetch, and the leader's end of their sessions, over real logs and a network without sockets."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from fetch_world import LATENCY_S, TOPIC_ID, World
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.log import Log
 from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_core.errors import ErrorCode
 
@@ -447,3 +449,36 @@ def test_an_unknown_topic_is_refused_and_a_new_session_takes_the_place_of_the_ol
     world.time.advance(1)
     assert waiting == [FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])]
     assert world.brokers[1].sessions.partition_counts == {2: 1}
+
+
+def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, turns = World(tmp_path), dict[float, int]()
+    for index in range(40):
+        world.lead(index, 1)
+        world.append(index)
+    world.time.advance(1)
+    for index in range(40):  # Broker 2 leads for a moment, and writes what nobody gets.
+        world.lead(index, 2)
+        world.append(index, broker=2)
+    for index in range(40):
+        world.lead(index, 1)
+    turn, truncate_to, run_later = [0], Log.truncate_to, world.time.call_later
+
+    def truncate(log: Log, offset: int) -> None:
+        turns[turn[0]] = turns.get(turn[0], 0) + 1
+        world.time.now_s += 0.001  # So long one takes.
+        truncate_to(log, offset)
+
+    def in_a_turn(delay_s: float, callback: Callable[[], object]) -> object:
+        def run() -> None:
+            turn[0] += 1
+            callback()
+
+        return run_later(delay_s, run)
+
+    monkeypatch.setattr(Log, "truncate_to", truncate)
+    monkeypatch.setattr(world.time, "call_later", in_a_turn)
+    world.time.advance(5)
+    assert sum(turns.values()) >= 40
+    assert max(turns.values()) <= 5
+    assert world.is_equal(0)
