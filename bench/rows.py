@@ -19,7 +19,8 @@ from bench.metrics import (
     Metric,
 )
 from bench.row import Group, Place, Row
-from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, StartAndIdle
+from bench.scenarios.cold import ColdConsumer
+from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
 
 START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
@@ -30,6 +31,13 @@ CONNECT_S: Final = Metric("connect_s", "connecting, s", Better.LOWER)
 START: Final = Group("start", "Start and idle memory", "kafka", (START_S, IDLE_MB))
 LOADED: Final = Group("loaded", "Memory under load", "kafka", (LOADED_MB,))
 CONNECTIONS: Final = Group("connections", "Memory with idle connections", "kafka", (RSS_MB, CONNECT_S))
+SLOW: Final = Group("slow", "Round trips beside 10,000 slow clients", "kafka", (P50_US, P99_US, RSS_MB))
+COLD: Final = Group(
+    "cold",
+    "Round trips beside a consumer that reads from a slow disk",
+    "kafka",
+    (P50_US, P99_US, Metric("read_mb_per_s", "read, MB/s", Better.HIGHER)),
+)
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
 PERCENTILES: Final = (P50_US, Metric("p99_us", "p99 us", Better.LOWER))
 RAW_PROTOTYPE: Final = Group(
@@ -85,6 +93,10 @@ def _lifecycle() -> Iterator[Row]:
     yield Row("start", "a broker with one topic", START, StartAndIdle(), place=Place.OWN)
     yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), place=Place.OWN)
     yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), place=Place.OWN)
+    yield Row("connections.10k", "10,000 connections", CONNECTIONS, IdleConnections(10_000), place=Place.OWN)
+    yield Row("slow", "five bytes of a request each", SLOW, SlowConnections(10_000), place=Place.OWN)
+    yield Row("cold", "2 GB at 20 MB/s", COLD, ColdConsumer(2000), quick=False, place=Place.OWN)
+    yield Row("cold.quick", "300 MB at 20 MB/s", COLD, ColdConsumer(300), place=Place.OWN)
     yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), quick=False, place=Place.OWN)
 
 

@@ -16,6 +16,7 @@ from bench.clients.job import Job, NotRun
 from bench.metrics import Measurement
 from bench.processes import rss_mb
 from bench.scenarios.load import PARTITIONS, Produce
+from bench.scenarios.pulses import produce_round_trips
 from bench.scenarios.stand import Stand
 from bench.topics import create
 from harness.server_process import ServerFailed, ServerProcess
@@ -23,6 +24,8 @@ from harness.server_process import ServerFailed, ServerProcess
 START_SECONDS_MAX: Final = 60.0
 SAMPLE_S: Final = 0.05
 FILES_MAX: Final = 20_000
+FIVE_BYTES: Final = bytes((0, 0, 3, 232, 0))
+"""Of a request of 1,000."""
 
 
 @contextmanager
@@ -130,6 +133,27 @@ class IdleConnections:
             connect_s = time.monotonic() - started
             time.sleep(stand.limits.settle_s)
             return {"connect_s": connect_s, "rss_mb": rss_mb(server.pid)}
+
+
+@dataclass(frozen=True, slots=True)
+class SlowConnections:
+    """Clients that have each sent five bytes of a request beside one that does its work: its round trips."""
+
+    connections: int
+    round_trips: int = 500
+
+    def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Resident memory at the end."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES_MAX), hard))
+        with _fresh(stand, peer) as server, ExitStack() as open_sockets:
+            server.start()
+            create(server.bootstrap, ["beside"], 1)
+            for _ in range(self.connections):
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=START_SECONDS_MAX)
+                open_sockets.enter_context(connection)
+                connection.sendall(FIVE_BYTES)
+            return {**produce_round_trips(server.port, "beside", self.round_trips), "rss_mb": rss_mb(server.pid)}
 
 
 @dataclass(frozen=True, slots=True)

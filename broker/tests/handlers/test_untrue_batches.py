@@ -130,6 +130,7 @@ class Producing(Broker):
             clock=self.time,
             timers=self.time,
             attempt=self.spawned.append,
+            config=SimpleNamespace(queued_max_request_bytes=-1),
             inspector=BatchInspector(self.helper, self.time),
             trust=BatchTrust(NeverSampled()),
         )
@@ -373,6 +374,19 @@ def test_many_small_batches_in_one_request_do_not_hold_up_the_loop(broker: Produ
     assert len(broker.spawned) == 10
     broker.run_what_was_spawned()
     assert [result.error_code for result in client.results()] == [0] * 30
+
+
+def test_what_waits_to_be_looked_into_is_bounded_as_requests_that_wait_are(broker: Producing) -> None:
+    broker.partition.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT})))
+    batch = bytes(encode_batch([Record(number, NOW_MS, b"key", bytes(100)) for number in range(MANY)]))
+    broker.services.config.queued_max_request_bytes = 3 * len(batch)
+    clients = [Client(broker, f"client-{number}") for number in range(5)]
+    for client in clients:
+        client.begin(batch)
+    assert len(broker.spawned) == 3
+    broker.run_what_was_spawned()
+    errors = [client.results()[0].error_code for client in clients]
+    assert errors == [ErrorCode.NONE] * 3 + [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
 @pytest.mark.parametrize(

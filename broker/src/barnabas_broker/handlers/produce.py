@@ -262,6 +262,12 @@ class _Appender:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks}; -1, 0 and 1 are allowed")
         partition.check_writable(all_replicas=self._acks == ACKS_ALL)
 
+    @property
+    def _kept_bytes_max(self) -> int:
+        """Batches that wait count as requests that wait do, from a bound of their own."""
+        queued_bytes_max = self._services.config.queued_max_request_bytes
+        return queued_bytes_max if queued_bytes_max > 0 else KEPT_BYTES_MAX
+
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int], *, must: bool
     ) -> ProduceResult | None:
@@ -274,14 +280,15 @@ class _Appender:
             if inspected is not None:
                 return self._append_inspected(partition, batch, header, inspected, place)
         must = must or is_implausible(header, self._now_ms)
-        copy = inspector.keep(batch, KEPT_BYTES_MAX if must else BYTES_IN_FLIGHT_MAX)
+        kept_bytes_max = self._kept_bytes_max
+        copy = inspector.keep(batch, kept_bytes_max if must else min(kept_bytes_max, BYTES_IN_FLIGHT_MAX))
         if copy is not None:
             late = self._wait(place, partition)
             late.mute()
             self._services.attempt(self._append_later(partition, copy, late, place, must=must))
             return None
         if must:
-            message = f"{KEPT_BYTES_MAX} bytes of batches wait to be looked into; try again"
+            message = f"{kept_bytes_max} bytes of batches wait to be looked into; try again"
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
         return self._append_batch(partition, batch, header, place)
 

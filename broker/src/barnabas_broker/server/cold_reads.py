@@ -22,6 +22,7 @@ PIECE_BYTES: Final = 1024 * 1024
 THREADS_PER_DEVICE: Final = 4
 """A disk that hangs keeps its own threads, not those of another."""
 READ_BYTES: Final = 128 * 1024
+NEXT_BYTES: Final = 64 * 1024
 PAGE_BYTES: Final = mmap.PAGESIZE
 SYS_CACHESTAT: Final = 451
 """Of Linux 6.5, on all machines: how many pages of a range are cached. Older ones are asked for the first and last."""
@@ -122,9 +123,10 @@ class _Device:
 
 
 def _read(piece: FileSlice, buffer: memoryview) -> None:
-    """Into the page cache, and let the disk go on with what will be asked for next."""
-    descriptor, end = piece.file.fileno(), piece.position + piece.length
+    """Into the page cache, with the start of what the client will ask for next: the loop looks there for a batch."""
+    descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
+    end = piece.position + length
     with suppress(OSError):  # Who sends it hears of it.
-        os.posix_fadvise(descriptor, piece.position, 2 * piece.length, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
         for position in range(piece.position, end, READ_BYTES):
             os.preadv(descriptor, (buffer[: end - position],), position)
