@@ -49,6 +49,10 @@ class History:
         self._told_lost.add((topic, partition))
         self._told_end_offsets.pop((topic, partition), None)
 
+    def is_told_lost(self, topic: str, partition: int) -> bool:
+        """Whether that was told of it."""
+        return (topic, partition) in self._told_lost
+
     def violation(self, what: str) -> None:
         """Something that must not be."""
         if what not in self.violations:

@@ -22,7 +22,7 @@ from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
 from simulation.power import small_segments
-from simulation.topic_changes import WEAK, TopicChanges
+from simulation.topic_changes import TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
 from simulation.watch import Watch
 
@@ -111,7 +111,7 @@ class Simulation:
         self._moves = (
             LogDirMoves(self.cluster, self.history, self._client) if random.random() < LOG_DIR_MOVES_SHARE else None
         )
-        self._watch = Watch(self.cluster, self.history, frozenset({WEAK}))
+        self._watch = Watch(self.cluster, self.history)
         self._faults = Faults(self.cluster, random, TOPIC)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 

@@ -43,7 +43,7 @@ class TopicChanges:
         self, cluster: SimulatedCluster, history: History, make_client: Callable[[str], Client], random: Random
     ) -> None:
         self._cluster = cluster
-        self._history = TopicHistory(history, frozenset({WEAK}))
+        self._history = TopicHistory(history)
         self._admin = make_client("admin")
         self._writers = [make_client(f"p{number}") for number in range(WRITERS)]
         self._random = random

@@ -26,9 +26,9 @@ class Written(NamedTuple):
 
 
 class TopicHistory:
-    """Violations go where all others do. `weak` topics may lose records: they let one replica alone commit."""
+    """Violations go where all others do."""
 
-    def __init__(self, history: History, weak: frozenset[str]) -> None:
+    def __init__(self, history: History) -> None:
         self.created: dict[UUID, str] = {}
         self.asked_to_delete: set[UUID] = set()
         self.deleted: set[UUID] = set()
@@ -39,7 +39,6 @@ class TopicHistory:
         self.settings: dict[str, set[str | None]] = {}
         """What `min.insync.replicas` may be: as was acknowledged last, or is in doubt, as it may be set late."""
         self._history = history
-        self._weak = weak
         self._written: list[Written] = []
 
     def violation(self, what: str) -> None:
@@ -95,7 +94,7 @@ class TopicHistory:
             self.violation(
                 f"{topic}-{number} begins at {leader.log_start_offset}, and {start} is the most that was asked"
             )
-        for written in () if topic in self._weak else self._written:
+        for written in () if self._history.is_told_lost(topic, number) else self._written:
             if (written.topic_id, written.partition) != (leader.topic_id, number) or written.offset < start:
                 continue
             if records.get(written.offset) != written.value:

@@ -48,12 +48,11 @@ class StoredTopics:
 
 
 class Watch:
-    """Notes violations in the history. Topics that are `weak` may lose records: they let one replica alone commit."""
+    """Notes violations in the history."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History, weak: frozenset[str]) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster = cluster
         self._history = history
-        self._weak = weak
         self._led_by: dict[tuple[UUID, int, int], int] = {}
         self._led: dict[tuple[UUID, int], tuple[int, int]] = {}
         """The last epoch in which a broker was seen leading, and its high watermark."""
@@ -86,8 +85,8 @@ class Watch:
             self._look_at_epochs(broker_id, host, partition)
         documents = self._documents.by_id()
         for broker_id, _, partition in here:
-            document, (topic, number) = documents.get(partition.topic_id), partition.topic_partition
-            if document is not None and number < len(document.partitions) and topic not in self._weak:
+            document, number = documents.get(partition.topic_id), partition.topic_partition.partition
+            if document is not None and number < len(document.partitions):
                 self._look_at_records(broker_id, partition, document.partitions[number])
 
     def _look_at_epochs(self, broker_id: int, host: Host, partition: Partition) -> None:

@@ -4,13 +4,14 @@ import argparse
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.output import console, table
 from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, addresses, known_bootstrap
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable, reachable
 from barnabas_operator.kafka.losses import Key, accept, lost_partitions
 
 
@@ -24,8 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
-        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin:
-            return _accept(out, admin, options.topic, options.partition)
+        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin, reachable():
+            return _accept(out, admin.client, options.topic, options.partition)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap}: {error}", markup=False)
         return EXIT_FAILED
@@ -44,9 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _accept(out: Console, admin: ClusterAdmin, topic: str | None, partition: int | None) -> int:
-    topics = sorted(admin.client.list_topics()) if topic is None else [topic]
-    lost = lost_partitions(admin, topics)
+def _accept(out: Console, client: Any, topic: str | None, partition: int | None) -> int:
+    topics = sorted(client.list_topics()) if topic is None else [topic]
+    lost = lost_partitions(client, topics)
     if partition is not None:
         lost = {key: text for key, text in lost.items() if key[1] == partition}
     if not lost:
@@ -55,7 +56,7 @@ def _accept(out: Console, admin: ClusterAdmin, topic: str | None, partition: int
             f"nothing to accept: no partition of {where} is offline because every replica lacks records", markup=False
         )
         return EXIT_FAILED if topic is not None else 0
-    return _report(out, lost, accept(admin, lost))
+    return _report(out, lost, accept(client, lost))
 
 
 def _report(out: Console, lost: Mapping[Key, str], failures: Mapping[Key, str]) -> int:

@@ -19,6 +19,7 @@ from kafka.structs import TopicPartitionReplica
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_operator.kafka.losses import lost_partitions
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
@@ -107,6 +108,9 @@ class ClusterAdmin:
             overrides = self._overrides.of(ids) if ids else {}
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
+            lost = lost_partitions(
+                self.client, sorted({each.topic for each in _troubles(described, {}) if each.offline})
+            )
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={
@@ -118,7 +122,7 @@ class ClusterAdmin:
             default_min_insync_replicas=defaults["min.insync.replicas"],
             controller_id=cluster["controller_id"],
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
-            troubles=tuple(_troubles(described)),
+            troubles=tuple(_troubles(described, lost)),
             cluster_id=cluster["cluster_id"],
         )
 
@@ -273,11 +277,12 @@ def _replicas(log_dir: Mapping[str, Any], *, is_future: bool) -> Iterator[tuple[
                 yield (topic["name"], part["partition_index"]), part["partition_size"]
 
 
-def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:
+def _troubles(described: Iterable[Mapping[str, Any]], lost: Mapping[tuple[str, int], str]) -> Iterator[Trouble]:
     for topic in described:
         for part in topic["partitions"]:
             in_sync = tuple(part["isr_nodes"])
             missing = tuple(replica for replica in part["replica_nodes"] if replica not in in_sync)
             offline = part["leader_id"] < 0
             if missing or offline:
-                yield Trouble(topic["name"], part["partition_index"], missing, () if offline else in_sync, offline)
+                where = topic["name"], part["partition_index"]
+                yield Trouble(*where, missing, () if offline else in_sync, offline, lost.get(where))

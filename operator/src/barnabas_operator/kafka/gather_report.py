@@ -43,10 +43,10 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         ends = _list_offsets(admin, led, OffsetSpec.LATEST)
         sizes = _sizes(admin)
         groups = _groups(admin, ends)
+        lost = lost_partitions(admin.client, [topic["name"] for topic in topics if _is_offline(topic)])
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
         stray_logs = tuple(_stray_logs(admin, [broker["broker_id"] for broker in live]))
-    lost = lost_partitions(admin, sorted({topic["name"] for topic in topics if _is_offline(topic)}))
     return ClusterReport(
         bootstrap=admin.bootstrap,
         cluster_id=cluster["cluster_id"],

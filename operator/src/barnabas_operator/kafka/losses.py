@@ -7,7 +7,6 @@ from typing import Any, Final
 from kafka.admin import ConfigResource
 
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, reachable
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Key = tuple[str, int]
@@ -18,19 +17,16 @@ UNCLEAN: Final = 1
 _TOLD: Final = re.compile(r"(\d+): (.*)")
 
 
-def lost_partitions(admin: ClusterAdmin, topics: Sequence[str]) -> dict[Key, str]:
-    """What is known of each such partition of these topics. Raises ClusterUnreachable."""
+def lost_partitions(client: Any, topics: Sequence[str]) -> dict[Key, str]:
+    """What is known of each such partition of these topics, asked by an admin client. Raises KafkaError."""
     lost: dict[Key, str] = {}
-    with reachable():
-        for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
-            asked = [
-                ConfigResource("TOPIC", name, configs=[LACKING_RECORDS])
-                for name in topics[start : start + TOPICS_A_REQUEST_MAX]
-            ]
-            answer: Mapping[str, Any] = admin.client.describe_configs(asked, config_filter="all").get("topic", {})
-            for name, configs in answer.items():
-                entry = configs.get(LACKING_RECORDS)
-                lost |= parsed(name, entry["value"]) if entry is not None else {}
+    for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
+        some = topics[start : start + TOPICS_A_REQUEST_MAX]
+        asked = [ConfigResource("TOPIC", name, configs=[LACKING_RECORDS]) for name in some]
+        answer: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("topic", {})
+        for name, configs in answer.items():
+            entry = configs.get(LACKING_RECORDS)
+            lost |= parsed(name, entry["value"]) if entry is not None else {}
     return lost
 
 
@@ -40,13 +36,12 @@ def parsed(topic: str, value: str) -> dict[Key, str]:
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 
 
-def accept(admin: ClusterAdmin, partitions: Collection[Key]) -> dict[Key, str]:
-    """Elects the longest of their logs; why not, for those where that failed. Raises ClusterUnreachable."""
+def accept(client: Any, partitions: Collection[Key]) -> dict[Key, str]:
+    """Elects the longest of their logs; why not, for those where that failed. Raises KafkaError."""
     wanted: dict[str, list[int]] = {}
     for topic, number in partitions:
         wanted.setdefault(topic, []).append(number)
-    with reachable():
-        answer = admin.client.elect_leaders(UNCLEAN, wanted, raise_errors=False)
+    answer = client.elect_leaders(UNCLEAN, wanted, raise_errors=False)
     return {
         (topic.topic, each.partition_id): each.error_message or f"error {each.error_code}"
         for topic in answer.replica_election_results

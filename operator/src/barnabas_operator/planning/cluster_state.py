@@ -39,13 +39,17 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A partition whose replicas are not all in sync; nobody leads where it is `offline`."""
+    """A partition whose replicas are not all in sync; nobody leads where it is `offline`.
+
+    `lost` says what is known of it where nobody leads because every replica lacks records.
+    """
 
     topic: str
     partition: int
     missing: ReplicaIds
     in_sync: ReplicaIds
     offline: bool
+    lost: str | None = None
 
     def __str__(self) -> str:
         """For people."""

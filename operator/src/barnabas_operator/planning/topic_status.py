@@ -11,6 +11,9 @@ from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_co
 from barnabas_operator.resources.topic import Topic, TopicStatus
 
 REPLICAS_MOVING: Final = "ReplicasMoving"
+PARTITIONS_OFFLINE: Final = "PartitionsOffline"
+RECORDS_LOST: Final = "RecordsLost"
+NAMED_MAX: Final = 5
 
 
 def topic_status(
@@ -24,8 +27,8 @@ def topic_status(
 ) -> TopicStatus:
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
 
-    `troubles` are its partitions that are not fully replicated now; those do not make the resource less ready. Nor does
-    `drift`, what others have changed and nobody undoes.
+    `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
+    the others do not. Nor does `drift`, what others have changed and nobody undoes.
 
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about, and
     `cluster` where it is.
@@ -34,6 +37,9 @@ def topic_status(
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
         message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
         problem = Refusal(REPLICAS_MOVING, message)
+    offline = [trouble for trouble in troubles if trouble.offline]
+    if problem is None and offline:
+        problem = _offline(offline)
     told = (*conditions_of(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
     current = merge_conditions(before.conditions, told)
     claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
@@ -46,8 +52,19 @@ def topic_status(
         partitions=len(found.partitions) if found else None,
         replicas=found.replication_factor if found else None,
         under_replicated_partitions=len(troubles) if found else None,
-        offline_partitions=sum(trouble.offline for trouble in troubles) if found else None,
+        offline_partitions=len(offline) if found else None,
     )
+
+
+def _offline(offline: Sequence[Trouble]) -> Refusal:
+    """Those that wait for somebody to accept a loss before those that wait for a broker."""
+    lost = [trouble for trouble in offline if trouble.lost is not None]
+    named = [f"{each.topic}-{each.partition} ({each.lost})" if each.lost else str(each) for each in lost or offline]
+    text = ", ".join(named[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
+    if not lost:
+        return Refusal(PARTITIONS_OFFLINE, f"no leader: {text}")
+    way_on = f"`barnabas accept-loss --topic {lost[0].topic}` goes on with the longest logs"
+    return Refusal(RECORDS_LOST, f"offline, for every replica lacks records: {text}; {way_on}")
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
