@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from contextlib import suppress
 from typing import Final
 
 import crc32c
@@ -11,6 +12,8 @@ CLIENT_ID: Final = b"bench"
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
 PRODUCE_VERSION: Final = 7
+OFFSET_FETCH: Final = 9
+OFFSET_FETCH_VERSION: Final = 1
 ATTEMPT_SECONDS_MAX: Final = 2.0
 PAUSE_S: Final = 0.002
 
@@ -87,5 +90,32 @@ def wait_for_acknowledgement(port: int, topic: str, seconds_max: float) -> float
     while time.monotonic() < deadline:
         if _acknowledged(port, topic):
             return time.monotonic()
+        time.sleep(PAUSE_S)
+    return None
+
+
+def _committed(connection: socket.socket, group: str, topic: str) -> bool:
+    """Asks for the offset of partition 0; False while the coordinator loads, or where there is none. OSError."""
+    name, group_id = topic.encode(), group.encode()
+    body = struct.pack(">h", len(group_id)) + group_id + struct.pack(">ih", 1, len(name)) + name
+    connection.sendall(_request(OFFSET_FETCH, OFFSET_FETCH_VERSION, body + struct.pack(">ii", 1, 0)))
+    answer = receive(connection)
+    # correlation id, one topic with its name, one partition with its index: then offset, metadata, error code.
+    place = 4 + 4 + 2 + len(name) + 4 + 4
+    offset, metadata_length = struct.unpack_from(">qh", answer, place)
+    (error,) = struct.unpack_from(">h", answer, place + 10 + max(metadata_length, 0))
+    return bool(error == 0 and offset >= 0)
+
+
+def wait_for_committed_offset(port: int, group: str, topic: str, seconds_max: float) -> float | None:
+    """The monotonic time at which the coordinator told the group's offset; None after `seconds_max` without it."""
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        with (
+            suppress(OSError, struct.error),
+            socket.create_connection(("127.0.0.1", port), timeout=ATTEMPT_SECONDS_MAX) as connection,
+        ):
+            if _committed(connection, group, topic):
+                return time.monotonic()
         time.sleep(PAUSE_S)
     return None

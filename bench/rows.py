@@ -8,6 +8,7 @@ from bench.cluster_rows import cluster_rows
 from bench.metrics import (
     CREATE_S,
     MANY_START_S,
+    NO_LONGER,
     P50_US,
     P99_US,
     REQUESTS_PER_CPU_S,
@@ -20,12 +21,14 @@ from bench.metrics import (
 )
 from bench.row import Group, Place, Row
 from bench.scenarios.cold import ColdConsumer
+from bench.scenarios.group_offsets import OffsetsLoaded
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
 
 START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
 IDLE_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=80))
 LOADED_MB: Final = Metric("rss_mb", "RSS MB", Better.LOWER, Aim(value_max=150))
+SERVED_S: Final = Metric("served_s", "start to an offset of the group, s", Better.LOWER, NO_LONGER)
 CONNECT_S: Final = Metric("connect_s", "connecting, s", Better.LOWER)
 
 START: Final = Group("start", "Start and idle memory", "kafka", (START_S, IDLE_MB))
@@ -38,6 +41,7 @@ COLD: Final = Group(
     "kafka",
     (P50_US, P99_US, Metric("read_mb_per_s", "read, MB/s", Better.HIGHER)),
 )
+OFFSETS: Final = Group("offsets", "Offsets of a group, loaded at the start", "kafka", (SERVED_S, RSS_MB))
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
 PERCENTILES: Final = (P50_US, Metric("p99_us", "p99 us", Better.LOWER))
 RAW_PROTOTYPE: Final = Group(
@@ -97,6 +101,15 @@ def _lifecycle() -> Iterator[Row]:
     yield Row("slow", "five bytes of a request each", SLOW, SlowConnections(10_000), place=Place.OWN)
     yield Row("cold", "2 GB at 20 MB/s", COLD, ColdConsumer(2000), quick=False, place=Place.OWN)
     yield Row("cold.quick", "300 MB at 20 MB/s", COLD, ColdConsumer(300), place=Place.OWN)
+    yield Row(
+        "offsets",
+        "95 MiB of commits of 1,000 partitions",
+        OFFSETS,
+        OffsetsLoaded(log_bytes=95 * 1024 * 1024, partitions=1000),
+        quick=False,
+        place=Place.OWN,
+        slow=True,
+    )
     yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), quick=False, place=Place.OWN)
 
 
