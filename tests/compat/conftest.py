@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drivers.aio_kafka import AiokafkaClient
-from drivers.broker_under_test import PROPERTIES, BrokerWith, check_end, missing, prepare_server
+from drivers.broker_under_test import PROPERTIES, BrokerWith, check_end, prepare_server
 from drivers.builds import ToolMissing, go_driver, java_driver, node_driver
 from drivers.interface import Client
 from drivers.kafka_python import KafkaPythonClient
@@ -15,6 +15,7 @@ from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 from harness.kafka_jars import JarsMissing
+from harness.require import missing
 from harness.server_process import ServerProcess
 
 

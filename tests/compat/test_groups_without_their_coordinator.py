@@ -9,7 +9,6 @@ import pytest
 
 from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS
-from drivers.broker_under_test import missing
 from drivers.builds import ToolMissing, java_driver
 from drivers.interface import Client, Member
 from drivers.kafka_python import KafkaPythonClient
@@ -18,6 +17,7 @@ from drivers.remote import RemoteClient
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
+from harness.require import missing
 from rolling_writers import LibrdkafkaWriter
 from torture.history import History, Lane, check
 

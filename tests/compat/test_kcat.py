@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from drivers.broker_under_test import KEPT_FOR_EVER, missing
+from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import COMPRESSIONS, Client, Message
 from harness.deadline import wait_for
+from harness.require import missing
 from harness.server_process import ServerProcess
 
 

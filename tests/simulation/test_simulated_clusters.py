@@ -42,7 +42,7 @@ def test_a_seed_tells_the_same_story_each_time() -> None:
     assert first.stdout.split("seeds in")[0] == second.stdout.split("seeds in")[0]
 
 
-def test_what_shows_the_mistakes_passes_without_them() -> None:
+def test_every_mistake_is_looked_for_from_a_seed_that_passes_without_it() -> None:
     """Else it would not be the mistake that shows."""
     assert set(SOONEST_SEEDS) == set(MUTANTS)
     assert set(SOONEST_SEEDS.values()) <= set(SEEDS)  # Which keep their promises.

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import Lan, MachinesUnavailable
-from torture.faults import FAULTS
+from harness.require import missing
 from torture.history import History, Lane, check
 from torture.run import BROKERS, KUBERNETES, TOPICS, Plan, Report, cluster_on, lan_of_brokers, torture
 from torture.workload import Writer
@@ -41,7 +40,7 @@ def test_random_faults_do_no_harm_where_metadata_is_in_an_api_server_that_goes_a
     try:
         report = torture(tmp_path, Plan(ROUNDS, seed, store=KUBERNETES), print)
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     check_report(report, not_here)
 
 
@@ -54,10 +53,6 @@ def check_report(report: Report, not_here: NotHere) -> None:
     assert report.partitions_compared >= sum(TOPICS.values())
     if report.skipped:
         not_here(MachinesUnavailable("; ".join(report.skipped)))
-
-
-def test_every_kind_of_fault_says_how_long_it_holds() -> None:
-    assert all(0 <= low <= high for low, high in (fault.hold_s for fault in FAULTS.values()))
 
 
 @pytest.mark.slow

@@ -127,13 +127,13 @@ def test_no_request_is_looked_at_while_an_answer_is_outstanding() -> None:
 
 async def _answer_after_close() -> None:
     recorder = Recorder(hold=True)
-    async with connected(recorder) as (connection, _, writer):
+    async with connected(recorder) as (connection, reader, writer):
         writer.write(framed(b"gone"))
         while not recorder.held:
             await asyncio.sleep(0)
         connection.close()
         recorder.held[0][0]([framed(b"too late")])
-        assert connection.is_closed
+        assert await reader.read() == b""
 
 
 def test_an_answer_that_comes_after_the_client_left_is_dropped() -> None:

@@ -2,13 +2,9 @@
 
 from itertools import islice
 
-from barnabas_operator.handlers.watch import BACKOFFS, ERROR_DELAYS_S
+from barnabas_operator.handlers.watch import BACKOFFS
 
 
 def test_a_request_is_tried_for_ever_and_each_one_begins_anew() -> None:
     for _ in range(2):
         assert list(islice(BACKOFFS, 1_000)) == [1, 1, 2, 3, 5] + [10] * 995
-
-
-def test_an_object_that_makes_trouble_is_looked_at_each_minute() -> None:
-    assert max(ERROR_DELAYS_S) == ERROR_DELAYS_S[-1] == 60

@@ -1,14 +1,12 @@
 """The broker under test: ours, or Apache Kafka as the control; and what tests say of the machine."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from harness import apache_kafka
 from harness.barnabas_server import prepare_barnabas
 from harness.kafka_jars import JarsMissing
+from harness.require import missing
 from harness.server_process import ServerProcess
 
 BrokerWith = Callable[[dict[str, str]], ServerProcess]
@@ -22,13 +20,6 @@ PROPERTIES = {
 # For topics of records with old timestamps, which a broker deletes after a week.
 KEPT_FOR_EVER = {"retention.ms": "-1"}
 EXIT_STATUS = {"barnabas": 0, "kafka": 143}
-
-
-def missing(reason: str) -> None:
-    """A client that the machine lacks: a skip that says why; where CI is to have it, a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must have every client: {reason}")
-    pytest.skip(reason)
 
 
 def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> ServerProcess:

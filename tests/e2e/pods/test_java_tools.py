@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
 from e2e.castle import NAME, Castle
 from e2e.images import BASE_IMAGE
 from e2e.providers import Cluster
 from harness.kafka_jars import JarsMissing, jars_folder, java_command
+from harness.require import missing
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -29,7 +29,7 @@ def jars() -> Path:
             raise JarsMissing("java is not on the machine")
         return jars_folder()
     except JarsMissing as reason:
-        unavailable(CannotStart(str(reason)))
+        missing(CannotStart(str(reason)))
 
 
 def _to_write(bootstrap: str, topic: str) -> list[str]:

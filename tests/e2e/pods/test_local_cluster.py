@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.apiserver import unavailable
 from e2e.binaries import CannotStart
 from e2e.local import NETWORK_FILE
 from e2e.node import MACHINE_SETTINGS, check_machine
 from harness.deadline import wait_for
+from harness.require import missing
 
 TESTS = Path(__file__).resolve().parents[2]
 OWNER = """
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     try:
         check_machine()
     except CannotStart as reason:
-        unavailable(reason)
+        missing(reason)
     folder = tmp_path / "cluster"
     yield folder
     if (folder / NETWORK_FILE).exists():

@@ -12,6 +12,7 @@ from faulty_broker import FaultyBroker
 
 from conftest import StartBroker
 from harness.barnabas_server import resident_bytes
+from harness.require import require
 
 CONNECTIONS = 10_000
 RECORDS = 2_000
@@ -26,8 +27,8 @@ A_TENTH = struct.pack(">i", 1_000_000) + bytes(100_000)
 def many_sockets(port: int) -> Iterator[list[socket.socket]]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = CONNECTIONS + 500
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        pytest.skip(f"the machine allows {hard} open files, {needed} are needed")
+    enough = hard == resource.RLIM_INFINITY or hard >= needed
+    require(enough, f"the machine allows {hard} open files, {needed} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
     with ExitStack() as stack:
         yield [
