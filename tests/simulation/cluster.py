@@ -262,6 +262,13 @@ class SimulatedCluster:
         for broker in self.brokers:
             broker.start()
 
+    def lose_all_power(self) -> None:
+        """All machines at once."""
+        self.note("all lose power")
+        for broker in self.brokers:
+            broker.disk.is_broken = False
+            broker.lose_power()
+
     def heal(self) -> None:
         """Whatever is broken, cut, paused or down is as it should be."""
         self.network.heal()

@@ -32,6 +32,8 @@ TOPIC = "t"
 TOPIC_CHANGES_SHARE = 0.5
 """Of the seeds: topics come and go besides."""
 LOG_DIR_MOVES_SHARE = 0.5
+CUT_EACH = 10
+"""In each so-many-th seed all machines lose power at last, and no group reads: what nobody has now must be told."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +52,7 @@ def run(seed: int) -> Outcome:
     loop = SimulatedLoop(Random(seed))
     ids = Random(seed)
     asyncio.set_event_loop(loop)
-    simulation = Simulation(loop, random)
+    simulation = Simulation(loop, random, cuts_all_power=seed % CUT_EACH == CUT_EACH - 1)
     try:
         with (
             unhandled_exceptions_fail(loop, simulation.history),
@@ -87,9 +89,10 @@ def garbage_at_the_end() -> Iterator[None]:
 class Simulation:
     """A cluster of three, or now and then of more."""
 
-    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+    def __init__(self, loop: SimulatedLoop, random: Random, *, cuts_all_power: bool) -> None:
         self._loop = loop
         self._random = random
+        self._cuts_all_power = cuts_all_power
         self.history = History()
         self.partitions = random.randint(1, 3)
         brokers = random.choice([3, 3, 3, 4, 5])
@@ -126,11 +129,14 @@ class Simulation:
         tasks = [self._loop.spawn(client.host, work) for client, work in self._clients()]
         if self._moves is not None:
             tasks.append(self._loop.create_task(self._moves.run()))
-        self._group.start()
+        if not self._cuts_all_power:
+            self._group.start()
         if self._topics is not None:
             self._topics.start()
         watching = self._loop.create_task(self._watch.run())
         await self._faults.run(FAULTY_S)
+        if self._cuts_all_power:
+            self.cluster.lose_all_power()
         self.cluster.note("all is mended")
         self.cluster.heal()
         await asyncio.sleep(2)
@@ -138,7 +144,8 @@ class Simulation:
             task.cancel()
         if self._topics is not None:
             self._topics.stop()
-        await self._group.settle()
+        if not self._cuts_all_power:
+            await self._group.settle()
         why = await self.cluster.until_healthy(HEALING_S_MAX, self._accept_losses)
         watching.cancel()
         if why is not None:
@@ -185,10 +192,11 @@ class Simulation:
             client = self._client("r")
             reader = Reader(client, TOPIC, partition, self.history)
             clients.append((client, reader.run()))
-        client = self._client("g")
-        committer = Committer(client, "group", self.history)
-        self._committers.append(committer)
-        clients.append((client, committer.run()))
+        if not self._cuts_all_power:
+            client = self._client("g")
+            committer = Committer(client, "group", self.history)
+            self._committers.append(committer)
+            clients.append((client, committer.run()))
         return clients
 
     async def _check_at_the_end(self) -> None:
@@ -198,7 +206,8 @@ class Simulation:
             reader = Reader(client, TOPIC, partition, log)
             await self._loop.spawn(client.host, _read_all(reader))
             self.history.check_log(TOPIC, partition, log._values.get((TOPIC, partition), {}))
-        await self._group.check_at_the_end()
+        if not self._cuts_all_power:
+            await self._group.check_at_the_end()
         if self._moves is not None:
             await self._moves.settle()
         if self._topics is not None:
