@@ -1,16 +1,22 @@
-"""What admin clients are told of the controller and of idempotent producers."""
+"""What admin clients are told of the controller, of idempotent producers and of features."""
 
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
-from kafka.protocol.admin import DescribeProducersRequest, DescribeQuorumRequest
+from kafka.protocol.admin import DescribeProducersRequest, DescribeQuorumRequest, UpdateFeaturesRequest
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from harness.cluster import BarnabasCluster, barnabas_cluster
 
 NOT_LEADER_OR_FOLLOWER = 6
 UNKNOWN_TOPIC_OR_PARTITION = 3
+INVALID_UPDATE_VERSION = 95
 QuorumTopic = DescribeQuorumRequest.TopicData
 ProducersTopic = DescribeProducersRequest.TopicRequest
 
@@ -64,3 +70,43 @@ def test_the_leader_tells_the_idempotent_producers_of_a_partition(cluster: Barna
     assert state.current_txn_start_offset == -1
     assert missing.error_code == UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.ask(1 - leader, request, 0).topics[0].partitions[0].error_code == NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_features_are_finalized_together_or_not_at_all(cluster: BarnabasCluster, version: int) -> None:
+    def update(**levels: int) -> UpdateFeaturesRequest:
+        updates = [
+            UpdateFeaturesRequest.FeatureUpdateKey(feature=name.replace("_", "."), max_version_level=level)
+            for name, level in levels.items()
+        ]
+        return UpdateFeaturesRequest(timeout_ms=1000, feature_updates=updates, validate_only=False)
+
+    answer = cluster.ask(0, update(barnabas_metadata_version=1), version)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    if version < 2:
+        assert [(each.feature, each.error_code) for each in answer.results] == [("barnabas.metadata.version", 0)]
+    refused = cluster.ask(0, update(barnabas_metadata_version=1, nope=1), version)
+    assert refused.error_code == INVALID_UPDATE_VERSION
+    assert "feature nope" in refused.error_message
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_are_told_the_features_in_force(cluster: BarnabasCluster, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    answer = cluster.ask(1, request, version)
+    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    assert finalized == {"barnabas.metadata.version": 1, "eligible.leader.replicas.version": 1}
+    assert {each.name for each in answer.supported_features} == finalized.keys()
+    assert answer.finalized_features_epoch > 0
+    assert version >= 4 or all(each.min_version > 0 for each in answer.supported_features)
+
+
+def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -> None:
+    with barnabas_cluster(tmp_path, brokers=1) as alone:
+        assert alone.stop(0) == 0
+        with closing(sqlite3.connect(tmp_path / "metadata.sqlite")) as database, database:
+            later = json.dumps({"levels": {"barnabas.metadata.version": 9}}).encode()
+            database.execute("UPDATE documents SET value = ? WHERE key = 'features'", (later,))
+        alone.brokers[0].launch()
+        assert alone.brokers[0].wait_for_end() == 1
+        assert "finalized at level 9; this version supports 1 to 1" in alone.logs_text()

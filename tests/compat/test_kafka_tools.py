@@ -288,3 +288,12 @@ def test_the_quorum_is_the_controllers_lease(tools: KafkaTools) -> None:
 def test_the_producers_of_a_partition_are_described(tools: KafkaTools, filled: str) -> None:
     found = tools.check(f"kafka-transactions.sh {SERVER} describe-producers --topic {filled} --partition 0")
     assert "ProducerId" in found
+
+
+def test_features_are_described_and_upgraded(tools: KafkaTools) -> None:
+    described = tools.check(f"kafka-features.sh {SERVER} describe")
+    assert re.search(r"Feature: eligible.leader.replicas.version\s.*FinalizedVersionLevel: 1\b", described)
+    assert re.search(r"Feature: barnabas.metadata.version\s.*FinalizedVersionLevel: 1\b", described)
+    tools.check(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=1")
+    refused = tools.run(f"kafka-features.sh {SERVER} upgrade --feature eligible.leader.replicas.version=7")
+    assert refused.status == 1

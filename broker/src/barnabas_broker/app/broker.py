@@ -150,7 +150,7 @@ class Broker:
             await node.load(self._recovery.advance, in_daemon_thread)
         except StoreUnavailable as error:
             raise CannotStart(f"metadata.store={config.metadata_store}: {error}") from error
-        except LogDirRefused as error:
+        except (LogDirRefused, ApiError) as error:
             raise CannotStart(str(error)) from error
         return node
 

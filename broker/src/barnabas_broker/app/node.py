@@ -30,6 +30,7 @@ from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.duties import ControllerDuties
+from barnabas_broker.metadata.features import unsupported
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.membership import NO_EPOCH, Membership, ensure_cluster_id
 from barnabas_broker.metadata.restorations import Restorations
@@ -65,7 +66,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import effective_log_config
-from barnabas_core.errors import ApiError
+from barnabas_core.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
 
@@ -136,12 +137,15 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """The metadata and the logs of now. StoreUnavailable, LogDirRefused.
+        """The metadata and the logs of now. StoreUnavailable, LogDirRefused; ApiError where they are too new for us.
 
         The image stands still meanwhile, so that the thread may read it.
         """
         await image_feed.load(self.image, self._store)
         await self.memory.restore(self._store)
+        why_not = unsupported(self.image.features)
+        if why_not is not None:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, why_not)
         self.config = self._dynamic.over(self.config)
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
@@ -21,5 +22,6 @@ def registration_of(
         log_dirs=config.log_dirs,
         directory_ids=tuple(each.directory_id for each in online if each.directory_id is not None),
         boot_id=boot_id,
+        features={name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()},
         dirs_away=len(online) < len(logs.log_dirs),
     )

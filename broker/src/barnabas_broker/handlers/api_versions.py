@@ -1,4 +1,4 @@
-"""ApiVersions (18), v0 to v4: what this broker speaks, from the same table that dispatches.
+"""ApiVersions (18), v0 to v4: what this broker speaks, from the same table that dispatches; from v3 on features, too.
 
 Every connection begins with it, so the answers are encoded once. An unsupported version is answered by the dispatcher
 in the v0 format, so that the client can step down.
@@ -6,11 +6,13 @@ in the v0 format, so that the client can step down.
 
 import re
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from barnabas_broker.handlers.exchange import Channel
 from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.documents import FEATURES_KEY
+from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.wire.apis import API_VERSIONS
 from barnabas_broker.wire.codec import api_versions_response, decode_request, encode_response
 from barnabas_broker.wire.messages import message_class
@@ -18,6 +20,8 @@ from barnabas_core.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NAMED_SINCE: Final = 3
+ZERO_SINCE: Final = 4
+VERSIONS: Final = 5
 _CORRELATION_ID: Final = struct.Struct(">i")
 _CORRELATION_ID_START: Final = 4
 """Behind the size of the frame."""
@@ -36,14 +40,29 @@ def handle(
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     names = (request.client_software_name, request.client_software_version)
     refused = version >= NAMED_SINCE and not all(SOFTWARE_NAME.fullmatch(name) for name in names)
-    answer = bytearray(_refusal(version) if refused else _answer(version))
+    image = services.image
+    features = tuple(sorted(image.features.items())), image.version(FEATURES_KEY)
+    answer = bytearray(_refusal(version) if refused else _answer(version, *features))
     _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_START, correlation_id)
     channel.respond([answer])
 
 
-@cache
-def _answer(version: int) -> bytes:
-    return bytes(encode_response(api_versions_response(ErrorCode.NONE), version, 0))
+@lru_cache(maxsize=2 * VERSIONS)
+def _answer(version: int, finalized: tuple[tuple[str, int], ...], epoch: int) -> bytes:
+    """Clients below v4 take a supported level 0 for none at all (KAFKA-17011): they are not told of such a feature."""
+    response = api_versions_response(ErrorCode.NONE)
+    kind = type(response)
+    response.supported_features = [
+        kind.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in SUPPORTED.items()
+        if version >= ZERO_SINCE or levels.lowest > 0
+    ]
+    response.finalized_features_epoch = max(epoch, 0)
+    response.finalized_features = [
+        kind.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in finalized
+    ]
+    return bytes(encode_response(response, version, 0))
 
 
 @cache

@@ -46,6 +46,7 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     46: "list_partition_reassignments",
     47: "offset_delete",
     55: "describe_quorum",
+    57: "update_features",
     60: "describe_cluster",
     61: "describe_producers",
     64: "unregister_broker",

@@ -29,9 +29,11 @@ from barnabas_broker.metadata.decisions.delete_topics import decide_delete_topic
 from barnabas_broker.metadata.decisions.fencing import settle
 from barnabas_broker.metadata.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.decisions.unregistration import check_unregistration
+from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, decide_update_features
 from barnabas_broker.metadata.deletions import delete_documents, tombstone_of
 from barnabas_broker.metadata.documents import (
     ALL_BROKERS,
+    FEATURES_KEY,
     broker_configs_key,
     broker_key,
     tombstone_key,
@@ -39,7 +41,7 @@ from barnabas_broker.metadata.documents import (
 )
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.membership import BROKER_LEASES
-from barnabas_broker.metadata.model import ConfigDocument, TopicDocument
+from barnabas_broker.metadata.model import ConfigDocument, FeaturesDocument, TopicDocument
 from barnabas_broker.metadata.partition_controller import PartitionController, failures_of
 from barnabas_broker.metadata.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
@@ -152,6 +154,17 @@ class Controller(PartitionController):
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Finalize these levels. ApiError, and then none changes."""
+
+        def decide(key: str) -> Planned:
+            live = [self._image.brokers[broker] for broker in self._image.live_brokers()]
+            return Planned(key, FeaturesDocument(levels=decide_update_features(self._image.features, updates, live)))
+
+        outcome = (await self._carry_out([FEATURES_KEY], each(decide), validate_only))[FEATURES_KEY]
+        if isinstance(outcome, ApiError):
+            raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is gone for good; a later life of it registers anew. ApiError says why it cannot be.

@@ -11,6 +11,7 @@ from barnabas_broker.metadata.model import (
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    FeaturesDocument,
     LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
@@ -27,11 +28,13 @@ AnyDocument = (
     | ClusterDocument
     | ControllerDocument
     | ProducerIdsDocument
+    | FeaturesDocument
 )
 
 CLUSTER_KEY: Final = "cluster"
 CONTROLLER_KEY: Final = "controller"
 PRODUCER_IDS_KEY: Final = "producer-ids"
+FEATURES_KEY: Final = "features"
 ALL_BROKERS: Final = ""
 """The name, in place of a broker id, of the configs that hold for every broker."""
 
@@ -44,6 +47,7 @@ _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     CLUSTER_KEY: ClusterDocument,
     CONTROLLER_KEY: ControllerDocument,
     PRODUCER_IDS_KEY: ProducerIdsDocument,
+    FEATURES_KEY: FeaturesDocument,
 }
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[AnyDocument]]] = {
     key: msgspec.json.Decoder(kind) for key, kind in _KINDS.items()

@@ -16,17 +16,20 @@ from uuid import UUID
 from barnabas_broker.metadata.decisions.restoration import with_newer_partitions
 from barnabas_broker.metadata.documents import (
     ALL_BROKERS,
+    FEATURES_KEY,
     AnyDocument,
     MalformedDocument,
     broker_configs_key,
     decode,
     topic_key,
 )
+from barnabas_broker.metadata.features import FIRST_LEVELS
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
     ConfigDocument,
     ControllerDocument,
+    FeaturesDocument,
     LogEndsDocument,
     ProducerIdsDocument,
     TombstoneDocument,
@@ -114,6 +117,13 @@ class MetadataImage:
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of the topic with this id."""
         return self._names.get(topic_id)
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """Levels of features that are finalized, by name."""
+        stored = self._stored.get(FEATURES_KEY)
+        found = None if stored is None else stored.document
+        return found.levels if isinstance(found, FeaturesDocument) else FIRST_LEVELS
 
     def version(self, key: str) -> int:
         """The version of a document, to expect when writing it; ABSENT where there is none."""

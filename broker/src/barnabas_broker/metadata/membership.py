@@ -16,13 +16,15 @@ from barnabas_broker.metadata.decisions.lives import machine_ran_on, may_lack_re
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
+    FEATURES_KEY,
     MalformedDocument,
     broker_key,
     decode,
     encode,
 )
+from barnabas_broker.metadata.features import NEW_LEVELS
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ControllerDocument
+from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ControllerDocument, FeaturesDocument
 from barnabas_broker.metadata.store import (
     ABSENT,
     Lease,
@@ -55,6 +57,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
         made = ClusterDocument(kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT)
+            await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
             continue
 

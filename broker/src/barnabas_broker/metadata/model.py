@@ -68,7 +68,8 @@ class BrokerRegistration(Extensible, frozen=True):
     what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
     that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in which partitions. With
     `dirs_away` a log dir did not work at the start: what lies there may come back whole. Somebody
-    has unregistered it where `is_unregistered`: its document goes now.
+    has unregistered it where `is_unregistered`: its document goes now. `features` are the lowest and the highest
+    level of each that it supports; none before there were levels.
     """
 
     broker_id: int
@@ -84,6 +85,7 @@ class BrokerRegistration(Extensible, frozen=True):
     is_shutting_down: bool = False
     is_unregistered: bool = False
     dirs_away: bool = False
+    features: dict[str, tuple[int, int]] = {}
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -133,3 +135,9 @@ class ProducerIdsDocument(Extensible, frozen=True):
     """The first producer id that no broker has been given."""
 
     next_producer_id: int
+
+
+class FeaturesDocument(Extensible, frozen=True):
+    """The levels of features that are finalized, by name."""
+
+    levels: dict[str, int]

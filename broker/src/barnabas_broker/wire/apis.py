@@ -70,6 +70,7 @@ _SPECS: Final = (
     ApiSpec(46, "ListPartitionReassignments", 0, 0, 0),
     ApiSpec(47, "OffsetDelete", 0, 0, None),
     ApiSpec(55, "DescribeQuorum", 0, 2, 0),
+    ApiSpec(57, "UpdateFeatures", 0, 2, 0),
     ApiSpec(60, "DescribeCluster", 0, 2, 0),
     ApiSpec(61, "DescribeProducers", 0, 0, 0),
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),

@@ -1,0 +1,40 @@
+"""UpdateFeatures (57), v0 to v2: levels of features for the whole cluster (KIP-584); all of them, or none.
+
+v0 says whether a downgrade is allowed, from v1 on the request says which one. Up to v1 each feature has its own result.
+"""
+
+from typing import Any
+
+from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
+from barnabas_core.errors import ApiError, ErrorCode
+
+Result = UpdateFeaturesResponse.UpdatableFeatureResult
+
+
+async def handle(services: Services, context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """Why no level changed, or that all of them did."""
+    try:
+        updates = [_update(context.api_version, each) for each in request.feature_updates]
+        await services.controller.update_features(updates, validate_only=request.validate_only)
+    except ApiError as error:
+        return UpdateFeaturesResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]
+        )
+    results = [
+        Result(feature=each.feature, error_code=ErrorCode.NONE, error_message=None) for each in request.feature_updates
+    ]
+    return UpdateFeaturesResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, results=results)
+
+
+def _update(version: int, update: Any) -> FeatureUpdate:
+    kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    if version >= 1:
+        kinds = {each.value: each for each in UpgradeType}
+        if update.upgrade_type not in kinds:
+            message = f"upgrade type {update.upgrade_type} of {update.feature}; {list(kinds)} are allowed"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        kind = kinds[update.upgrade_type]
+    return FeatureUpdate(update.feature, update.max_version_level, kind)

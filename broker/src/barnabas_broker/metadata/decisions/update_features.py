@@ -1,0 +1,53 @@
+"""Which levels of features are finalized next (KIP-584)."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas_broker.metadata.features import BASE, SUPPORTED, SupportedLevels
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class UpgradeType(IntEnum):
+    """By the protocol's numbers. An unsafe downgrade may lose metadata."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """One feature and its new level."""
+
+    name: str
+    level: int
+    upgrade_type: UpgradeType
+
+
+def decide_update_features(
+    finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], live: Sequence[BrokerRegistration]
+) -> dict[str, int]:
+    """All levels as they are then. Raises ApiError(INVALID_UPDATE_VERSION), and then none changes."""
+    levels = dict(finalized)
+    for update in updates:
+        if update.name not in SUPPORTED:
+            raise _refusal(update, f"there are {', '.join(sorted(SUPPORTED))}")
+        if update.level < levels[update.name] and update.upgrade_type is UpgradeType.UPGRADE:
+            raise _refusal(update, f"it is at level {levels[update.name]}, and a downgrade has to be asked for")
+        _check_range(update, "this broker", SUPPORTED[update.name])
+        for registration in live:
+            supported = {name: SupportedLevels(*each) for name, each in registration.features.items()} or BASE
+            _check_range(update, f"broker {registration.broker_id}", supported.get(update.name, SupportedLevels(0, 0)))
+        levels[update.name] = update.level
+    return levels
+
+
+def _check_range(update: FeatureUpdate, who: str, levels: SupportedLevels) -> None:
+    if not levels.lowest <= update.level <= levels.highest:
+        raise _refusal(update, f"{who} supports {levels.lowest} to {levels.highest}")
+
+
+def _refusal(update: FeatureUpdate, why: str) -> ApiError:
+    message = f"Invalid update version {update.level} for feature {update.name}: {why}."
+    return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)

@@ -1,0 +1,43 @@
+"""Features of the cluster with their levels (KIP-584): what this version supports, and what new clusters begin with.
+
+A level is finalized, which means that every broker may go by it, when all live brokers support it and somebody asks for
+that (UpdateFeatures); documents of a form that came with a level are written only once it is finalized.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class SupportedLevels(NamedTuple):
+    """Both inclusive."""
+
+    lowest: int
+    highest: int
+
+
+Supported = Mapping[str, SupportedLevels]
+
+METADATA_LEVEL: Final = "barnabas.metadata.version"
+"""Which forms of documents are written. 1: those of before levels."""
+ELR: Final = "eligible.leader.replicas.version"
+"""Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
+
+SUPPORTED: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
+BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
+"""What a broker supports that registers without saying so, as those of before levels do."""
+FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
+"""Of a cluster that was made before there was a document of levels."""
+NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
+"""Of a new cluster."""
+
+
+def unsupported(finalized: Mapping[str, int]) -> str | None:
+    """Why this version cannot be part of a cluster with these levels; None where it can."""
+    for name, level in sorted(finalized.items()):
+        levels = SUPPORTED.get(name)
+        if levels is None:
+            return f"feature {name} is finalized at level {level}, and this version does not know it"
+        if not levels.lowest <= level <= levels.highest:
+            allowed = f"{levels.lowest} to {levels.highest}"
+            return f"feature {name} is finalized at level {level}; this version supports {allowed}"
+    return None
