@@ -21,6 +21,8 @@ from harness.server_process import ServerFailed, ServerProcess
 GROUP: Final = "readers"
 TOPIC: Final = "read"
 SERVED_SECONDS_MAX: Final = 120.0
+COORDINATOR_SECONDS_MAX: Final = 120.0
+PAUSE_S: Final = 0.1
 COMMITS_BETWEEN_LOOKS: Final = 20
 
 
@@ -56,9 +58,23 @@ class OffsetsLoaded:
                 for _ in range(COMMITS_BETWEEN_LOOKS):
                     number += 1
                     offsets = [TopicPartition(TOPIC, partition, number) for partition in range(self.partitions)]
-                    consumer.commit(offsets=offsets, asynchronous=False)
+                    _commit_patiently(consumer, offsets)
         finally:
             consumer.close()
+
+
+def _commit_patiently(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    """Apache Kafka says NOT_COORDINATOR until its topic of offsets, which the first commit makes, has leaders."""
+    deadline = time.monotonic() + COORDINATOR_SECONDS_MAX
+    while True:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return
 
 
 def _log_bytes(folder: Path) -> int:
