@@ -51,7 +51,8 @@ async def test_the_controller_ends_a_deletion_that_somebody_began(cluster: Clust
     await one.until(lambda: topic.topic_id in one.image.tombstones)
     cluster.clock.time_ms += deletions.FINISHED_AFTER_MS
     one.beat()
-    await one.until(lambda: not one.image.topics)
+    assert not one.image.topics
+    await one.until(lambda: not one.image.buried)
     assert await keys(one, "topics/") == []
 
 

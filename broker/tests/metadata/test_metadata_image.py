@@ -325,3 +325,19 @@ async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history
     assert store.watched_from == [1, 2, 2, 50]
     assert sorted(image.topics) == ["y", "z"]
     assert slept == [image_feed.RETRY_S] * 2
+
+
+def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_still_there() -> None:
+    image, topic, again = MetadataImage(), a_topic("a", 1), a_topic("a", 2)
+    image.apply_changes(changes((topic_key("a"), topic)))
+    heard: list[ImageChange] = []
+    image.subscribe(heard.append)
+    tombstone = TombstoneDocument("a", topic.topic_id, 5)
+    image.apply_changes(changes((tombstone_key(topic.topic_id), tombstone), begin=2))
+    assert (image.topics, image.topic_name(topic.topic_id), image.buried) == ({}, None, {"a": topic})
+    assert heard[0].deleted == (topic,)
+    image.apply_changes(changes((topic_key("a"), topic), begin=3))  # Written by somebody who had not heard.
+    assert (image.topics, image.buried, len(heard)) == ({}, {"a": topic}, 1)
+    image.apply_changes(changes((topic_key("a"), again), begin=4))
+    assert (image.topics, image.buried) == ({"a": again}, {})
+    assert heard[1].created == (again,)

@@ -35,7 +35,7 @@ async def delete_documents(
     """Of topics that have a tombstone, by name; nothing for one that is gone or was made again."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
-        found = {name: image.topics.get(name) for name in names}
+        found = {name: image.buried.get(name) for name in names}
         return {
             name: Planned(topic_key(name), None)
             for name, topic in found.items()
@@ -65,18 +65,17 @@ class Deletions:
             self._all_alive_since_ms = None
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
-        if image.tombstones:
+        if image.buried:
             await self._finish()
+        if image.tombstones:
             await self._forget(now_ms)
 
     async def _finish(self) -> None:
         image, now_ms = self._image, self._clock.now_ms()
         left = {
-            tombstone.name: topic
-            for topic_id, tombstone in image.tombstones.items()
-            if (topic := image.topics.get(tombstone.name)) is not None
-            and topic.topic_id == topic_id
-            and tombstone.deleted_at_ms + FINISHED_AFTER_MS <= now_ms
+            name: topic
+            for name, topic in image.buried.items()
+            if image.tombstones[topic.topic_id].deleted_at_ms + FINISHED_AFTER_MS <= now_ms
         }
         for name in await delete_documents(left, self._transitions, image) if left else ():
             log.info("topic %s goes now; its deletion was decided before", name)
@@ -88,8 +87,8 @@ class Deletions:
 
     def _old(self, now_ms: int) -> list[TombstoneDocument]:
         since_ms = self._all_alive_since_ms
-        kept = self._image.tombstones.values()
-        ended = [each for each in kept if self._image.topic_name(each.topic_id) is None]
+        kept, left = self._image.tombstones.values(), {each.topic_id for each in self._image.buried.values()}
+        ended = [each for each in kept if each.topic_id not in left]
         if since_ms is not None and since_ms + KEPT_MS <= now_ms:
             end_ms = self._clock.now_ms() - KEPT_MS
             return [each for each in ended if each.deleted_at_ms <= end_ms]

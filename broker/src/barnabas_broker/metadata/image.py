@@ -99,6 +99,8 @@ class MetadataImage:
         """Brokers that are not fenced."""
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.tombstones: dict[UUID, TombstoneDocument] = {}
+        self.buried: dict[str, TopicDocument] = {}
+        """By name, topics that have a tombstone and whose documents are still in the store. They are nowhere else."""
         self.next_producer_id = 0
         """The highest that was ever known."""
         self.lost: dict[str, AnyDocument] = {}
@@ -222,12 +224,7 @@ class MetadataImage:
     def _show(self, key: str, document: AnyDocument, pending: _Pending) -> None:
         match document:
             case TopicDocument():
-                previous = self.topics.get(document.name)
-                pending.topics.setdefault(document.name, previous)
-                if previous is not None:
-                    self._names.pop(previous.topic_id, None)
-                self.topics[document.name] = document
-                self._names[document.topic_id] = document.name
+                self._show_topic(document, pending)
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
                 pending.brokers.add(document.broker_id)
@@ -248,13 +245,29 @@ class MetadataImage:
                 pending.buried.add(document.topic_id)
                 self._bury(document, pending)
 
+    def _show_topic(self, document: TopicDocument, pending: _Pending) -> None:
+        previous = self.topics.get(document.name)
+        if previous is not None:
+            pending.topics.setdefault(document.name, previous)
+            self._names.pop(previous.topic_id, None)
+        if document.topic_id in self.tombstones:
+            self.buried[document.name] = document
+            self.topics.pop(document.name, None)
+            return
+        pending.topics.setdefault(document.name, previous)
+        self.buried.pop(document.name, None)
+        self.topics[document.name] = document
+        self._names[document.topic_id] = document.name
+
     def _bury(self, tombstone: TombstoneDocument, pending: _Pending) -> None:
-        """The topic, where its document had vanished before."""
-        key = topic_key(tombstone.name)
-        known = self.lost.get(key)
-        if isinstance(known, TopicDocument) and known.topic_id == tombstone.topic_id and key not in self._stored:
-            del self.lost[key]
-            self._hide(known, pending)
+        """The topic is gone from now on, whether its document has vanished before or goes next."""
+        key, known = topic_key(tombstone.name), self.topics.get(tombstone.name)
+        if known is None or known.topic_id != tombstone.topic_id:
+            return
+        self.lost.pop(key, None)
+        self._hide(known, pending)
+        if key in self._stored:
+            self.buried[known.name] = known
 
     def _remove(self, key: str, pending: _Pending) -> None:
         stored = self._stored.pop(key, None)
@@ -280,6 +293,7 @@ class MetadataImage:
     def _hide(self, document: AnyDocument, pending: _Pending) -> None:
         match document:
             case TopicDocument(name=name, topic_id=topic_id):
+                self.buried.pop(name, None)
                 pending.topics.setdefault(name, self.topics.pop(name, None))
                 self._names.pop(topic_id, None)
             case BrokerRegistration(broker_id=broker_id):
