@@ -12,7 +12,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
-    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"), iter(()))
+    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"), 0, iter(()))
     for epoch, start_offset in entries:
         epochs.assign(epoch, start_offset)
     return epochs

@@ -222,7 +222,7 @@ def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -
     assert one.file(0, ".index").stat().st_size == 8 * len(log.segments.first.indexes.offsets)
 
 
-@pytest.mark.parametrize("left", ["missing", "empty", "damaged"])
+@pytest.mark.parametrize("left", ["missing", "empty", "damaged", "too late"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
     tmp_path: Path, left: str, clean: bool
@@ -234,7 +234,8 @@ def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
     log.close()
     expected = log.epochs.entries
     path = one.directory / "leader-epoch-checkpoint"
-    path.unlink() if left == "missing" else path.write_bytes(b"" if left == "empty" else b"0\n9\n0 0\n")
+    contents = {"empty": "", "damaged": "0\n9\n0 0\n", "too late": "0\n2\n3 6\n5 8\n"}
+    path.unlink() if left == "missing" else path.write_text(contents[left])
     again = one.open(recovery_point=10, clean=clean)
     assert again.epochs.entries == expected
     assert again.end_offset_for_epoch(3) == (3, 8)

@@ -9,6 +9,7 @@ from barnabas_broker.app.chores import Chore
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
 
 TOLD_S: Final = 300.0
@@ -44,5 +45,8 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
             document = image.topics.get(where.topic)
             topic_id = held.topic_id or (document.topic_id if document is not None else None)
             if topic_id is not None:
-                end = held.epochs.latest_epoch, held.log_end_offset
+                try:
+                    end = held.epochs.latest_epoch, held.log_end_offset
+                except StorageError:  # Its disk fails just now: nobody may count on it.
+                    continue
                 yield HeldLog(where.topic, topic_id, where.partition, *end, log_dir.was_clean)

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from barnabas_broker.storage.batch_scan import FoundBatch
@@ -31,13 +32,20 @@ class LeaderEpochs:
         self._entries = self._saved
 
     @classmethod
-    def load(cls, files: FileSystem, path: str, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
-        """From the checkpoint; where it is missing or damaged, from all of the log's batches. OSError, InvalidBatch."""
-        try:
-            return cls(files, path, decode_epochs(files.read(path)))
-        except (FileNotFoundError, ValueError):
-            epochs = cls(files, path)
-        for batch in batches:
+    def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
+        """From the checkpoint; where it is missing, damaged or begins too late, from the log's batches.
+
+        It begins too late when records were deleted, and the power went before the new start was on the disk. Raises
+        OSError, InvalidBatch.
+        """
+        saved = _read(files, path)
+        if saved and saved[0].start_offset <= log_start_offset:
+            return cls(files, path, saved)
+        first = next(batches, None)
+        if first is None or (saved and saved[0].start_offset <= first.header.base_offset):
+            return cls(files, path, saved)
+        epochs = cls(files, path)
+        for batch in chain([first], batches):
             epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
         return epochs
 
@@ -106,3 +114,10 @@ class LeaderEpochs:
         with suppress(FileNotFoundError):  # The log was deleted or moved meanwhile, with its directory.
             self._files.write_atomically(self.path, encode_epochs(entries), sync=True)
             self._saved = entries
+
+
+def _read(files: FileSystem, path: str) -> list[EpochStart]:
+    try:
+        return decode_epochs(files.read(path))
+    except (FileNotFoundError, ValueError):
+        return []

@@ -129,7 +129,7 @@ class Log:
     def _load_epochs(self, end_offset: int) -> LeaderEpochs:
         path, start = f"{self.directory}/{file_names.LEADER_EPOCHS}", self.log_start_offset
         batches = self.segments.batches_from(start) if self.size_bytes else iter(())
-        epochs = self._epochs = LeaderEpochs.load(self.files, path, batches)
+        epochs = self._epochs = LeaderEpochs.load(self.files, path, start, batches)
         epochs.truncate_from_end(end_offset)
         epochs.truncate_from_start(start)
         return epochs

@@ -133,7 +133,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     unsynced = log.segments.starting_at(recovery_point)
     epochs: list[EpochStart] = []
     for number, segment in enumerate(unsynced):
-        if number and segment.base_offset != log.log_end_offset:
+        if number and not _follows(segment, log.log_end_offset):
             _warn_of_loss(f"there is nothing from {log.log_end_offset} on", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
@@ -151,6 +151,10 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
             log.discard_above(segment.base_offset)
             break
     log.recovered(recovery_point, epochs)
+
+
+def _follows(segment: Segment, end_offset: int) -> bool:
+    return segment.base_offset == end_offset
 
 
 def _rewrite(log: Log) -> None:
