@@ -119,7 +119,7 @@ class SimulatedBroker:
             if each.was_clean and not self._has_stopped:
                 self.cluster.violation(f"{self.name} takes {each.path} for shut down cleanly")
         self._has_stopped = False
-        for belief in wrong_beliefs(logs):
+        for belief in () if self.disk.is_broken else wrong_beliefs(logs):
             self.cluster.violation(f"{self.name} started: {belief}")
 
     def _ends(self, host: Host, *, silently: bool = False) -> None:
@@ -276,6 +276,7 @@ class SimulatedCluster:
         self.store.failure_share = 0.0
         for broker in self.brokers:
             broker.disk.is_full = broker.disk.is_broken = False
+            broker.disk.sync_error = None
             if broker.host is not None and broker.host.is_paused:
                 broker.host.resume()
             broker.wanted = True

@@ -9,6 +9,7 @@ from typing import Final
 from barnabas_broker.metadata.decisions.elections import ElectionType
 from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import SimulatedBroker, SimulatedCluster
+from simulation.disk import EIO, ENOSPC
 from simulation.loop import Host
 
 BETWEEN_S: Final = 1.0
@@ -39,6 +40,8 @@ class Faults:
             + [self._stop] * 2
             + [self._cut] * 3
             + [self._break_disk] * 2
+            + [self._fail_sync] * 2
+            + [self._lose_power_after_a_start]
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
             + [self._elect_preferred, self._set_clock]
@@ -93,8 +96,33 @@ class Faults:
     def _power_off(self, broker: SimulatedBroker) -> None:
         if not self._lost_power and not self._broke_disks:
             self._lost_power = True
-            self._cluster.note(f"{broker.name} loses power")
-            broker.lose_power()
+            self._cut_power(broker)
+
+    def _lose_power_after_a_start(self) -> None:
+        """What a start takes away, or cuts off, may come back."""
+        broker = self._some_broker()
+        self._cluster.note(f"stop {broker.name}, and cut its power when it has just started again")
+        broker.stop()
+        self._later(0.8, partial(self._start, broker))
+        off_s = 0.8 + self._random.uniform(0, 1)
+        self._later(off_s, partial(self._power_off, broker))
+        self._later(off_s + self._random.expovariate(1), partial(self._start, broker))
+
+    def _fail_sync(self) -> None:
+        """One sync fails, the next passes; a while later the power goes, perhaps."""
+        broker = self._some_broker()
+        self._cluster.note(f"the next sync of {broker.name} fails")
+        self._broke_disks = True
+        broker.disk.sync_error = self._random.choice([EIO, ENOSPC])
+        if not self._lost_power and self._random.random() < 0.7:
+            self._lost_power = True
+            seconds = self._random.uniform(1, 4)
+            self._later(seconds, partial(self._cut_power, broker))
+            self._later(seconds + self._random.expovariate(1), partial(self._start, broker))
+
+    def _cut_power(self, broker: SimulatedBroker) -> None:
+        self._cluster.note(f"{broker.name} loses power")
+        broker.lose_power()
 
     def _lose_power_with_few_in_sync(self) -> None:
         """One of the last two in sync loses its power, then the other goes: the first to come back lacks records."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -27,6 +27,15 @@ from barnabas_broker.storage import follower_append
 from barnabas_broker.storage.log import Log
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode
+from simulation.clients import Producer
+from simulation.storage_mutants import (
+    drops_the_lowest_segment_first,
+    forgives_holes,
+    lets_a_clean_mark_come_back,
+    swaps_a_copy_that_is_not_synced,
+    takes_a_failed_sync_for_a_full_disk,
+    writes_epochs_without_a_sync,
+)
 
 
 @contextmanager
@@ -255,40 +264,68 @@ def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
         yield
 
 
-MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
-    mutant.__name__.replace("_", "-"): mutant
-    for mutant in (
-        truncates_to_the_high_watermark,
-        joins_the_isr_before_the_epochs_start,
-        acknowledges_before_the_high_watermark,
-        counts_a_shrink_before_it_is_written,
-        commits_offsets_before_they_are_replicated,
-        elects_from_outside_the_isr,
-        elects_a_replica_that_lacks_records,
-        writes_without_compare_and_set,
-        keeps_the_leader_epoch,
-        shows_what_is_not_committed,
-        followers_forget_the_producers,
-        trusts_a_disk_that_lost_power,
-        keeps_its_place_with_a_log_from_a_failed_disk,
-        advances_with_too_few_in_sync,
-        takes_commits_of_old_generations,
-        forgets_the_members_in_a_failover,
-        takes_any_life_of_a_broker_into_the_isr,
-    )
+@contextmanager
+def nobody_produces() -> Iterator[None]:
+    """No mistake of a broker: a run that shows nothing must not pass for one that finds nothing."""
+
+    async def mistaken(self: Producer) -> None:
+        """Does nothing."""
+
+    with patch.object(Producer, "run", mistaken):
+        yield
+
+
+class Mutant(NamedTuple):
+    """A mistake, and what shows it (a regular expression): a crash in the mistake itself proves nothing."""
+
+    apply: Callable[[], AbstractContextManager[None]]
+    shown_by: str
+
+
+LOST: Final = r"^(lost: |seen and gone: )"
+DIFFERENT: Final = r"^(two values at |the replicas of .* differ)"
+LEADERS: Final = r": (\d+ led in epoch|it is in the ISR and ends at|its high watermark goes back)"
+BEHIND: Final = r": it is in the ISR and ends at"
+COMMITS: Final = r"^group .*committed|^group members: "
+
+_SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
+    truncates_to_the_high_watermark: f"{LOST}|{DIFFERENT}|{LEADERS}",
+    joins_the_isr_before_the_epochs_start: f"{LOST}|{LEADERS}",
+    acknowledges_before_the_high_watermark: f"{LOST}|{DIFFERENT}|{LEADERS}",
+    counts_a_shrink_before_it_is_written: f"{LOST}|{LEADERS}",
+    commits_offsets_before_they_are_replicated: COMMITS,
+    elects_a_replica_that_lacks_records: f"{LOST}|{LEADERS}",
+    elects_from_outside_the_isr: f"{LOST}|{LEADERS}",
+    writes_without_compare_and_set: f"{LOST}|{DIFFERENT}|{LEADERS}",
+    keeps_the_leader_epoch: f"{LOST}|{DIFFERENT}|{LEADERS}",
+    shows_what_is_not_committed: r"^seen and gone: |^two values at ",
+    followers_forget_the_producers: r"^twice or out of order: |OUT_OF_ORDER_SEQUENCE_NUMBER",
+    trusts_a_disk_that_lost_power: f"{LOST}|{BEHIND}",
+    keeps_its_place_with_a_log_from_a_failed_disk: f"{LOST}|{LEADERS}",
+    advances_with_too_few_in_sync: f"{LOST}|{LEADERS}",
+    takes_commits_of_old_generations: COMMITS,
+    forgets_the_members_in_a_failover: COMMITS,
+    takes_any_life_of_a_broker_into_the_isr: f"{LOST}|{LEADERS}",
+    takes_a_failed_sync_for_a_full_disk: r" lost power: .* is said to be synced",
+    swaps_a_copy_that_is_not_synced: r" lost power: .* is said to be synced",
+    writes_epochs_without_a_sync: r" started: .* takes offset \d+ for epoch",
+    lets_a_clean_mark_come_back: r" takes /logs\d for shut down cleanly",
+    drops_the_lowest_segment_first: r" started: .* has a hole",
+    forgives_holes: r" started: .* has a hole",
+    nobody_produces: r"^too little was acknowledged: ",
+}
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    apply.__name__.replace("_", "-"): Mutant(apply, shown_by) for apply, shown_by in _SHOWN_BY.items()
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
-    "advances-with-too-few-in-sync": 1,
-    "commits-offsets-before-they-are-replicated": 6,
-    "counts-a-shrink-before-it-is-written": 4,
+    "drops-the-lowest-segment-first": 5,
     "elects-a-replica-that-lacks-records": 9,
-    "elects-from-outside-the-isr": 2,
-    "joins-the-isr-before-the-epochs-start": 1,
-    "keeps-its-place-with-a-log-from-a-failed-disk": 4,
-    "takes-any-life-of-a-broker-into-the-isr": 3,
-    "truncates-to-the-high-watermark": 1,
-    "trusts-a-disk-that-lost-power": 19,
+    "forgives-holes": 5,
+    "swaps-a-copy-that-is-not-synced": 11,
+    "takes-a-failed-sync-for-a-full-disk": 5,
+    "trusts-a-disk-that-lost-power": 8,
 }
 """The first seed that shows the mistake, when this was written: where to begin the search for one.
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from simulation.__main__ import is_failed
 from simulation.mutants import MUTANTS, SOONEST_SEEDS
+from simulation.run import Outcome
 
 TESTS = Path(__file__).parents[1]
 SEEDS = range(120)
@@ -57,3 +59,17 @@ def test_a_known_mistake_is_found(mutant: str) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"--mutant {mutant}'" in done.stdout
+
+
+def test_a_run_in_which_nobody_produces_fails_whatever_the_seed() -> None:
+    """It would prove nothing."""
+    done = simulate("--mutant", "nobody-produces", "--seeds", "3")
+    assert "3 seeds in" in done.stdout
+    assert "3 failed" in done.stdout
+
+
+@pytest.mark.parametrize(("violations", "is_found"), [([], False), (["KeyError: 'x'"], False), (["lost: y"], True)])
+def test_a_mistake_that_crashes_is_not_found(violations: list[str], is_found: bool) -> None:
+    outcome = Outcome(1, violations, [], 100, 1.0)
+    assert is_failed(outcome, "acknowledges-before-the-high-watermark") is is_found
+    assert is_failed(outcome, None) is bool(violations)

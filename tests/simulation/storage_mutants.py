@@ -1,0 +1,89 @@
+"""Known mistakes about what a power cut leaves, each put in by a patch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from barnabas_broker.storage import errors, leader_epochs, log_loader
+from barnabas_broker.storage.checkpoints import EpochStart, encode_epochs
+from barnabas_broker.storage.errors import DiskFull, InvalidBatch, StorageError, SyncFailed
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.replica_move import ReplicaMove
+
+
+@contextmanager
+def takes_a_failed_sync_for_a_full_disk() -> Iterator[None]:
+    """It tries again, and the next sync passes."""
+    storage_error = errors.storage_error
+
+    def mistaken(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
+        return DiskFull(log_dir, str(error)) if isinstance(error, SyncFailed) else storage_error(log_dir, path, error)
+
+    with patch.object(errors, "storage_error", mistaken):
+        yield
+
+
+@contextmanager
+def swaps_a_copy_that_is_not_synced() -> Iterator[None]:
+    """Only the file that takes the appends is, though others have been rolled."""
+    swap = ReplicaMove.swap
+
+    def sync_active(self: ReplicaMove) -> None:
+        self._files[self.log.segments.active].sync()
+
+    def mistaken(self: ReplicaMove, now_ms: int) -> Log:
+        with patch.object(ReplicaMove, "sync", sync_active):
+            return swap(self, now_ms)
+
+    with patch.object(ReplicaMove, "swap", mistaken):
+        yield
+
+
+@contextmanager
+def writes_epochs_without_a_sync() -> Iterator[None]:
+    """The name is on the disk, what it names is not; and what is lost so is not looked for in the batches."""
+
+    def save(self: LeaderEpochs, entries: list[EpochStart]) -> None:
+        self._files.write_atomically(self.path, encode_epochs(entries), sync=False)
+        self._saved = entries
+
+    def load(files: FileSystem, path: str, *_: object) -> LeaderEpochs:
+        return LeaderEpochs(files, path, leader_epochs._read(files, path))
+
+    with patch.object(LeaderEpochs, "_save", save), patch.object(LeaderEpochs, "load", load):
+        yield
+
+
+@contextmanager
+def lets_a_clean_mark_come_back() -> Iterator[None]:
+    """It is removed without a sync, and whose it is nobody asks."""
+
+    def mistaken(self: LogDir, _: int) -> int | None:
+        found = [each for each in self._files.scan(self.path) if each.name == ".kafka_cleanshutdown"]
+        self._files.remove(f"{self.path}/.kafka_cleanshutdown")
+        self.was_clean = bool(found)
+        return found[0].modified_ns if found else None
+
+    with patch.object(LogDir, "take_clean_mark", mistaken):
+        yield
+
+
+@contextmanager
+def drops_the_lowest_segment_first() -> Iterator[None]:
+    """A truncation that is cut short leaves a hole, which the next start does not mind."""
+
+    def mistaken(self: Log, offset: int) -> None:
+        self._discard([each for each in self.segments if each.base_offset > offset], due_ms=0)
+
+    with patch.object(Log, "discard_above", mistaken), forgives_holes():
+        yield
+
+
+@contextmanager
+def forgives_holes() -> Iterator[None]:
+    """A segment has lost its end with the power, and the next start takes the one behind it for the log's."""
+    with patch.object(log_loader, "_follows", lambda *_: True):
+        yield

@@ -1,0 +1,57 @@
+"""`python -m soak`: many seeds of the simulation, then many rounds of torture; the figures of both at the end."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """What was run, how it ended, and the last line in which it tells how much was acknowledged."""
+
+    name: str
+    code: int
+    seconds: float
+    figures: str
+
+
+def main() -> int:
+    """1 when a part failed; the others are run all the same."""
+    parser = argparse.ArgumentParser(prog="python -m soak", description="The simulation and the torture, for hours.")
+    parser.add_argument("--seeds", type=int, default=10_000, help="of the simulation, on all processors")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--rounds", type=int, default=200, help="of torture")
+    options = parser.parse_args()
+    parts = [
+        _run("simulation", f"--seeds {options.seeds} --first {options.first} --workers {os.cpu_count() or 1}"),
+        _run("torture", f"--rounds {options.rounds}"),
+    ]
+    print(f"\ncommit {_commit()}")
+    for part in parts:
+        outcome = "passed" if part.code == 0 else f"FAILED (exit code {part.code})"
+        print(f"{part.name:10} {outcome} in {part.seconds:.0f} s: {part.figures}")
+    return int(any(part.code for part in parts))
+
+
+def _run(module: str, arguments: str) -> Part:
+    """What it prints is shown as it comes."""
+    began_s, figures = time.monotonic(), ""
+    command = [sys.executable, "-m", module, *arguments.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None, "it was started with a pipe"
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            figures = line.strip() if "acknowledged" in line else figures
+        code = process.wait()
+    return Part(module, code, time.monotonic() - began_s, figures)
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
