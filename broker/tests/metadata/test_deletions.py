@@ -11,7 +11,7 @@ from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, cluster_
 from barnabas_broker.metadata import deletions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.decisions.elections import ElectionType
-from barnabas_broker.metadata.decisions.restoration import compared, confirmed, unled
+from barnabas_broker.metadata.decisions.restoration import compared, confirmed, unled, with_newer_partitions
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_core.errors import ApiError
@@ -166,6 +166,13 @@ def test_what_is_not_older_is_left_as_it_is() -> None:
     known = a_topic("a", led(1, 2), led(2, 1))
     assert compared(known, known, 1) is known
     assert confirmed(known, 1) is known
+
+
+def test_configs_that_were_changed_since_are_known_by_their_epoch() -> None:
+    older = a_topic("a", led(1), retention_ms="1")
+    newer = msgspec.structs.replace(older, configs={"retention.ms": "2"}, configs_epoch=1)
+    assert with_newer_partitions(newer, older) == compared(newer, older, 1) == newer
+    assert with_newer_partitions(older, newer) is compared(older, newer, 1) is newer
 
 
 def test_a_single_replica_asks_nobody() -> None:

@@ -173,6 +173,22 @@ async def registered(machine: Machine, membership: Membership) -> BrokerRegistra
     return (await machine.image()).brokers[0]
 
 
+async def test_a_life_without_a_registration_before_it_may_lack_records_unless_its_logs_are_clean(
+    machine: Machine,
+) -> None:
+    """It may have vanished, and with it what could be compared."""
+    machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
+    life = Membership(
+        machine.stores[0],
+        BrokerRegistration(0, UUID(int=5), (), boot_id="first"),
+        HEARTBEAT_MS,
+        SESSION_MS,
+        machine.clock,
+        asyncio.sleep,
+    )
+    assert (await registered(machine, life)).may_lack_records
+
+
 async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machine) -> None:
     def life(boot_id: str, *, was_clean: bool = False) -> Membership:
         registration = BrokerRegistration(
@@ -189,7 +205,7 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
         )
 
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
-    assert not (await registered(machine, life("first"))).may_lack_records
+    assert not (await registered(machine, life("first", was_clean=True))).may_lack_records
     for boot_id, was_clean, lacks in [("first", False, False), ("second", True, False), ("third", False, True)]:
         machine.clock.time_ms += SESSION_MS
         assert (await registered(machine, life(boot_id, was_clean=was_clean))).may_lack_records is lacks

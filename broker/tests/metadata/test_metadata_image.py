@@ -240,13 +240,13 @@ def test_listing_and_following_give_the_same_image(history: list[tuple[str, int 
         value = None if number is None else encode(a_topic(name, ord(name) * 10 + number, revision))
         batch.append(Change(revision, key, value))
         before = decode(key, stored[key].value) if key in stored else None
+        if isinstance(before, TopicDocument) and (number is None or before.topic_id.int != ord(name) * 10 + number):
+            tombstone = tombstone_key(before.topic_id)
+            buried = encode(TombstoneDocument(name, before.topic_id, 0))
+            stored[tombstone] = Document(tombstone, buried, revision)
+            batch.insert(len(batch) - 1, Change(revision, tombstone, buried))
         if value is None:
             stored.pop(key, None)
-            if isinstance(before, TopicDocument):
-                tombstone = tombstone_key(before.topic_id)
-                buried = encode(TombstoneDocument(name, before.topic_id, 0))
-                stored[tombstone] = Document(tombstone, buried, revision)
-                batch.insert(len(batch) - 1, Change(revision, tombstone, buried))
         else:
             stored[key] = Document(key, value, revision)
         step = data.draw(st.sampled_from(["wait", "follow", "list"]))

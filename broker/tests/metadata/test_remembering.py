@@ -118,6 +118,13 @@ async def test_a_topic_that_was_made_again_stays_as_it_is(store: SqliteStore) ->
     assert image.topics["flights"].topic_id == UUID(int=99)
 
 
+async def test_a_topic_that_was_made_again_takes_the_place_of_the_one_that_is_deleted(store: SqliteStore) -> None:
+    before = {topic_key("flights"): msgspec.structs.replace(FLIGHTS, topic_id=UUID(int=99))}
+    tombstone = {tombstone_key(UUID(int=99)): TombstoneDocument("flights", UUID(int=99), 0)}
+    image, _ = await restored(store, CLUSTER, REGISTERED, before, tombstone)
+    assert image.topics["flights"].topic_id == FLIGHTS.topic_id
+
+
 async def test_a_broker_that_was_unregistered_or_is_of_another_cluster_says_nothing(store: SqliteStore) -> None:
     image, written = await restored(store, CLUSTER)
     assert written == 0

@@ -235,7 +235,9 @@ class Controller(PartitionController):
         partitions = tuple(
             settle(state, terms(n)) for n, state in enumerate(altered.partitions)
         )  # By min.insync.replicas as it is now.
-        return Planned(topic_key(resource.name), msgspec.structs.replace(altered, partitions=partitions))
+        epoch = altered.configs_epoch + 1
+        changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
+        return Planned(topic_key(resource.name), changed)
 
     def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
         owner = str(self._broker_id) if resource.name == ALL_BROKERS else resource.name

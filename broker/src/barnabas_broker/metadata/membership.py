@@ -210,6 +210,8 @@ class Membership:
             lacks = may_lack_records(previous, registration, self._was_clean)
             ids = remembered_dirs(previous, registration)
             registration = msgspec.structs.replace(registration, may_lack_records=lacks, directory_ids=ids)
+        else:  # A new broker, or its registration has vanished and with it what could be compared.
+            registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
         await self._tell_log_ends(broker_epoch, machine_ran_on=ran_on, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
         self.registered_epoch = broker_epoch

@@ -44,12 +44,16 @@ class PartitionState(Extensible, frozen=True, gc=False):
 
 
 class TopicDocument(Extensible, frozen=True):
-    """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic."""
+    """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic.
+
+    `configs_epoch` rises with every change of them, so that an older copy shows.
+    """
 
     name: str
     topic_id: UUID
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = {}
+    configs_epoch: int = 0
 
 
 class TombstoneDocument(Extensible, frozen=True):

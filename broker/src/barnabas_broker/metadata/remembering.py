@@ -143,7 +143,7 @@ def _newer_topic(remembered: TopicDocument, image: MetadataImage, broker_id: int
     found = image.topics.get(remembered.name)
     if remembered.topic_id in image.tombstones:
         return None
-    if found is None:
+    if found is None or found.topic_id in image.tombstones:
         return unled(remembered, broker_id)
     if found.topic_id != remembered.topic_id:
         return None

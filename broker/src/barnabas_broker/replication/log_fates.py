@@ -79,9 +79,9 @@ class LogFates:
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """The log, if there is one, of a partition that is not here any more."""
-        found = self._logs.get(topic_partition)
-        latest_epoch = -1 if found is None else found.epochs.latest_epoch
         try:
+            found = self._logs.get(topic_partition)
+            latest_epoch = -1 if found is None else found.epochs.latest_epoch
             why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
             if why is not None:
                 self._logs.set_aside(topic_partition, why)

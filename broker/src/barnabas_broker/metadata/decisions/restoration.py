@@ -20,12 +20,20 @@ def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDo
     pairs = zip(known.partitions, found.partitions, strict=False)
     partitions = tuple(_newer(before, now) for before, now in pairs)
     longest = max(known.partitions, found.partitions, key=len)
-    return msgspec.structs.replace(found, partitions=partitions + longest[len(partitions) :])
+    return _with_newer_configs(
+        known, msgspec.structs.replace(found, partitions=partitions + longest[len(partitions) :])
+    )
+
+
+def _with_newer_configs(known: TopicDocument, found: TopicDocument) -> TopicDocument:
+    if known.configs_epoch <= found.configs_epoch:
+        return found
+    return msgspec.structs.replace(found, configs=known.configs, configs_epoch=known.configs_epoch)
 
 
 def is_older(known: TopicDocument, found: TopicDocument) -> bool:
-    """Whether `found` lacks a change of a partition that `known` has."""
-    if len(found.partitions) < len(known.partitions):
+    """Whether `found` lacks a change that `known` has."""
+    if len(found.partitions) < len(known.partitions) or found.configs_epoch < known.configs_epoch:
         return True
     pairs = zip(known.partitions, found.partitions, strict=False)
     return any(now.partition_epoch < before.partition_epoch for before, now in pairs)
@@ -45,9 +53,9 @@ def compared(remembered: TopicDocument, found: TopicDocument, broker: int) -> To
     partitions = [_compared(before, now, broker) for before, now in pairs]
     added = [_unled(state, state, broker) for state in remembered.partitions[len(pairs) :]]
     if not added and all(state is now for state, (_, now) in zip(partitions, pairs, strict=True)):
-        return found
+        return _with_newer_configs(remembered, found)
     rest = found.partitions[len(pairs) :]
-    return msgspec.structs.replace(found, partitions=(*partitions, *added, *rest))
+    return _with_newer_configs(remembered, msgspec.structs.replace(found, partitions=(*partitions, *added, *rest)))
 
 
 def unled(remembered: TopicDocument, broker: int) -> TopicDocument:
