@@ -341,3 +341,20 @@ def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_st
     image.apply_changes(changes((topic_key("a"), again), begin=4))
     assert (image.topics, image.buried) == ({"a": again}, {})
     assert heard[1].created == (again,)
+
+
+@pytest.mark.anyio
+async def test_a_store_that_forgets_faster_than_it_tells_is_not_listed_in_a_spin() -> None:
+    gone = HistoryCompacted("too long")
+    told = changes((topic_key("a"), a_topic("a", 1)), begin=10)
+    store = ScriptedStore([Listing(n, []) for n in range(1, 6)], [[gone], [gone], [gone], [told, gone], []])
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    image = MetadataImage()
+    await image_feed.load(image, store)  # type: ignore[arg-type]
+    await image_feed.ImageFeed(image, store, sleep).follow()  # type: ignore[arg-type]
+    assert slept == [image_feed.RETRY_S] * 2, "the first time at once, and again once something was told"
+    assert store.listings == []

@@ -157,3 +157,14 @@ def test_who_was_found_to_lag_does_not_come_back_before_it_has_got_on() -> None:
     assert state.isr_with_joining(10) is None
     fetch(state, 2, 12, 12, late_ms)
     assert state.isr_with_joining(10) == frozenset({1, 2})
+
+
+def test_a_refused_proposal_is_not_made_again_with_every_fetch() -> None:
+    state = leader(isr=(1, 2))
+    fetch(state, 3, 10, 10, 1)
+    state.pending_isr = state.isr_with_joining(10)
+    state.refused()
+    fetch(state, 3, 10, 10, 2)
+    assert (state.pending_isr, state.isr_with_joining(10)) == (None, None)
+    state.committed(PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(1, 2), partition_epoch=1), 3)
+    assert state.isr_with_joining(10) == frozenset({1, 2, 3})

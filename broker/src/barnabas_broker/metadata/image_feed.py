@@ -33,7 +33,7 @@ class ImageFeed:
 
         While the store is away the image stays as it is: brokers go on serving what they know. That is said once.
         """
-        is_away = False
+        is_away = is_listed_in_vain = False
         while True:
             try:
                 async for changes in self._store.watch("", self._image.revision):
@@ -41,11 +41,15 @@ class ImageFeed:
                         log.info("the metadata store answers again")
                         is_away = False
                     self._image.apply_changes(changes)
+                    is_listed_in_vain = False
                     self.passes += 1
                 return
             except HistoryCompacted as error:
+                if is_listed_in_vain:  # The store forgets faster than it tells: listing on and on would not help it.
+                    await self._sleep(RETRY_S)
                 log.warning("metadata is listed anew: %s", error)
                 await self._load_again()
+                is_listed_in_vain = True
             except StoreUnavailable as error:
                 if not is_away:
                     log.warning("the metadata store does not answer, trying again until it does: %s", error)

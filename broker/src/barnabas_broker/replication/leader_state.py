@@ -64,7 +64,7 @@ class FollowerProgress:
 class LeaderState:
     """One leader epoch of one partition on the broker `leader_id`. Times are those of the clock that nobody sets."""
 
-    __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "isr", "leader_id", "pending_isr")
+    __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "is_refused", "isr", "leader_id", "pending_isr")
 
     def __init__(
         self, leader_id: int, state: PartitionState, log_end_offset: int, now_ms: int, is_eligible: IsEligible
@@ -75,6 +75,8 @@ class LeaderState:
         self.isr: frozenset[int] = frozenset(state.isr)
         self.pending_isr: frozenset[int] | None = None
         """Proposed, and not known to be refused."""
+        self.is_refused = False
+        """The last proposal was: fetches bring no other before the metadata has changed, or all is looked at anew."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -89,8 +91,12 @@ class LeaderState:
     def committed(self, state: PartitionState, now_ms: int) -> None:
         """The metadata has a newer state of this epoch: no earlier proposal can come true any more."""
         self.isr = frozenset(state.isr)
-        self.pending_isr = None
+        self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)
+
+    def refused(self) -> None:
+        """The proposal was: nothing of it is written."""
+        self.pending_isr, self.is_refused = None, True
 
     @property
     def maximal_isr(self) -> frozenset[int]:
@@ -134,7 +140,7 @@ class LeaderState:
         The high watermark stands still while the ISR is too small, so who was found to lag has to have got on, too.
         None when nobody may, or a change is on its way.
         """
-        if self.pending_isr is not None or len(self.isr) > len(self.followers):
+        if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None
         needed = max(high_watermark, self.epoch_start_offset)
         joining = {

@@ -363,7 +363,7 @@ class Partition:
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
-        lag_ms_max = self._context.lag_ms_max()
+        leadership.is_refused, lag_ms_max = False, self._context.lag_ms_max()
         staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
         if staying is not None:
             self._propose_isr(staying)
@@ -397,7 +397,7 @@ class Partition:
     def isr_change_refused(self, change: IsrChange) -> None:
         """Nothing of `change` was written, and it will not be."""
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
-            self._leadership.pending_isr = None
+            self._leadership.refused()
             self._advance_high_watermark(monotonic_ms(self._context.clock))
 
     # As follower.
