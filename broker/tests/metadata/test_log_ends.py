@@ -117,6 +117,14 @@ async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still
     assert await told.end(0) == LogEnd(0, 3, 100, 100, False)
 
 
+async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_was_lacking(told: Told) -> None:
+    told.held, told.is_whole = {0: (3, 100)}, False
+    await told.life(1, ran_on=False)
+    await told.life(2, undealt_epoch=1)  # The registration of the first life stays.
+    await told.life(3, undealt_epoch=1)
+    assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
+
+
 @pytest.mark.parametrize(("dirs_away", "lost"), [(False, True), (True, False)])
 async def test_a_log_that_was_not_found_is_lost_unless_a_log_dir_is_away(
     told: Told, dirs_away: bool, lost: bool

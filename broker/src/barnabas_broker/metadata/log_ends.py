@@ -130,9 +130,12 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, life: int) -> bool:
-        """Whether an earlier life told so, and nobody has taken note."""
+        """Whether an earlier life told so, and nobody has taken note.
+
+        One after `life` may have told it again and died before it was registered.
+        """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
-        if document is None or document.broker_epoch != life:
+        if document is None or document.broker_epoch < life:
             return False
         entry = known.find(self._broker_id, held.topic_id, held.partition)
         return entry is None or entry.lacks
