@@ -298,7 +298,7 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     elects_from_outside_the_isr: f"{LOST}|{LEADERS}",
     writes_without_compare_and_set: f"{LOST}|{DIFFERENT}|{LEADERS}",
     keeps_the_leader_epoch: f"{LOST}|{DIFFERENT}|{LEADERS}",
-    shows_what_is_not_committed: r"^seen and gone: |^two values at ",
+    shows_what_is_not_committed: rf"^seen and gone: |^two values at |{BEHIND}",
     followers_forget_the_producers: r"^twice or out of order: |OUT_OF_ORDER_SEQUENCE_NUMBER",
     trusts_a_disk_that_lost_power: f"{LOST}|{BEHIND}",
     keeps_its_place_with_a_log_from_a_failed_disk: f"{LOST}|{LEADERS}",
@@ -320,9 +320,11 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
+    "commits-offsets-before-they-are-replicated": 4,
     "drops-the-lowest-segment-first": 5,
     "elects-a-replica-that-lacks-records": 9,
     "forgives-holes": 5,
+    "lets-a-clean-mark-come-back": 50,
     "swaps-a-copy-that-is-not-synced": 11,
     "takes-a-failed-sync-for-a-full-disk": 5,
     "trusts-a-disk-that-lost-power": 8,
