@@ -175,6 +175,18 @@ def test_configs_that_were_changed_since_are_known_by_their_epoch() -> None:
     assert with_newer_partitions(older, newer) is compared(older, newer, 1) is newer
 
 
+def test_who_ran_on_knows_better_than_who_started_and_remembered_less() -> None:
+    known = a_topic("a", PartitionState((1, 2, 3), 2, 6, (2, 3), partition_epoch=17))
+    remembered = a_topic("a", PartitionState((1, 2, 3), 1, 5, (1, 2, 3), partition_epoch=16))
+    (after,) = with_newer_partitions(known, unled(remembered, 1)).partitions
+    assert (after.leader, after.isr, after.unconfirmed) == (2, (2, 3), ())
+    assert after.partition_epoch > 17
+    as_much = unled(known, 1)
+    assert with_newer_partitions(known, as_much) is as_much
+    confirming = confirmed(as_much, 2)
+    assert with_newer_partitions(as_much, confirming) is confirming
+
+
 def test_a_single_replica_asks_nobody() -> None:
     alone = a_topic("a", led(1))
     assert unled(alone, 1) == alone

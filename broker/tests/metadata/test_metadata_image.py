@@ -173,8 +173,7 @@ def test_listeners_hear_of_topics_that_come_change_and_go() -> None:
         ImageChange(changed=(grown,)),
         ImageChange(created=(again,), deleted=(grown,), buried=frozenset({UUID(int=1)})),
         ImageChange(buried=frozenset({UUID(int=3)})),
-        ImageChange(buried=frozenset({UUID(int=2)})),
-        ImageChange(deleted=(again,)),
+        ImageChange(deleted=(again,), buried=frozenset({UUID(int=2)})),
     ]
     assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
 

@@ -36,15 +36,23 @@ def is_older(known: TopicDocument, found: TopicDocument) -> bool:
     if len(found.partitions) < len(known.partitions) or found.configs_epoch < known.configs_epoch:
         return True
     pairs = zip(known.partitions, found.partitions, strict=False)
-    return any(now.partition_epoch < before.partition_epoch for before, now in pairs)
+    return any(_epoch_beside(before, now) < before.partition_epoch for before, now in pairs)
+
+
+def _epoch_beside(known: PartitionState, found: PartitionState) -> int:
+    """One that started and remembered less than who ran on has raised the epoch all the same."""
+    return found.restored_epoch if found.unconfirmed and not known.unconfirmed else found.partition_epoch
 
 
 def _newer(known: PartitionState, found: PartitionState) -> PartitionState:
-    if found.partition_epoch >= known.partition_epoch:
+    if _epoch_beside(known, found) >= known.partition_epoch:
         return found
-    if found.leader_epoch <= known.leader_epoch:
-        return known
-    return msgspec.structs.replace(known, leader_epoch=found.leader_epoch + 1)
+    after = known
+    if found.leader_epoch > after.leader_epoch:
+        after = msgspec.structs.replace(after, leader_epoch=found.leader_epoch + 1)
+    if found.partition_epoch >= after.partition_epoch:
+        after = msgspec.structs.replace(after, partition_epoch=found.partition_epoch + 1)
+    return after
 
 
 def compared(remembered: TopicDocument, found: TopicDocument, broker: int) -> TopicDocument:
