@@ -109,13 +109,14 @@ class Faults:
         self._later(off_s + self._random.expovariate(1), partial(self._start, broker))
 
     def _fail_sync(self) -> None:
-        """One sync fails, the next passes; a while later the power goes, perhaps."""
+        """One sync fails, the next passes; a while later the power goes, perhaps; then nobody else may lose any."""
+        if self._lost_power or self._broke_disks:
+            return
         broker = self._some_broker()
         self._cluster.note(f"the next sync of {broker.name} fails")
-        self._broke_disks = True
+        self._lost_power = self._broke_disks = True
         broker.disk.sync_error = self._random.choice([EIO, ENOSPC])
-        if not self._lost_power and self._random.random() < 0.7:
-            self._lost_power = True
+        if self._random.random() < 0.7:
             seconds = self._random.uniform(1, 4)
             self._later(seconds, partial(self._cut_power, broker))
             self._later(seconds + self._random.expovariate(1), partial(self._start, broker))
