@@ -113,14 +113,18 @@ def frozen(plane: ControlPlane) -> Iterator[None]:
         plane.daemons.send("kube-apiserver", signal.SIGCONT)
 
 
+def id_of(name: str) -> UUID:
+    return UUID(int=int.from_bytes(name.encode()))
+
+
 async def a_topic(store: MetadataStore, name: str, leader: int = 0) -> int:
     partition = PartitionState(replicas=(0, 1, 2), leader=leader, leader_epoch=0, isr=(0, 1, 2))
-    document = TopicDocument(name=name, topic_id=UUID(int=7), partitions=(partition, partition))
+    document = TopicDocument(name=name, topic_id=id_of(name), partitions=(partition, partition))
     return await store.put(topic_key(name), encode(document))
 
 
 async def delete_topic(store: MetadataStore, name: str) -> None:
-    topic_id = UUID(int=7)
+    topic_id = id_of(name)
     await store.put(tombstone_key(topic_id), encode(TombstoneDocument(name, topic_id, 0)))
     await store.delete(topic_key(name))
 

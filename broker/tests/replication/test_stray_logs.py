@@ -77,8 +77,9 @@ def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Bro
 
 
 def test_a_tombstone_deletes_the_log_of_a_topic_that_goes(broker: Broker) -> None:
-    broker.show_only(a_tombstone(), the_topic(led(HERE, 5, HERE)))
     assert states(broker) == [""]
+    broker.show_only(a_tombstone(), the_topic(led(HERE, 5, HERE)))  # Whose document goes next.
+    assert states(broker) == ["delete"]
     broker.show_only(a_tombstone())
     assert states(broker) == ["delete"]
 
