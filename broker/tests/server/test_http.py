@@ -1,13 +1,16 @@
 """The pages over real HTTP."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from barnabas_broker.server import http
 from barnabas_broker.server.http import HttpServer, Page, text_page
 
 
@@ -70,3 +73,35 @@ async def _garbage() -> bytes:
 
 def test_what_is_no_http_is_sent_away() -> None:
     assert asyncio.run(_garbage()) == b""
+
+
+async def _reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWER_S_MAX", 0.2)
+    ended: list[bool] = []
+
+    async def endless() -> Page:
+        async def slices() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield bytes(1024 * 1024)
+            finally:
+                ended.append(True)
+
+        return Page(HTTPStatus.OK, "text/plain", slices())
+
+    server = HttpServer({"/endless": endless})
+    port = await server.start("127.0.0.1", 0)
+    descriptors = Path("/proc/self/fd")
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /endless HTTP/1.1\r\nHost: here\r\n\r\n")
+        had = len(list(descriptors.iterdir()))
+        async with asyncio.timeout(10):
+            while len(list(descriptors.iterdir())) <= had:  # Accepted.
+                await asyncio.sleep(0.001)
+            while not ended or len(list(descriptors.iterdir())) > had:
+                await asyncio.sleep(0.001)
+    server.close()
+
+
+def test_who_does_not_read_the_page_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(_reads_nothing(monkeypatch))

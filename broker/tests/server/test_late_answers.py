@@ -1,6 +1,7 @@
 """Answers that come later keep their place, whether the connection reads on meanwhile or not."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -104,5 +105,36 @@ def test_an_answer_for_a_connection_that_has_closed_goes_nowhere() -> None:
             await asyncio.sleep(0)
             assert connection.is_closed
             assert connection.bytes_sent == 0
+
+    asyncio.run(run())
+
+
+def test_requests_of_a_client_that_has_gone_are_not_carried_out() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, _, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"now 1") + framed(b"late 2") + framed(b"now 3"))
+            writer.close()
+            await turns(lambda: connection.is_closed)
+            assert dispatch.taken == [b"now 1"]
+
+    asyncio.run(run())
+
+
+def test_answers_that_nobody_will_read_are_not_counted_once_the_connection_has_closed() -> None:
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+            writer.write(framed(b"late 1") + framed(b"late 2") + framed(b"now 3"))
+            await turns(lambda: len(dispatch.taken) == 3)
+            _, respond = dispatch.outstanding.pop(0)
+            respond([bytes(8 * 1024 * 1024)])
+            await turns(lambda: not connection.waits_for_client)
+            writer.write(struct.pack(">i", -1))
+            assert connection.unsent_bytes > 0
+            while await reader.read(1024 * 1024):
+                pass
+            await turns(lambda: connection.is_closed)
+            assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
     asyncio.run(run())

@@ -20,6 +20,7 @@ from barnabas_broker.storage.cleaner.inspection import (
 )
 from barnabas_broker.storage.cleaner.inspector import (
     BYTES_IN_FLIGHT_MAX,
+    HEADERS_A_RECORD_HERE,
     RECORDS_HERE_MAX,
     UNPACKED_HERE_MAX,
     BatchInspector,
@@ -31,7 +32,7 @@ from barnabas_broker.storage.cleaner.requests import Failed, Inspected, Request,
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import crc_matches, parse_header
-from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from barnabas_broker.wire.records import Header, Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -140,6 +141,15 @@ def test_what_unpacks_to_much_is_not_decided_here(value_bytes: int) -> None:
     data = bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(value_bytes))], attributes=Codec.GZIP))
     decided = inspector().inspect_now(data, COMPACTED)
     assert decided == (Inspected(None, NOW_MS) if value_bytes < UNPACKED_HERE_MAX else None)
+
+
+@pytest.mark.parametrize("headers", [0, 2 * HEADERS_A_RECORD_HERE, 2 * HEADERS_A_RECORD_HERE + 1, 100_000])
+def test_records_of_many_headers_are_not_walked_through_here(headers: int) -> None:
+    made = [Record(0, NOW_MS, b"k", b"v", [Header("h", None)] * headers)]
+    data = bytes(encode_batch(made))
+    decided = inspector().inspect_now(data, COMPACTED)
+    assert decided == (Inspected(None, NOW_MS) if headers <= 2 * HEADERS_A_RECORD_HERE else None)
+    assert inspect(data, COMPACTED) == data
 
 
 @pytest.mark.parametrize("count", [MESSAGES_MAX + 1, RECORD_ERRORS_MAX + 1])

@@ -184,6 +184,12 @@ class Answers(ABC, SlowClient):
         except OSError as error:
             self.close(f"could not send: {error}")
 
+    def _forget_answers(self) -> None:
+        """They hold no memory once the connection is closed."""
+        self._late.clear()
+        self._late_bytes = 0
+        self._outbox.clear()
+
     @abstractmethod
     def close(self, reason: str | None = None) -> None:
         """Close the socket and give back all memory; `reason`, if any, is one line in the log."""

@@ -110,7 +110,8 @@ class Connection(Answers):
         self._loop.remove_writer(self._fd)
         self._socket.close()
         self._socket = None
-        self._late.clear()
+        self._reading = False
+        self._forget_answers()
         self._start = bytearray()
         self._release_partial()
         self._pool.forget(self)

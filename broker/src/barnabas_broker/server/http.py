@@ -62,6 +62,8 @@ class HttpServer:
                     await _answer(connection, request, page, writer)
         except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
             log.debug("HTTP client sent away: %s", error)
+            if isinstance(error, TimeoutError):  # Else what it does not read would keep the socket open.
+                writer.transport.abort()
         finally:
             writer.close()
 

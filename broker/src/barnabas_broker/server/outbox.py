@@ -41,6 +41,10 @@ class Outbox:
         """What waits here takes so much memory; what is in files takes none."""
         return self._held_bytes if self._parts else 0
 
+    def clear(self) -> None:
+        """Nothing of it will be sent."""
+        self._parts.clear()
+
     def put(self, parts: list[Part]) -> bool:
         """Send `parts` after what waits already; True when nothing is left to send."""
         if self._parts:

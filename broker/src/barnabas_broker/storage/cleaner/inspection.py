@@ -86,7 +86,10 @@ def _level(codec: Codec | None, config: LogConfig) -> int | None:
 
 
 def inspect_batch(request: InspectBatch) -> Inspected | Refused:
-    """The batch as the topic stores it, or why it does not. Its header has passed the checks of any produced batch."""
+    """The batch as the topic stores it, or why it does not. Its header has passed the checks of any produced batch.
+
+    TooManyHeaders, where the request bounds them.
+    """
     try:
         return _inspected(request, parse_header(request.batch, 0))
     except (BrokenRecords, struct.error) as error:  # The latter: timestamps beyond 64 bits.
@@ -95,7 +98,7 @@ def inspect_batch(request: InspectBatch) -> Inspected | Refused:
 
 def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refused:
     data, position, end = unpacked(request.batch, 0, header, request.unpacked_bytes_max)
-    records = check_records(data, position, end, header.record_count)
+    records = check_records(data, position, end, header.record_count, request.headers_max)
     refused = _refused(request, header, records)
     if refused is not None:
         return refused

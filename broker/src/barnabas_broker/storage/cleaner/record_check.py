@@ -3,26 +3,39 @@
 `record_walk` is for batches that were taken already: compaction decides by less, and has to live with more.
 """
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
-from barnabas_broker.storage.cleaner.record_walk import RECORDS_MAX
+from barnabas_broker.storage.cleaner.record_walk import RECORDS_BYTES_MAX, RECORDS_MAX
 from barnabas_broker.wire.records import BrokenRecords, read_varint
 
 _ONE_BYTE_MAX: Final = 0x7F
 
 
-class CheckedRecords(NamedTuple):
+class TooManyHeaders(Exception):
+    """More of them than the caller has time for."""
+
+
+@dataclass(slots=True)
+class CheckedRecords:
     """What the rules of a topic ask of records: their times, as deltas, and which of them have no key."""
 
-    timestamp_deltas: list[int]
-    keyless: list[int]
+    headers_left: int
+    """So many more may be walked through."""
+    timestamp_deltas: list[int] = field(default_factory=list)
+    keyless: list[int] = field(default_factory=list)
 
 
-def check_records(data: bytes, position: int, end: int, count: int) -> CheckedRecords:
-    """`count` whole records with the offset deltas 0, 1, 2 ... fill `data[position:end]`. BrokenRecords if not."""
+def check_records(
+    data: bytes, position: int, end: int, count: int, headers_max: int = RECORDS_BYTES_MAX
+) -> CheckedRecords:
+    """`count` whole records with the offset deltas 0, 1, 2 ... fill `data[position:end]`. BrokenRecords if not.
+
+    TooManyHeaders when all of them together have more than `headers_max`.
+    """
     if count > RECORDS_MAX:
         raise BrokenRecords(f"{count} records in one batch; {RECORDS_MAX} are looked into")
-    checked = CheckedRecords([], [])
+    checked = CheckedRecords(headers_max)
     try:
         for number in range(count):
             position = _check_record(data, position, end, number, checked)
@@ -55,7 +68,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
     if value_bytes > 0:
         position += value_bytes
     if data[position]:
-        position = _behind_headers(data, position, record_end)
+        position = _behind_headers(data, position, record_end, checked)
     else:
         position += 1
     if position != record_end or position > end:
@@ -72,10 +85,13 @@ def _read_length(data: bytes, position: int) -> tuple[int, int]:
     return (byte >> 1) ^ -(byte & 1), position + 1
 
 
-def _behind_headers(data: bytes, position: int, record_end: int) -> int:
+def _behind_headers(data: bytes, position: int, record_end: int, checked: CheckedRecords) -> int:
     count, position = read_varint(data, position)
     if not 0 <= count <= record_end - position:
         raise BrokenRecords(f"{count} headers")
+    checked.headers_left -= count
+    if checked.headers_left < 0:
+        raise TooManyHeaders
     for _ in range(count):
         key_bytes, position = read_varint(data, position)
         if key_bytes < 0:

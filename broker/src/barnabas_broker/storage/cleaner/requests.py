@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_broker.storage.cleaner.batch_filter import FilterCounts, RetentionRules
+from barnabas_broker.storage.cleaner.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.wire.produce import RecordErrors
 
 
@@ -74,6 +75,8 @@ class InspectBatch:
     timestamp_ms_max: int
     keeps_times: bool
     """The records' times are the producer's; else all of them get the broker's."""
+    headers_max: int = RECORDS_BYTES_MAX
+    """Of all records together; whoever has no time for more asks the helper."""
 
 
 class Inspected(NamedTuple):
