@@ -14,6 +14,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.storage.checkpoints import LastLife
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -73,8 +74,9 @@ def _config(topic: str) -> LogConfig:
 class Broker:
     """Broker 1 with a replica of one partition; the test is the metadata."""
 
-    def __init__(self, folder: Path, state: PartitionState) -> None:
+    def __init__(self, folder: Path, state: PartitionState, *, machine_ran_on: bool = True) -> None:
         self.folder = folder / "logs"
+        self.last_life = LastLife(machine_ran_on=machine_ran_on)
         self.time = StandingTime()
         self.fetching = Fetching()
         self.is_awake = True
@@ -91,7 +93,7 @@ class Broker:
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
         self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, self._assigned)
-        self.logs.load()
+        self.logs.load(last_life=self.last_life)
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
         surroundings = Surroundings(
             self.time,

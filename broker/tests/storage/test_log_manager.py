@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
+from barnabas_broker.storage.checkpoints import LastLife
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.flush_job import FlushJob
@@ -397,14 +398,14 @@ def shut_down(path: Path, broker_epoch: int) -> None:
     logs.shutdown({}, broker_epoch)
 
 
-@pytest.mark.parametrize(("last_epoch", "is_clean"), [(5, True), (6, False), (-1, False)])
+@pytest.mark.parametrize(("mark_epochs", "is_clean"), [((5, -1), True), ((6,), False), ((-1,), False)])
 def test_only_the_clean_mark_of_the_last_registered_life_counts(
-    tmp_path: Path, last_epoch: int, is_clean: bool
+    tmp_path: Path, mark_epochs: tuple[int, ...], is_clean: bool
 ) -> None:
     shut_down(tmp_path, 5)
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
     logs = manager(tmp_path)
-    logs.load(last_epoch=last_epoch)
+    logs.load(last_life=LastLife(mark_epochs))
     assert logs.was_clean is is_clean
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 

@@ -17,7 +17,7 @@ from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_news import LogEndNews
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
-from barnabas_broker.app.registration import registration_of
+from barnabas_broker.app.registration import last_life, registration_of
 from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -32,7 +32,7 @@ from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.features import unsupported
 from barnabas_broker.metadata.image import ImageChange, MetadataImage
-from barnabas_broker.metadata.membership import NO_EPOCH, Membership, ensure_cluster_id
+from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Transitions
@@ -150,8 +150,8 @@ class Node:
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)
         registered = self.image.brokers.get(self.config.broker_id)
-        last_epoch = registered.broker_epoch if registered else NO_EPOCH
-        await in_thread(lambda: logs.load(on_progress, last_epoch=last_epoch))
+        before = last_life(registered, self._machine.boot_id)
+        await in_thread(lambda: logs.load(on_progress, last_life=before))
         self._wire(logs)
 
     def _make_logs(self, cluster_id: str) -> LogManager:

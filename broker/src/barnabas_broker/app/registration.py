@@ -2,8 +2,10 @@
 
 from uuid import UUID
 
+from barnabas_broker.metadata.decisions.lives import machine_ran_on
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
@@ -25,3 +27,11 @@ def registration_of(
         features={name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()},
         dirs_away=len(online) < len(logs.log_dirs),
     )
+
+
+def last_life(registered: BrokerRegistration | None, boot_id: str) -> LastLife:
+    """What the log dirs have to know of it. Versions before there were features named no epoch in their clean marks."""
+    if registered is None:
+        return NO_LIFE
+    unnamed = () if registered.features else (NO_EPOCH,)
+    return LastLife((registered.broker_epoch, *unnamed), machine_ran_on(registered, boot_id))

@@ -205,7 +205,7 @@ class Membership:
         registration = msgspec.structs.replace(self._registration, fenced=True, broker_epoch=broker_epoch)
         ran_on, undealt_epoch = True, None
         if isinstance(previous, BrokerRegistration):
-            ran_on = machine_ran_on(previous, registration)
+            ran_on = machine_ran_on(previous, registration.boot_id)
             undealt_epoch = previous.broker_epoch if previous.may_lack_records else None
             lacks = may_lack_records(previous, registration, self._was_clean)
             ids = remembered_dirs(previous, registration)

@@ -91,6 +91,11 @@ class LogFates:
         except StorageError as error:
             log.error("cannot remove %s: %s", topic_partition, error)
 
+    def may_lack(self, found: Log | None) -> bool:
+        """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
+        dirs = self._logs.log_dirs
+        return found is None or any(each.may_have_lost for each in dirs if each.path == found.log_dir)
+
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of a partition that is here now, if there is one."""
         try:

@@ -43,11 +43,13 @@ class LogReports:
         self._say_lost(where, state, f"is back and ends at offset {end_offset}; all below {committed} was committed")
         return True
 
-    def is_gone(self, where: TopicPartition, state: PartitionState) -> bool:
-        """Whether a log that is nowhere any more is relied on: a new one would hide that."""
+    def has_lost_with_dir(self, where: TopicPartition, state: PartitionState, found: Log | None) -> bool:
+        """Whether a log is relied on whose dir was away at the start, and that is nowhere any more (`found` is None),
+        where a new one would hide that, or is back after a power cut, which may have taken its end."""
         if not relies_on(state, self._broker_id):
             return False
-        self._say_lost(where, state, "is gone with the log dir that it was in")
+        cut = "is back with its log dir, and the machine was booted since it was written: it may lack records"
+        self._say_lost(where, state, "is gone with the log dir that it was in" if found is None else cut)
         return True
 
     def _say_lost(self, where: TopicPartition, state: PartitionState, what: str) -> None:

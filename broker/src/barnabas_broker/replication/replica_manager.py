@@ -393,7 +393,8 @@ class ReplicaManager:
             return None
         if found is None and self._may_lie_elsewhere(topic_partition):
             return None
-        if found is None and topic_partition in self._unloaded and self._reports.is_gone(topic_partition, state):
+        may_lack = topic_partition in self._unloaded and self._fates.may_lack(found)
+        if may_lack and self._reports.has_lost_with_dir(topic_partition, state, found):
             return None
         self._unloaded.discard(topic_partition)
         if found is not None:

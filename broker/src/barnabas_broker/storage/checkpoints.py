@@ -85,6 +85,19 @@ def decode_clean_mark(data: bytes) -> int:
     return int(found["brokerEpoch"])
 
 
+class LastLife(NamedTuple):
+    """What a start has to know of the broker's life before: the epochs that its clean marks may name.
+
+    Where the machine was booted since, what was not synced may be lost.
+    """
+
+    mark_epochs: tuple[int, ...] = (NO_EPOCH,)
+    machine_ran_on: bool = True
+
+
+NO_LIFE: Final = LastLife()
+
+
 class MetaProperties(NamedTuple):
     """Whose log dir this is."""
 

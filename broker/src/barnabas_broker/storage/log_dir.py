@@ -9,6 +9,7 @@ from uuid import UUID
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import (
+    LastLife,
     MetaProperties,
     decode_clean_mark,
     decode_meta_properties,
@@ -62,6 +63,8 @@ class LogDir:
         self.directory_id: UUID | None = None
         self.was_clean = False
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
+        self.may_have_lost = False
+        """Whether what was written before this start may not have reached the disk; known then, too."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -243,20 +246,25 @@ class LogDir:
         self._lock = None
 
     @disk_access
-    def take_clean_mark(self, broker_epoch: int) -> int | None:
-        """When this life of the broker shut down cleanly, ns; None when it did not. From now on a crash shows.
+    def take_clean_mark(self, last: LastLife) -> int | None:
+        """When the life before shut down cleanly, ns; None when it did not. From now on a crash shows.
 
         A mark of another life counts for nothing: it may have come back with an older copy of the disk.
         """
+        found_ns = self._take_clean_mark(last)
+        self.was_clean = found_ns is not None
+        self.may_have_lost = not (self.was_clean or last.machine_ran_on)
+        return found_ns
+
+    def _take_clean_mark(self, last: LastLife) -> int | None:
         path = f"{self.path}/{file_names.CLEAN_SHUTDOWN}"
         found = next((each for each in self._files.scan(self.path) if each.name == file_names.CLEAN_SHUTDOWN), None)
         if found is None:
-            self.was_clean = False
             return None
-        self.was_clean = self._epoch_in(path) == broker_epoch
+        counts = self._epoch_in(path) in last.mark_epochs
         self._files.remove(path)
         self._files.sync_dir(self.path)
-        return found.modified_ns if self.was_clean else None
+        return found.modified_ns if counts else None
 
     def _epoch_in(self, mark_path: str) -> int | None:
         try:

@@ -12,7 +12,7 @@ from uuid import UUID
 from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import NO_EPOCH
+from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
@@ -83,7 +83,7 @@ class LogManager:
         self._identity = identity
         self._config_of = config_of
         self.strays = StrayLogs(self._environment, clock, config_of, assigned)
-        self._last_epoch = NO_EPOCH
+        self._last_life = NO_LIFE
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
     @property
@@ -177,14 +177,14 @@ class LogManager:
         log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._new_uuid(), state)}")
 
     def load(
-        self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_epoch: int = NO_EPOCH
+        self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_life: LastLife = NO_LIFE
     ) -> dict[TopicPartition, Log]:
         """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
 
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
-        Only the clean-shutdown marker of `last_epoch` counts: the registered life before this one.
+        Only the clean-shutdown marker of `last_life` counts: the registered one before this.
         """
-        self._last_epoch = last_epoch
+        self._last_life = last_life
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
             names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._names(log_dir)]
@@ -210,7 +210,7 @@ class LogManager:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
     def _load_dir(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None]) -> None:
-        clean_shutdown_ns = log_dir.take_clean_mark(self._last_epoch)
+        clean_shutdown_ns = log_dir.take_clean_mark(self._last_life)
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         found = self._partition_dirs(log_dir)

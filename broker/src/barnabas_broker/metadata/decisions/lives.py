@@ -13,13 +13,13 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
     not dealt with is lost still. Which partitions that concerns is told by what its logs end at (`log_ends`).
     """
     has_all_dirs = set(previous.directory_ids) <= set(registration.directory_ids)
-    is_whole = was_clean or machine_ran_on(previous, registration)
+    is_whole = was_clean or machine_ran_on(previous, registration.boot_id)
     return previous.may_lack_records or not is_whole or not has_all_dirs
 
 
-def machine_ran_on(previous: BrokerRegistration, registration: BrokerRegistration) -> bool:
-    """Whether the machine was not booted between the two lives."""
-    return previous.boot_id != "" and previous.boot_id == registration.boot_id
+def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
+    """Whether the machine was not booted between a life and the next, which has this boot id."""
+    return previous.boot_id != "" and previous.boot_id == boot_id
 
 
 def remembered_dirs(previous: BrokerRegistration, registration: BrokerRegistration) -> tuple[UUID, ...]:

@@ -1,0 +1,30 @@
+"""What the log dirs are told of the life of the broker before this one."""
+
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.app.registration import last_life
+from barnabas_broker.metadata.features import SUPPORTED
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE
+
+FEATURES = {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()}
+
+
+def registered(boot_id: str, features: dict[str, tuple[int, int]]) -> BrokerRegistration:
+    return BrokerRegistration(1, UUID(int=1), (), broker_epoch=7, boot_id=boot_id, features=features)
+
+
+def test_a_clean_mark_without_an_epoch_counts_after_a_version_that_wrote_none() -> None:
+    assert last_life(registered("boot 1", {}), "boot 2").mark_epochs == (7, NO_EPOCH)
+    assert last_life(registered("boot 1", FEATURES), "boot 2").mark_epochs == (7,)
+
+
+@pytest.mark.parametrize(("before", "now", "ran_on"), [("a", "a", True), ("a", "b", False), ("", "", False)])
+def test_the_machine_ran_on_where_its_boot_id_is_the_same(before: str, now: str, ran_on: bool) -> None:
+    assert last_life(registered(before, FEATURES), now).machine_ran_on is ran_on
+
+
+def test_a_broker_that_nobody_knows_has_no_life_before() -> None:
+    assert last_life(None, "boot 1") == NO_LIFE
