@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, Step
 
 
@@ -15,6 +15,8 @@ class BrokersMemory:
         self.count = count
         self.topics: dict[str, TopicState] = {}
         self.bug: Exception | None = None
+        self.troubles: tuple[Trouble, ...] = ()
+        self.strays: tuple[StrayLog, ...] = ()
 
     def __call__(self, *_: object) -> "BrokersMemory":
         """A connection."""
@@ -27,7 +29,12 @@ class BrokersMemory:
         ids = range(self.count)
         racks = dict.fromkeys(ids)
         return ClusterState(
-            racks, dict(self.topics), registered=frozenset(ids), controller_id=0, cluster_id="a-cluster"
+            racks,
+            dict(self.topics),
+            registered=frozenset(ids),
+            controller_id=0,
+            cluster_id="a-cluster",
+            troubles=self.troubles,
         )
 
     def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
@@ -45,6 +52,10 @@ class BrokersMemory:
     def broker_overrides(self, _broker_ids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
         """Nothing is set on any."""
         return {number: {} for number in range(self.count)}
+
+    def stray_logs(self, _broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
+        """What is set aside now."""
+        return self.strays
 
     def alter_brokers(self, _changes: object) -> None:
         """Is taken."""

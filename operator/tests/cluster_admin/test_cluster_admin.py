@@ -56,6 +56,7 @@ def test_a_broker_that_joined_after_the_client_looked_is_asked_too(admin: Cluste
     known[7] = type(broker)(7, broker.host, broker.port, broker.rack)
     assert admin.cluster_state(()).racks == {0: None}
     assert admin.broker_overrides([0]).keys() == {0}
+    assert admin.stray_logs([0]) == ()
 
 
 def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: ClusterAdmin) -> None:

@@ -16,6 +16,7 @@ from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.planning.cluster_state import StrayLog, Trouble
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory
@@ -62,6 +63,10 @@ class World:
         """The same of the round that comes next, whyever."""
         async with asyncio.timeout(WAIT_S):
             return await self._ended.get()
+
+    def conditions(self, kind: str, name: str) -> list[str]:
+        """The types of those that there are."""
+        return [each["type"] for each in (self.api.found(kind, name) or {}).get("status", {}).get("conditions", ())]
 
     def said(self, kind: str, name: str, about: str = "Ready") -> tuple[str, str, str]:
         """Status, reason and message of a condition."""
@@ -155,6 +160,22 @@ def test_what_is_refused_for_want_of_rights_is_tried_again_soon(play: Play, part
         assert here.api.found("StatefulSet", "one-broker") is not None
         assert here.said("Cluster", "one")[1] != "KubernetesError"
         assert here.said("Topic", "flights")[0] == "True"
+
+    play(scenario)
+
+
+def test_what_brokers_say_of_losses_is_told_until_it_is_over(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        stray = StrayLog(broker_id=0, directory="/data/0/t-0-stray", size_bytes=4096)
+        here.brokers.troubles = (Trouble("flights", 0, (0,), (), offline=True, lost="broker 0 has no log"),)
+        here.brokers.strays = (stray,)
+        here.api.put(resource("Cluster", "one"))
+        await here.round()
+        assert "flights-0 (broker 0 has no log)" in here.said("Cluster", "one", "RecordsLost")[2]
+        assert "broker 0 /data/0/t-0-stray" in here.said("Cluster", "one", "LogsSetAside")[2]
+        here.brokers.troubles, here.brokers.strays, here.brokers.count = (), (), 2
+        await here.round()
+        assert here.conditions("Cluster", "one") == ["Ready"]
 
     play(scenario)
 

@@ -11,6 +11,7 @@ from barnabas_operator.app.broker_process import BrokerProcess, Say, broker_comm
 from barnabas_operator.app.data_dir import DataDir, replace_file
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.losses import cluster_losses, lost_in_cluster
 from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
@@ -93,11 +94,12 @@ class LocalCluster:
     def status(self, cluster: Cluster, now: str, problem: Refusal | None, state: ClusterState | None) -> ClusterStatus:
         """The Cluster's status: ready when each broker is, unless something else is in the way."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
-        condition = _condition(cluster, ready, now, problem)
+        lost = lost_in_cluster(state) if state is not None else None
+        told = (_condition(cluster, ready, now, problem or lost), *cluster_losses(cluster, now, state, None))
         (listener,) = cluster.spec.listeners
         before = cluster.status.conditions if cluster.status else ()
         return ClusterStatus(
-            conditions=merge_conditions(before, (condition,)),
+            conditions=merge_conditions(before, told),
             observed_generation=cluster.metadata.generation,
             listeners=(ListenerStatus(name=listener.name, bootstrap_servers=self.bootstrap),),
             metrics=tuple(place.metrics_url for place in self._places.values()),

@@ -20,10 +20,10 @@ from barnabas_operator.kafka.cluster_report import (
     GroupReport,
     LagReport,
     PartitionReport,
-    StrayLogReport,
     TopicReport,
 )
 from barnabas_operator.kafka.gather_report import gather_report
+from barnabas_operator.planning.cluster_state import StrayLog
 
 EXIT_FAILED: Final = 1
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
@@ -123,7 +123,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool) -> None:
         out.print("no topics")
 
 
-def print_stray_logs(out: Console, strays: Sequence[StrayLogReport]) -> None:
+def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
     """What is set aside, and what to do."""
     if not strays:
         return

@@ -200,6 +200,7 @@ class Lane:
             await self._running.balance(cluster)
             self._rounds.unbalanced = False
         await self._running.tell_settings(cluster, brokers.pods, state)
+        await self._running.look_for_strays(cluster, state)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 
@@ -220,7 +221,7 @@ class Lane:
         pods: PodsState | None = None,
         state: ClusterState | None = None,
     ) -> None:
-        status = cluster_status(cluster, now(), why, pods, state)
+        status = cluster_status(cluster, now(), why, pods, state, self._running.strays)
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:

@@ -1,4 +1,4 @@
-"""What a Cluster's brokers are told while they run."""
+"""What a Cluster's brokers are told while they run, and what only each of them knows."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from typing import Final
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.broker_settings import place_settings, setting_changes
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Cluster
 
@@ -20,10 +20,13 @@ class RunningBrokers:
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected: Final = connected
         self._told: object = None
+        self._asked: frozenset[int] | None = None
+        self.strays: tuple[StrayLog, ...] | None = None
+        """The logs that brokers said they have set aside; None where they were not asked yet."""
 
     def forget(self) -> None:
         """Look at all again: what others have changed goes back to what is declared."""
-        self._told = None
+        self._told = self._asked = None
 
     async def tell_settings(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
         """What they take over at once; looked at when something of it has changed, and after `forget`."""
@@ -38,6 +41,13 @@ class RunningBrokers:
             log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
             await asyncio.to_thread(admin.alter_brokers, changes)
         self._told = about
+
+    async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
+        """Asks for logs that are set aside: when brokers have come or gone, and after `forget`."""
+        alive = frozenset(state.racks)
+        if alive != self._asked:
+            self.strays = await asyncio.to_thread(self._connected(cluster).stray_logs, sorted(alive))
+            self._asked = alive
 
     async def balance(self, cluster: Cluster) -> None:
         """Leaders go back to the preferred replicas."""

@@ -19,11 +19,11 @@ from kafka.structs import TopicPartitionReplica
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
-from barnabas_operator.kafka.losses import lost_partitions
+from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
-from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
@@ -185,6 +185,11 @@ class ClusterAdmin:
             }
             for broker, entries in found.items()
         }
+
+    def stray_logs(self, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
+        """What each of these brokers has set aside."""
+        with reachable():
+            return stray_logs(self.client, broker_ids)
 
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
         """Sets what each broker takes over while it runs; None goes back to the default."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from barnabas_operator.planning.cluster_state import StrayLog
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
@@ -101,15 +103,6 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrayLogReport:
-    """A log that a broker has set aside, for the metadata knows nothing of its topic."""
-
-    broker_id: int
-    directory: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
     """All of it."""
 
@@ -119,7 +112,7 @@ class ClusterReport:
     brokers: tuple[BrokerReport, ...]
     topics: tuple[TopicReport, ...]
     groups: tuple[GroupReport, ...]
-    stray_logs: tuple[StrayLogReport, ...] = ()
+    stray_logs: tuple[StrayLog, ...] = ()
 
     def partitions_in(self, state: str) -> int:
         """How many partitions of all topics are in a state."""

@@ -1,15 +1,14 @@
 """Reads a ClusterReport from any Kafka cluster."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
-from kafka.admin import ConfigResource, OffsetSpec
+from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 
 from barnabas_core import kafka_uuid
-from barnabas_core.config.stray_logs import STRAY_LOGS, parse_stray_logs
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, reachable
 from barnabas_operator.kafka.cluster_report import (
     BrokerReport,
@@ -18,10 +17,9 @@ from barnabas_operator.kafka.cluster_report import (
     LagReport,
     MemberReport,
     PartitionReport,
-    StrayLogReport,
     TopicReport,
 )
-from barnabas_operator.kafka.losses import Key, lost_partitions
+from barnabas_operator.kafka.losses import Key, lost_partitions, stray_logs
 
 Offsets = Mapping[Key, int]
 
@@ -46,7 +44,7 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
         lost = lost_partitions(admin.client, [topic["name"] for topic in topics if _is_offline(topic)])
         alive = (broker for broker in cluster["brokers"] if not broker.get("is_fenced"))
         live = sorted(alive, key=itemgetter("broker_id"))
-        stray_logs = tuple(_stray_logs(admin, [broker["broker_id"] for broker in live]))
+        strays = stray_logs(admin.client, [broker["broker_id"] for broker in live])
     return ClusterReport(
         bootstrap=admin.bootstrap,
         cluster_id=cluster["cluster_id"],
@@ -56,18 +54,8 @@ def gather_report(admin: ClusterAdmin) -> ClusterReport:
             _topic(topic, earliest, ends, sizes, lost) for topic in sorted(topics, key=lambda topic: topic["name"])
         ),
         groups=groups,
-        stray_logs=stray_logs,
+        stray_logs=strays,
     )
-
-
-def _stray_logs(admin: ClusterAdmin, broker_ids: Sequence[int]) -> Iterator[StrayLogReport]:
-    """Brokers of Kafka know no such config, and answer with none."""
-    resources = [ConfigResource("BROKER", str(broker_id), {STRAY_LOGS: None}) for broker_id in broker_ids]
-    found = admin.client.describe_configs(resources, config_filter="all").get("broker", {}) if resources else {}
-    for broker_id in broker_ids:
-        value = found.get(str(broker_id), {}).get(STRAY_LOGS, {}).get("value") or ""
-        for directory, size_bytes in parse_stray_logs(value):
-            yield StrayLogReport(broker_id=broker_id, directory=directory, size_bytes=size_bytes)
 
 
 def _list_offsets(admin: ClusterAdmin, partitions: Iterable[Key], spec: int) -> Offsets:

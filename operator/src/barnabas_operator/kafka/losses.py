@@ -1,4 +1,4 @@
-"""Partitions that are offline because every replica lacks records: what brokers tell of them, and what accepts that."""
+"""Partitions of which every replica lacks records, and what accepts that; logs that brokers have set aside."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from kafka.admin import ConfigResource
 
+from barnabas_core.config.stray_logs import STRAY_LOGS, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
+from barnabas_operator.planning.cluster_state import StrayLog
 
 Key = tuple[str, int]
 
@@ -28,6 +30,18 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[Key, str]:
             entry = configs.get(LACKING_RECORDS)
             lost |= parsed(name, entry["value"]) if entry is not None else {}
     return lost
+
+
+def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
+    """What these brokers have set aside. Brokers of Kafka know no such config, and have none. Raises KafkaError."""
+    asked = [ConfigResource("BROKER", str(broker_id), {STRAY_LOGS: None}) for broker_id in broker_ids]
+    found: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("broker", {}) if asked else {}
+    told = ((each, found.get(str(each), {}).get(STRAY_LOGS, {}).get("value") or "") for each in broker_ids)
+    return tuple(
+        StrayLog(broker_id=broker_id, directory=directory, size_bytes=size_bytes)
+        for broker_id, value in told
+        for directory, size_bytes in parse_stray_logs(value)
+    )
 
 
 def parsed(topic: str, value: str) -> dict[Key, str]:

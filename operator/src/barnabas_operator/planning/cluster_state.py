@@ -57,6 +57,15 @@ class Trouble:
         return f"{self.topic}-{self.partition} ({why})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrayLog:
+    """A log that a broker has set aside, for the metadata knows nothing of its topic."""
+
+    broker_id: int
+    directory: str
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.

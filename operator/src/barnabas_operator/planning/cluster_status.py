@@ -1,9 +1,12 @@
 """A Cluster's status on Kubernetes: what its pods and its brokers say."""
 
+from collections.abc import Sequence
+
 from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.losses import cluster_losses, lost_in_cluster
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.topic_checks import Refusal
@@ -12,19 +15,26 @@ from barnabas_operator.resources.object_meta import merge_conditions
 
 
 def cluster_status(
-    cluster: Cluster, now: str, why: Refusal | None, pods: PodsState | None, state: ClusterState | None
+    cluster: Cluster,
+    now: str,
+    why: Refusal | None,
+    pods: PodsState | None,
+    state: ClusterState | None,
+    strays: Sequence[StrayLog] | None = None,
 ) -> ClusterStatus:
     """The new status. `why` is what the brokers wait for, or what is wrong with the resource; `now` in RFC 3339.
 
-    What is not known now (`pods`, `state` None) stays away rather than as it was.
+    What is not known now (`pods`, `state` None) stays away rather than as it was; conditions of losses stay.
     """
     before = cluster.status or ClusterStatus()
     ready = sum(view.is_ready for view in pods.views()) if pods is not None else None
     rolling = _rolling(before, pods, why) if pods is not None else None
     rolls = rolling is not None and not cluster.spec.rolling.pause
     shown = _of_roll(why, pods) if pods is not None and rolls else why
+    lost = lost_in_cluster(state) if state is not None else None
+    told = (*conditions_of(cluster, shown or lost, now), *cluster_losses(cluster, now, state, strays))
     return ClusterStatus(
-        conditions=merge_conditions(before.conditions, conditions_of(cluster, shown, now)),
+        conditions=merge_conditions(before.conditions, told),
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
         metrics=_metrics(cluster, pods) if pods is not None else before.metrics,

@@ -5,6 +5,7 @@ from typing import Final
 
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
 from barnabas_operator.planning.conditions import condition, conditions_of
+from barnabas_operator.planning.losses import named, records_lost
 from barnabas_operator.planning.steps import Step, describe
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_conditions
@@ -12,8 +13,6 @@ from barnabas_operator.resources.topic import Topic, TopicStatus
 
 REPLICAS_MOVING: Final = "ReplicasMoving"
 PARTITIONS_OFFLINE: Final = "PartitionsOffline"
-RECORDS_LOST: Final = "RecordsLost"
-NAMED_MAX: Final = 5
 
 
 def topic_status(
@@ -59,12 +58,9 @@ def topic_status(
 def _offline(offline: Sequence[Trouble]) -> Refusal:
     """Those that wait for somebody to accept a loss before those that wait for a broker."""
     lost = [trouble for trouble in offline if trouble.lost is not None]
-    named = [f"{each.topic}-{each.partition} ({each.lost})" if each.lost else str(each) for each in lost or offline]
-    text = ", ".join(named[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
-    if not lost:
-        return Refusal(PARTITIONS_OFFLINE, f"no leader: {text}")
-    way_on = f"`barnabas accept-loss --topic {lost[0].topic}` goes on with the longest logs"
-    return Refusal(RECORDS_LOST, f"offline, for every replica lacks records: {text}; {way_on}")
+    if lost:
+        return records_lost(lost, f"--topic {lost[0].topic}")
+    return Refusal(PARTITIONS_OFFLINE, f"no leader: {named([str(each) for each in offline])}")
 
 
 def _moving(topic: Topic, found: TopicState) -> int:

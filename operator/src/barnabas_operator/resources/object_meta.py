@@ -11,6 +11,8 @@ API_VERSION: Final = "barnabas.dev/v1alpha1"
 READY: Final = "Ready"
 DRIFTED: Final = "Drifted"
 RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
+RECORDS_LOST: Final = "RecordsLost"
+LOGS_SET_ASIDE: Final = "LogsSetAside"
 
 MESSAGE_LENGTH_MAX: Final = 32_768
 """As `metav1.Condition` allows."""
