@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -10,8 +10,10 @@ from metadata_cluster import a_topic, led
 from store_conformance import ManualClock
 
 from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
+from barnabas_broker.metadata.decisions.restoration import compared
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
+    FEATURES_KEY,
     PRODUCER_IDS_KEY,
     AnyDocument,
     broker_configs_key,
@@ -27,11 +29,13 @@ from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
     ConfigDocument,
+    FeaturesDocument,
     ProducerIdsDocument,
     TombstoneDocument,
 )
 from barnabas_broker.metadata.remembering import (
     PRODUCER_IDS_MARGIN,
+    Remembered,
     encode_copy,
     newer_documents,
     newest_copy,
@@ -39,8 +43,9 @@ from barnabas_broker.metadata.remembering import (
 )
 from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import Write
+from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
-from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_core.config.broker_config import parse_broker_config
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +98,44 @@ async def test_what_the_store_knows_as_well_is_left_alone(store: SqliteStore) ->
     assert image.topics["flights"] == known
 
 
+async def test_brokers_that_start_later_on_a_store_that_was_emptied_give_their_part(store: SqliteStore) -> None:
+    image = MetadataImage()
+    await load(image, store)
+    others = {topic_key("others"): a_topic("others", led(2))}
+    since = {CLUSTER_KEY: ClusterDocument("the-id", restored_ms=7)}
+    assert await restore(REMEMBERED | since, image, store, HERE) == 4
+    assert await restore(CLUSTER | others, image, store, 2) == 1
+    assert image.topics.keys() == {"flights", "others"}
+    assert image.document(CLUSTER_KEY) == since[CLUSTER_KEY]
+    assert newer_documents(since | {topic_key("more"): a_topic("more", led(3))}, image, 3) == {}, "it was unregistered"
+
+
+async def test_levels_of_features_come_back(store: SqliteStore) -> None:
+    image = MetadataImage()
+    await load(image, store)
+    levels = {FEATURES_KEY: FeaturesDocument({"metadata.version": 7})}
+    await restore(CLUSTER | levels, image, store, HERE)
+    assert image.features == {"metadata.version": 7}
+    assert Remembered(image, HERE).take().items() >= (CLUSTER | levels).items()
+
+
+async def test_what_waited_for_others_when_it_was_remembered_is_not_newer_for_that(store: SqliteStore) -> None:
+    """A broker that was started once on an empty store by mistake, where nobody could lead, comes home."""
+    waiting = msgspec.structs.replace(
+        FLIGHTS.partitions[0], leader=NO_LEADER, partition_epoch=30, unconfirmed=(2,), restored_epoch=3
+    )
+    remembered = {topic_key("flights"): msgspec.structs.replace(FLIGHTS, partitions=(waiting,))}
+    at_home = msgspec.structs.replace(FLIGHTS.partitions[0], isr=(2,), leader=2, partition_epoch=5)
+    known = {topic_key("flights"): msgspec.structs.replace(FLIGHTS, partitions=(at_home,))}
+    await restored(store, REMEMBERED, REGISTERED, known)
+    image = MetadataImage()
+    await load(image, store)
+    assert newer_documents(CLUSTER | remembered, image, HERE) == {}
+    older = msgspec.structs.replace(at_home, partition_epoch=2)
+    found = compared(remembered[topic_key("flights")], msgspec.structs.replace(FLIGHTS, partitions=(older,)), HERE)
+    assert (found.partitions[0].restored_epoch, found.partitions[0].unconfirmed) == (3, (2,))
+
+
 async def test_an_older_topic_is_brought_up_to_what_is_remembered(store: SqliteStore) -> None:
     older = a_topic("flights", led(1, 2, epoch=4))
     remembered = msgspec.structs.replace(FLIGHTS.partitions[0], partition_epoch=3)
@@ -141,6 +184,65 @@ def test_the_newest_file_that_can_be_read_counts() -> None:
     assert newest_copy([]) == {}
 
 
+def own(log_dir: Path, node_id: int, cluster_id: str = "the-id") -> None:
+    log_dir.mkdir(exist_ok=True)
+    LogDir(PosixFileSystem(), str(log_dir)).open(BrokerIdentity(cluster_id, node_id), uuid4)
+
+
+def memory_of(image: MetadataImage, log_dir: Path) -> MetadataMemory:
+    config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(log_dir)})
+    return MetadataMemory(image, config, PosixFileSystem(), ManualClock())
+
+
+async def test_a_lost_cluster_comes_back_under_its_id(tmp_path: Path, store: SqliteStore) -> None:
+    own(tmp_path, HERE)
+    (tmp_path / FILE).write_bytes(encode_copy(REMEMBERED, 0))
+    image = MetadataImage()
+    await load(image, store)
+    await memory_of(image, tmp_path).restore(store)
+    assert image.document(CLUSTER_KEY) == ClusterDocument("the-id", restored_ms=ManualClock().now_ms())
+    assert "flights" in image.topics
+
+
+async def test_new_log_dirs_say_nothing_of_an_empty_store(tmp_path: Path, store: SqliteStore) -> None:
+    await memory_of(MetadataImage(), tmp_path).restore(store)
+    assert await store.get(CLUSTER_KEY) is None
+
+
+@pytest.mark.parametrize("copy", [b"", encode_copy(REMEMBERED, 0)[:50]])
+async def test_a_cluster_id_without_memory_is_used_only_where_there_are_no_logs(
+    tmp_path: Path, store: SqliteStore, copy: bytes
+) -> None:
+    own(tmp_path, HERE)
+    (tmp_path / FILE).write_bytes(copy)
+    (tmp_path / "flights-0").mkdir()
+    with pytest.raises(LogDirRefused, match=r"cluster.id=the-id; this is node.id=1, and metadata.store=.* is empty"):
+        await memory_of(MetadataImage(), tmp_path).restore(store)
+    assert await store.get(CLUSTER_KEY) is None
+    (tmp_path / "flights-0").rmdir()
+    await memory_of(MetadataImage(), tmp_path).restore(store)
+    found = await store.get(CLUSTER_KEY)
+    assert found is not None
+    assert found.value == encode(ClusterDocument("the-id", restored_ms=ManualClock().now_ms()))
+
+
+@pytest.mark.parametrize(("node_id", "cluster_id"), [(2, "the-id"), (HERE, "another-id")])
+async def test_a_copy_in_a_log_dir_of_another_broker_or_cluster_is_not_read(
+    tmp_path: Path, store: SqliteStore, node_id: int, cluster_id: str
+) -> None:
+    own(tmp_path, node_id, cluster_id)
+    (tmp_path / "flights-0").mkdir()
+    (tmp_path / FILE).write_bytes(encode_copy(REMEMBERED, 0))
+    with pytest.raises(LogDirRefused):
+        await memory_of(MetadataImage(), tmp_path).restore(store)
+    assert await store.get(CLUSTER_KEY) is None
+    await store.write([Write(key, encode(each)) for key, each in (CLUSTER | REGISTERED).items()])
+    image = MetadataImage()
+    await load(image, store)
+    await memory_of(image, tmp_path).restore(store)
+    assert image.topics == {}, "the log dirs are refused a moment later"
+
+
 async def test_what_changes_is_written_to_the_first_log_dir_that_works(tmp_path: Path, store: SqliteStore) -> None:
     elsewhere = {topic_key("others"): a_topic("others", led(2, 3))}
     await store.write([Write(key, encode(each)) for key, each in (REMEMBERED | REGISTERED | elsewhere).items()])
@@ -149,7 +251,7 @@ async def test_what_changes_is_written_to_the_first_log_dir_that_works(tmp_path:
     files = PosixFileSystem()
     log_dirs = [LogDir(files, str(tmp_path / name)) for name in ("gone", "there")]
     log_dirs[0].failure = OSError()  # type: ignore[assignment]
-    (tmp_path / "there").mkdir()
+    own(tmp_path / "there", HERE)
     paths = ",".join(each.path for each in log_dirs)
     config = parse_broker_config({"node.id": str(HERE), "log.dirs": paths})
     copies = MetadataMemory(image, config, files, ManualClock())

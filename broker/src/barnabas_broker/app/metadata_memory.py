@@ -1,14 +1,20 @@
 """What the broker remembers of the metadata over its restart: a file in a log dir."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from barnabas_broker.app.chores import Chore, in_thread
-from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.documents import CLUSTER_KEY, AnyDocument
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import ClusterDocument
 from barnabas_broker.metadata.remembering import Remembered, encode_copy, newest_copy, restore
-from barnabas_broker.metadata.store import MetadataStore
+from barnabas_broker.metadata.store import ABSENT, MetadataStore
+from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import MetaProperties, decode_meta_properties
+from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_core.clock import Clock
@@ -33,15 +39,72 @@ class MetadataMemory:
         self._remembered = Remembered(image, config.broker_id)
 
     async def restore(self, store: MetadataStore) -> None:
-        """Brings the store, and the image of it, up to what the last life of this broker knew. StoreUnavailable."""
-        await restore(self.read(), self._image, store, self._config.broker_id)
+        """Brings the store, and the image of it, up to what the last life of this broker knew.
+
+        Raises StoreUnavailable; LogDirRefused where the store is empty and the log dirs do not say what was in it.
+        """
+        remembered = self.read()
+        if self._image.version(CLUSTER_KEY) == ABSENT:
+            remembered |= self._lost_cluster(remembered)
+        await restore(remembered, self._image, store, self._config.broker_id)
 
     def read(self) -> dict[str, AnyDocument]:
-        """By key, as the last life left them; nothing where there was none."""
-        return newest_copy(self._contents())
+        """By key, as the last life left them; nothing where there was none, or where a log dir is somebody else's."""
+        owners = self._owners()
+        remembered = newest_copy(self._contents(owners))
+        found = remembered.get(CLUSTER_KEY)
+        cluster_id = found.cluster_id if isinstance(found, ClusterDocument) else None
+        identity = (cluster_id, self._config.broker_id)
+        return remembered if all(owner[:2] == identity for owner in owners.values()) else {}
 
-    def _contents(self) -> Iterator[bytes]:
+    def _lost_cluster(self, remembered: Mapping[str, AnyDocument]) -> dict[str, AnyDocument]:
+        """The cluster that these log dirs are of, for a store that holds none; nothing where they are new."""
+        cluster_id = ""
+        for log_dir, owner in self._owners().items():
+            cluster_id = cluster_id or owner.cluster_id
+            is_known = bool(remembered) or not self._has_logs()
+            if owner[:2] != (cluster_id, self._config.broker_id) or not is_known:
+                raise LogDirRefused(log_dir, self._why_refused(owner))
+        if not cluster_id:
+            return {}
+        log.error(
+            "metadata.store=%s is empty; the log dirs are of cluster.id=%s, so its metadata was lost: what this broker "
+            "remembers of it is written anew",
+            self._config.metadata_store,
+            cluster_id,
+        )
+        found = remembered.get(CLUSTER_KEY, ClusterDocument(cluster_id))
+        return {CLUSTER_KEY: msgspec.structs.replace(found, restored_ms=self._clock.now_ms())}
+
+    def _why_refused(self, owner: MetaProperties) -> str:
+        return (
+            f"it belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}; "
+            f"this is node.id={self._config.broker_id}, and metadata.store={self._config.metadata_store} is empty, "
+            f"while no {FILE} of this broker says what was in it: is it the right store? "
+            "If its content was lost, start the cluster's other brokers first, or put it back"
+        )
+
+    def _has_logs(self) -> bool:
+        try:
+            names = [entry.name for log_dir in self._owners() for entry in self._files.scan(log_dir)]
+        except OSError:
+            return True  # As far as anybody can tell.
+        return any(file_names.parse_partition_dir(name) is not None for name in names)
+
+    def _owners(self) -> dict[str, MetaProperties]:
+        """By log dir, but for those that are new or whose disk does not work. LogDirRefused."""
+        found: dict[str, MetaProperties] = {}
         for log_dir in self._config.log_dirs:
+            try:
+                found[log_dir] = decode_meta_properties(self._files.read(f"{log_dir}/{file_names.META_PROPERTIES}"))
+            except OSError:
+                continue
+            except ValueError as error:
+                raise LogDirRefused(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}") from error
+        return found
+
+    def _contents(self, log_dirs: Mapping[str, MetaProperties]) -> Iterator[bytes]:
+        for log_dir in log_dirs:
             try:
                 yield self._files.read(f"{log_dir}/{FILE}")
             except FileNotFoundError:

@@ -132,6 +132,11 @@ class MetadataImage:
         stored = self._stored.get(key)
         return ABSENT if stored is None else stored.version
 
+    def document(self, key: str) -> AnyDocument | None:
+        """As the store has it, or had it before it vanished."""
+        stored = self._stored.get(key)
+        return self.lost.get(key) if stored is None else stored.document
+
     def configs_of_broker(self, broker: str) -> Mapping[str, str]:
         """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
         return self.broker_configs.get(broker, NO_CONFIGS)

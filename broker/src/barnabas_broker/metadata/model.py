@@ -123,9 +123,13 @@ class ConfigDocument(Extensible, frozen=True):
 
 
 class ClusterDocument(Extensible, frozen=True):
-    """What is decided once, by whoever comes first: Kafka's 22-character cluster id."""
+    """What is decided once, by whoever comes first: Kafka's 22-character cluster id.
+
+    `restored_ms` is when the store was last found empty, and filled from what brokers remembered.
+    """
 
     cluster_id: str
+    restored_ms: int = 0
 
 
 class ControllerDocument(Extensible, frozen=True):

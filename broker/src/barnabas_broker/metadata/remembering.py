@@ -13,6 +13,7 @@ from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.decisions.restoration import compared, unled
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
+    FEATURES_KEY,
     PRODUCER_IDS_KEY,
     AnyDocument,
     MalformedDocument,
@@ -22,7 +23,13 @@ from barnabas_broker.metadata.documents import (
     topic_key,
 )
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import ClusterDocument, ConfigDocument, ProducerIdsDocument, TopicDocument
+from barnabas_broker.metadata.model import (
+    ClusterDocument,
+    ConfigDocument,
+    FeaturesDocument,
+    ProducerIdsDocument,
+    TopicDocument,
+)
 from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable, Write
 
 ATTEMPTS_MAX: Final = 20
@@ -87,7 +94,8 @@ async def restore(
         missing = newer_documents(remembered, image, broker_id)
         if not missing:
             break
-        writes = [Write(key, encode(document), image.version(key)) for key, document in missing.items()]
+        in_order = sorted(missing, key=lambda key: key == CLUSTER_KEY)  # While that is missing, the rest may be, too.
+        writes = [Write(key, encode(missing[key]), image.version(key)) for key in in_order]
         for begin in range(0, len(writes), AT_ONCE_MAX):
             some = writes[begin : begin + AT_ONCE_MAX]
             results = await store.write(some)
@@ -121,11 +129,17 @@ def newer_documents(
 
 
 def _is_of_this_cluster(cluster: AnyDocument | None, image: MetadataImage, broker_id: int) -> bool:
-    """Not of another one, and nobody has unregistered this broker since: then topics may have been deleted, too."""
+    """Not of another one, and nobody has unregistered this broker since: then topics may have been deleted, too.
+
+    Where the store was empty since, it knows only those brokers that have started since.
+    """
     if not isinstance(cluster, ClusterDocument):
         return False
-    is_lost = image.version(CLUSTER_KEY) == ABSENT
-    return is_lost or (image.cluster_id == cluster.cluster_id and broker_id in image.brokers)
+    found = image.document(CLUSTER_KEY)
+    if not isinstance(found, ClusterDocument):
+        return True
+    was_empty = found.restored_ms != cluster.restored_ms
+    return found.cluster_id == cluster.cluster_id and (was_empty or broker_id in image.brokers)
 
 
 def _newer(key: str, document: AnyDocument, image: MetadataImage, broker_id: int) -> AnyDocument | None:
@@ -134,7 +148,7 @@ def _newer(key: str, document: AnyDocument, image: MetadataImage, broker_id: int
             return _newer_topic(document, image, broker_id)
         case ProducerIdsDocument(next_producer_id=next_id) if next_id > image.next_producer_id:
             return ProducerIdsDocument(next_id + PRODUCER_IDS_MARGIN)
-        case ConfigDocument() | ClusterDocument() if image.version(key) == ABSENT:
+        case ConfigDocument() | ClusterDocument() | FeaturesDocument() if image.version(key) == ABSENT:
             return document
     return None
 
@@ -158,6 +172,7 @@ class Remembered:
         self._image = image
         self._broker_id = broker_id
         self._topics: dict[str, TopicDocument] = {}
+        """By key."""
         self.changed = False
 
     def start(self) -> None:
@@ -168,24 +183,23 @@ class Remembered:
 
     def _hear(self, gone: Iterable[TopicDocument], here: Iterable[TopicDocument]) -> None:
         for topic in gone:
-            self._topics.pop(topic.name, None)
+            self._topics.pop(topic_key(topic.name), None)
         self._see(here)
         self.changed = True
 
     def _see(self, topics: Iterable[TopicDocument]) -> None:
         for topic in topics:
             if any(self._broker_id in state.replicas for state in topic.partitions):
-                self._topics[topic.name] = topic
+                self._topics[topic_key(topic.name)] = topic
             else:
-                self._topics.pop(topic.name, None)
+                self._topics.pop(topic_key(topic.name), None)
 
     def take(self) -> dict[str, AnyDocument]:
         """All of them, by key."""
         self.changed = False
         image = self._image
-        general: dict[str, AnyDocument] = {
-            CLUSTER_KEY: ClusterDocument(image.cluster_id),
-            PRODUCER_IDS_KEY: ProducerIdsDocument(image.next_producer_id),
-        }
+        known = {key: image.document(key) for key in (CLUSTER_KEY, FEATURES_KEY)}
+        general: dict[str, AnyDocument] = {key: document for key, document in known.items() if document is not None}
+        general[PRODUCER_IDS_KEY] = ProducerIdsDocument(image.next_producer_id)
         configs = {broker_configs_key(owner): ConfigDocument(dict(of)) for owner, of in image.broker_configs.items()}
-        return general | configs | {topic_key(name): topic for name, topic in self._topics.items()}
+        return {**general, **configs, **self._topics}

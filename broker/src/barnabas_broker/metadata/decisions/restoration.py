@@ -74,8 +74,12 @@ def unled(remembered: TopicDocument, broker: int) -> TopicDocument:
 
 def _compared(remembered: PartitionState, found: PartitionState, broker: int) -> PartitionState:
     """While others compare, too, epochs rise; then the state that was remembered at the highest epoch counts."""
-    epoch = found.restored_epoch if found.unconfirmed else found.partition_epoch
-    return found if remembered.partition_epoch <= epoch else _unled(remembered, found, broker)
+    return found if _led_epoch(remembered) <= _led_epoch(found) else _unled(remembered, found, broker)
+
+
+def _led_epoch(state: PartitionState) -> int:
+    """Of the last state in which somebody could lead: nothing is committed while brokers compare."""
+    return state.restored_epoch if state.unconfirmed else state.partition_epoch
 
 
 def _unled(remembered: PartitionState, found: PartitionState, broker: int) -> PartitionState:
@@ -91,7 +95,7 @@ def _unled(remembered: PartitionState, found: PartitionState, broker: int) -> Pa
         partition_epoch=max(remembered.partition_epoch, found.partition_epoch) + 1,
         last_known_leader=last_known,
         unconfirmed=unconfirmed,
-        restored_epoch=remembered.partition_epoch if unconfirmed else 0,
+        restored_epoch=_led_epoch(remembered) if unconfirmed else 0,
     )
 
 
