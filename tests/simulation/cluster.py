@@ -107,7 +107,7 @@ class SimulatedBroker:
             self.node = node
             endpoint = Endpoint("PLAINTEXT", self.name, 9092)
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
-            node.host()
+            await node.host()
             dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
         except (StoreUnavailable, LogDirRefused, ApiError) as error:

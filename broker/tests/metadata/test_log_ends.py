@@ -1,7 +1,8 @@
 """What brokers tell of their logs' ends, and what can be said of it when records are lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from operator import sub
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from store_conformance import ManualClock
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.log_ends import NO_LOG, PARTS, HeldLog, KnownEnds, LogEnds
+from barnabas_broker.metadata.log_ends import LOGS_A_TURN, NO_LOG, PARTS, HeldLog, KnownEnds, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import StoreUnavailable, Write
@@ -148,3 +149,21 @@ async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100
     documents = (await store.listing("log-ends/1/")).documents
     assert len(documents) <= PARTS
     assert max(len(each.value) for each in documents) < 100_000
+
+
+async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told: Told) -> None:
+    told.held = {number: (3, number) for number in range(4 * LOGS_A_TURN)}
+    looked, looked_by_turn = [0], [0]
+
+    def logs() -> Iterator[HeldLog]:
+        for held in told.logs():
+            looked[0] += 1
+            yield held
+
+    async def pause() -> None:
+        looked_by_turn.append(looked[0])
+
+    log_ends = LogEnds(1, told.store, await told.see(), logs, pause)
+    await log_ends.begin_life(1, machine_ran_on=True, undealt_epoch=None)
+    assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
+    assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= LOGS_A_TURN

@@ -1,10 +1,13 @@
 """Partitions that are offline because every replica lacks records, in words."""
 
+import asyncio
+from itertools import pairwise
 from uuid import UUID
 
 import msgspec
 import pytest
 from metadata_cluster import a_topic, led
+from store_conformance import ManualClock
 
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
@@ -12,6 +15,7 @@ from barnabas_broker.metadata.log_ends import NO_LOG, KnownEnds, part_of
 from barnabas_broker.metadata.losses import TOLD_MAX, LossNews, config_value, lost_in
 from barnabas_broker.metadata.model import NO_LEADER, LogEnd, LogEndsDocument, PartitionState, TopicDocument
 from barnabas_broker.metadata.store import Document, Listing
+from barnabas_core.fair_turns import THINGS_MAX, FairTurn
 
 LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1, 2))
 
@@ -59,16 +63,40 @@ def test_what_is_told_of_a_topic_is_bounded() -> None:
     assert len(value) < 20_000
 
 
-def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.anyio
+async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
     image = shown(a_topic("orders", LOST))
-    news = LossNews(image)
-    news.look(["orders", "gone"])
-    news.look(["orders"])
+    news, turn = LossNews(image), FairTurn(ManualClock())
+    await news.look(["orders", "gone"], turn)
+    await news.look(["orders"], turn)
     (record,) = caplog.records
     assert record.message.startswith("orders-0 is offline, for every replica lacks records: last known end unknown")
     assert record.message.endswith("`barnabas accept-loss --topic orders --partition 0` goes on with the longest log")
     shown(a_topic("orders", led(1, 2, epoch=7)), revision=2, image=image)
-    news.look(["orders"])
+    await news.look(["orders"], turn)
     shown(a_topic("orders", msgspec.structs.replace(LOST, partition_epoch=9)), revision=3, image=image)
-    news.look(["orders"])
+    await news.look(["orders"], turn)
     assert len(caplog.records) == 2, "another loss is told again"
+
+
+@pytest.mark.anyio
+async def test_the_controller_looks_at_some_topics_a_turn() -> None:
+    looked: list[str] = []
+    seen = [0]
+
+    class Topics(dict[str, TopicDocument]):
+        def get(self, name: str, default: object = None) -> None:  # type: ignore[override]
+            looked.append(name)
+
+    async def beside() -> None:
+        while True:
+            seen.append(len(looked))
+            await asyncio.sleep(0)
+
+    image = MetadataImage()
+    image.topics = Topics()
+    others = asyncio.create_task(beside())
+    await LossNews(image).look([f"t-{number}" for number in range(3 * THINGS_MAX)], FairTurn(ManualClock()))
+    others.cancel()
+    assert len(looked) == 3 * THINGS_MAX
+    assert max(after - before for before, after in pairwise([*seen, len(looked)])) == THINGS_MAX

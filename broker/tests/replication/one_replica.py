@@ -1,8 +1,10 @@
 """A broker with one replica, two log dirs, and a test that is its metadata."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.decisions.overtaken import LogAhead
@@ -32,7 +34,15 @@ from barnabas_core.topic_partition import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 HERE, OTHER, AWAY = 1, 2, 3
+NONE: Final[Mapping[TopicPartition, int]] = {}
 FLIGHTS = TopicPartition("flights", 0)
+
+
+def at_once(work: Coroutine[object, object, None]) -> None:
+    """Runs what waits for nothing but its next turn, with nobody beside it."""
+    with suppress(StopIteration):
+        while True:
+            work.send(None)
 
 
 class StandingTime:
@@ -86,9 +96,10 @@ class Broker:
         self.image = MetadataImage()
         self._version = 0
         self.show(state)
-        self._start()
+        self._load()
+        at_once(self.replicas.start())
 
-    def _start(self) -> None:
+    def _load(self) -> None:
         folder = self.folder.parent
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
@@ -107,7 +118,6 @@ class Broker:
             lambda: self.is_awake,
         )
         self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
-        self.replicas.start()
 
     def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
         name = self.image.topic_name(topic_id)
@@ -128,10 +138,17 @@ class Broker:
 
     def start_anew(self, *documents: tuple[str, AnyDocument]) -> None:
         """The next life of the broker, with a store that has only these documents."""
-        self.logs.shutdown({})
+        self.load_anew(*documents)
+        at_once(self.replicas.start())
+
+    def load_anew(
+        self, *documents: tuple[str, AnyDocument], high_watermarks: Mapping[TopicPartition, int] = NONE
+    ) -> None:
+        """The next life, with its logs, before it takes over its partitions."""
+        self.logs.shutdown(high_watermarks)
         self.image = MetadataImage()
         self.show_only(*documents)
-        self._start()
+        self._load()
 
     @property
     def partition(self) -> Partition:
@@ -154,7 +171,7 @@ class Broker:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])
         if self.logs.probe_failed_dirs():
-            self.replicas.sweep()
+            at_once(self.replicas.sweep())
         self.replicas.bring_back()
 
     def error_of_find(self) -> ErrorCode | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from one_replica import at_once
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
@@ -101,7 +102,7 @@ class Broker:
         )
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(folder)})
         self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)
-        self.replicas.start()
+        at_once(self.replicas.start())
 
     def show(self, *states: PartitionState, name: str = "t", topic_id: int = 5) -> None:
         """The image comes to hold the topic so; without partitions it is deleted."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from one_replica import at_once
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -82,7 +83,7 @@ class Broker:
         image.topics[TOPIC.name] = TOPIC
         config = parse_broker_config({"node.id": "1", "log.dirs": str(folder)})
         self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
-        self.replicas.start()
+        at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, codec, read_bytes)
         environment_of_groups = Environment(
             GroupConfig(), self.log, self.loop, self.loop, topic_exists=lambda _: True, is_awake=lambda: True

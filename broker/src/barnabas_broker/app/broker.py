@@ -95,7 +95,7 @@ class Broker:
         dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
         listener, ports = self._bind(dispatcher, node)
         await self._join(node, ports)
-        node.host()
+        await node.host()
         cleaner = self._start_cleaner(node)
         traffic = Traffic(dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share)
         self._pages.update(

@@ -108,7 +108,7 @@ class LogChores:
         self._replicas.create_missing()
         is_whole = all(each.is_online for each in self._logs.log_dirs)
         if not is_whole and await in_thread(self._logs.probe_failed_dirs):
-            self._replicas.sweep()
+            await self._replicas.sweep()
         self._replicas.bring_back()
 
     async def expire_producers(self) -> None:
@@ -117,5 +117,9 @@ class LogChores:
             each.expire_producers(self._clock.now_ms())
 
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """Of every partition that is here, for the last checkpoint: nobody waits for the loop any more."""
-        return {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}
+        """Of every partition that is here, for the last checkpoint: nobody waits for the loop any more.
+
+        A start that was cut short has not made all of them: what was known of those stays.
+        """
+        made = {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}
+        return {**self._replicas.checkpointed, **made}

@@ -39,14 +39,19 @@ class LogEndNews:
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
-    """All logs that are online. One that is from before its topic id was noted is of the topic of that name."""
-    for log_dir in logs.log_dirs:
-        for where, held in list(log_dir.logs.items()) if log_dir.is_online else ():
-            document = image.topics.get(where.topic)
-            topic_id = held.topic_id or (document.topic_id if document is not None else None)
-            if topic_id is not None:
-                try:
-                    end = held.epochs.latest_epoch, held.log_end_offset
-                except StorageError:  # Its disk fails just now: nobody may count on it.
-                    continue
-                yield HeldLog(where.topic, topic_id, where.partition, *end, log_dir.was_clean)
+    """All logs that are online, each as it is when its turn comes.
+
+    One that is from before its topic id was noted is of the topic of that name.
+    """
+    was_clean = {log_dir.path: log_dir.was_clean for log_dir in logs.log_dirs}
+    for where in logs.logs:
+        held, document = logs.get(where), image.topics.get(where.topic)
+        if held is None:  # It went while others had their turn.
+            continue
+        topic_id = held.topic_id or (document.topic_id if document is not None else None)
+        if topic_id is not None:
+            try:
+                end = held.epochs.latest_epoch, held.log_end_offset
+            except StorageError:  # Its disk fails just now: nobody may count on it.
+                continue
+            yield HeldLog(where.topic, topic_id, where.partition, *end, was_clean[held.log_dir])

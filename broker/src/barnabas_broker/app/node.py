@@ -336,8 +336,8 @@ class Node:
         except ApiError as error:
             self.supervisor.fail(str(error))
 
-    def host(self) -> None:
-        """Take over the partitions of the image, and follow it from now on."""
+    async def host(self) -> None:
+        """Take over the partitions of the image, and follow it from now on. Nobody is served before it returns."""
         services = self.services
         self.wakefulness.start()
         log_chores = LogChores(services.logs, services.replicas, self._machine.clock, self.supervisor.spawn)
@@ -345,10 +345,10 @@ class Node:
             lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
         )
         self._takedown.append(self._log_ends.tell)
-        services.replicas.start()
-        services.mover.resume()
         self._takedown.append(services.replicas.stop)
         self._takedown.append(self.fetchers.close)
+        await services.replicas.start()
+        services.mover.resume()
         self.memory.start(services.logs.log_dirs)
         follow_offsets_topic(services.groups, services.broker_id, self.image)
         services.groups.start()

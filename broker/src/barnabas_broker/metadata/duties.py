@@ -243,12 +243,12 @@ class ControllerDuties:
         All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
         """
         changed, self._changed_topics = self._changed_topics, set()
-        topics, decide = FairTurn(self._clock).over(sorted(changed)), for_each(settle)
-        names = [name async for name in topics if self._partitions.would_change(name, decide)]
+        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle)
+        names = [name async for name in turn.over(topics) if self._partitions.would_change(name, decide)]
         if names:
             names.sort(key=lambda name: not self._is_leaderless(name))
             self._changed_topics |= (await self._partitions.change_topics(names, decide)).keys()
-        self._losses.look(sorted(changed))
+        await self._losses.look(topics, turn)
 
     def _is_leaderless(self, name: str) -> bool:
         topic = self._image.topics.get(name)

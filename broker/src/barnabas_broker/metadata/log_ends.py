@@ -4,7 +4,7 @@ It is told at each start, before the broker is let in, every few minutes, and at
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -19,7 +19,7 @@ PARTS: Final = 32
 """Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
 PARTITIONS_TOGETHER: Final = 500
 """Of one topic, in one part."""
-LOGS_A_TURN: Final = 1000
+LOGS_A_TURN: Final = 256
 NO_LOG: Final = -1
 """In place of an offset: there was a log, and the broker does not find it any more."""
 
@@ -122,7 +122,7 @@ class LogEnds:
             known = KnownEnds(self._image)
             self._lacking = {
                 (each.topic_id, each.partition)
-                for each in self._logs()
+                async for each in self._each_log()
                 if not (each.is_whole or machine_ran_on)
                 or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
             }
@@ -174,19 +174,24 @@ class LogEnds:
         """By part and topic, in the order of the partitions."""
         known = KnownEnds(self._image)
         found = {(topic_id, end.partition): end for topic_id, end in self._not_found_again(known)}
-        for number, held in enumerate(list(self._logs())):
+        async for held in self._each_log():
             known_end = held.offset
             if starts or not self._is_in_sync(held):
                 earlier = known.find(self._broker_id, held.topic_id, held.partition)
                 known_end = max(known_end, earlier.known if earlier is not None else 0)
             where = held.topic_id, held.partition
             found[where] = LogEnd(held.partition, held.epoch, held.offset, known_end, where in self._lacking)
-            if not starts and number % LOGS_A_TURN == LOGS_A_TURN - 1:
-                await self._pause()
         parts: dict[int, dict[UUID, list[LogEnd]]] = {}
         for (topic_id, partition), end in sorted(found.items(), key=lambda each: each[0]):
             parts.setdefault(part_of(topic_id, partition), {}).setdefault(topic_id, []).append(end)
         return parts
+
+    async def _each_log(self) -> AsyncIterator[HeldLog]:
+        """Some a turn of the loop."""
+        for number, held in enumerate(self._logs()):
+            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+                await self._pause()
+            yield held
 
     def _not_found_again(self, known: KnownEnds) -> Iterator[tuple[UUID, LogEnd]]:
         """What was told of logs of this broker, as if they were gone: those that are here tell of themselves."""

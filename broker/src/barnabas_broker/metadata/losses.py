@@ -9,6 +9,7 @@ from barnabas_broker.metadata.decisions.elections import is_lost
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.log_ends import NO_LOG, KnownEnds
 from barnabas_broker.metadata.model import LogEnd, TopicDocument
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
@@ -74,10 +75,10 @@ class LossNews:
         self._image = image
         self._told: dict[str, frozenset[int]] = {}
 
-    def look(self, names: Iterable[str]) -> None:
-        """At these topics."""
+    async def look(self, names: Iterable[str], turn: FairTurn) -> None:
+        """At these topics, some a turn of the loop."""
         known = KnownEnds(self._image)
-        for name in names:
+        async for name in turn.over(names):
             topic = self._image.topics.get(name)
             lost = lost_in(topic, known) if topic is not None else []
             before, now = self._told.pop(name, frozenset()), frozenset(each.where.partition for each in lost)

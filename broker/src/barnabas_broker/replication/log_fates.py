@@ -14,6 +14,7 @@ from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -56,11 +57,15 @@ class LogFates:
         self._logs = logs
         self._image = image
 
-    def sweep(self) -> None:
+    async def sweep(self, turn: FairTurn) -> None:
         """All logs that were loaded: whatever was decided while nobody could carry it out."""
         self.bury(self._image.tombstones.keys())
-        for topic_partition, found in self._logs.logs.items():
-            if found.topic_id in self._image.tombstones or not self._is_assigned(topic_partition):
+        async for topic_partition in turn.over(self._logs.logs):
+            found = self._logs.get(topic_partition)
+            is_unwanted = found is not None and (
+                found.topic_id in self._image.tombstones or not self._is_assigned(topic_partition)
+            )
+            if found is not None and is_unwanted:
                 self.remove(topic_partition, found.topic_id)
 
     def _is_assigned(self, topic_partition: TopicPartition) -> bool:

@@ -69,8 +69,8 @@ class ReplicaManager:
             surroundings.propose_isr,
             self._own_broker_epoch,
         )
-        self._high_watermarks: Mapping[TopicPartition, int] = {}
-        """As they were checkpointed before the start."""
+        self.checkpointed: dict[TopicPartition, int] = {}
+        """High watermarks from before the start, of partitions that are not made yet."""
         self.topics: dict[str, HostedTopic] = {}
         self._topics_by_id: dict[UUID, HostedTopic] = {}
         self._offline: dict[TopicPartition, Partition] = {}
@@ -260,21 +260,25 @@ class ReplicaManager:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
-    def start(self) -> None:
-        """Take over what the image holds, and follow its changes."""
-        self._high_watermarks = self._logs.checkpointed_high_watermarks()
+    async def start(self) -> None:
+        """Take over what the image holds, some of it a turn of the loop; its changes are followed meanwhile, too."""
+        self.checkpointed = self._logs.checkpointed_high_watermarks()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
-        self._fates.sweep()
-        for document in self._image.topics.values():
-            self._host(document)
-        while self._unmade:
-            self._make_one()
+        turn = FairTurn(self._surroundings.clock)
+        await self._fates.sweep(turn)
         self._image.subscribe(self._image_changed)
+        async for name in turn.over(self._image.topics):
+            if name in self._image.topics:
+                self._host(self._image.topics[name])
+        while self._unmade:
+            await turn.give_way()
+            if self._unmade:
+                self._make_one()
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Logs that came back with a disk, of partitions that went meanwhile."""
-        self._fates.sweep()
+        await self._fates.sweep(FairTurn(self._surroundings.clock))
 
     def stop(self) -> None:
         """Make no more."""
@@ -362,7 +366,7 @@ class ReplicaManager:
         if opened is None:
             self._look_after_missing(topic_partition, state)
             return None
-        high_watermark = self._high_watermarks.get(topic_partition, 0)
+        high_watermark = self.checkpointed.pop(topic_partition, 0)
         waiters, commits = self._surroundings.purgatory.wait_list(), CommitQueue(self._surroundings.timers)
         return Partition(topic_partition, topic.topic_id, opened, high_watermark, self._context, waiters, commits)
 

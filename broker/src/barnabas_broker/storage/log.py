@@ -365,6 +365,10 @@ class Log:
         self.log_start_offset = offset
         self._ends_at(offset)
 
+    def load_epochs(self) -> None:
+        """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
+        self._latest_epoch = self.epochs.latest_epoch
+
     def recovered(self, recovery_point: int, epochs: list[EpochStart]) -> None:
         """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
         known = self._load_epochs(recovery_point)

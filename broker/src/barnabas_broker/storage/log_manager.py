@@ -249,6 +249,7 @@ class LogManager:
             if log.topic_id is None and self._is_empty(place):
                 self._environment.files.remove(place.directory)
             else:
+                log.load_epochs()
                 log_dir.logs[place.topic_partition] = log
         except LogDirFailed:
             raise

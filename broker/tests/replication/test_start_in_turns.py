@@ -1,0 +1,89 @@
+"""A start takes over some of its partitions a turn of the loop, so that leases are renewed meanwhile."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from one_replica import FLIGHTS, HERE, NOW_MS, Broker, StandingTime, led
+
+from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
+from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.metadata.store import Change, Changes
+from barnabas_core.fair_turns import THINGS_MAX
+from barnabas_core.topic_partition import TopicPartition
+
+TOPICS = 3
+EACH = THINGS_MAX
+
+
+def many(number: int, epoch: int = 1) -> tuple[str, TopicDocument]:
+    name = f"many-{number}"
+    return topic_key(name), TopicDocument(name, UUID(int=100 + number), (led(HERE, epoch, HERE, replicas=1),) * EACH)
+
+
+class Starting:
+    """A broker whose start the test takes turn by turn, with TOPICS topics of EACH partitions."""
+
+    def __init__(self, folder: Path) -> None:
+        flights = TopicDocument(FLIGHTS.topic, UUID(int=7), (led(HERE, 1, HERE, replicas=1),))
+        self.broker = Broker(folder, flights.partitions[0])
+        documents = [(topic_key(FLIGHTS.topic), flights), *(many(number) for number in range(TOPICS))]
+        self.broker.load_anew(*documents)
+        self.made: list[int] = [0]
+
+    def turns(self) -> Iterator[None]:
+        work = self.broker.replicas.start()
+        while True:
+            try:
+                work.send(None)
+            except StopIteration:
+                return
+            finally:
+                self.made.append(sum(1 for _ in self.broker.replicas.partitions()))
+            yield
+
+    def change(self, *changes: tuple[str, bytes | None]) -> None:
+        image = self.broker.image
+        revision = image.revision + 1
+        image.apply_changes(Changes(revision, tuple(Change(revision, key, value) for key, value in changes)))
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Starting:
+    return Starting(tmp_path)
+
+
+def test_a_start_makes_some_partitions_a_turn(starting: Starting) -> None:
+    for _ in starting.turns():
+        pass
+    assert starting.made[-1] == TOPICS * EACH + 1
+    assert max(after - before for before, after in zip(starting.made, starting.made[1:], strict=False)) <= THINGS_MAX
+
+
+def test_what_changes_during_a_start_is_followed(starting: Starting) -> None:
+    (key, later), (gone_key, gone) = many(0, epoch=2), many(1)
+    turns = starting.turns()
+    next(turns)
+    starting.change((key, encode(later)))
+    next(turns)
+    tombstone = TombstoneDocument(gone.name, gone.topic_id, NOW_MS)
+    starting.change((tombstone_key(gone.topic_id), encode(tombstone)), (gone_key, None))
+    for _ in turns:
+        pass
+    replicas = starting.broker.replicas
+    assert replicas.topics.keys() == {FLIGHTS.topic, "many-0", "many-2"}
+    assert {each.leader_epoch for each in replicas.topics["many-0"].partitions.values()} == {2}
+    assert len(replicas.topics["many-2"].partitions) == EACH
+
+
+def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting) -> None:
+    broker, last = starting.broker, TopicPartition("many-2", EACH - 1)
+    for _ in starting.turns():
+        pass
+    broker.load_anew(*(many(number) for number in range(TOPICS)), high_watermarks={last: 5})
+    next(starting.turns())
+    assert broker.replicas.hosted(last) is None
+    chores = LogChores(broker.logs, broker.replicas, StandingTime(), lambda _: None)
+    assert chores.high_watermarks()[last] == 5

@@ -1,0 +1,62 @@
+"""What a start tells of its logs is read where the logs are loaded, and not on the loop."""
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.app.log_end_news import held_logs
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+
+class StandingClock:
+    """At one moment."""
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+class CountedReads(PosixFileSystem):
+    """Says which whole files were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_paths: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.read_paths.append(path)
+        return super().read(path)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["after a clean shutdown", "after a crash"])
+def test_to_tell_what_the_logs_end_at_reads_no_file(tmp_path: Path, is_clean: bool) -> None:
+    def logs() -> LogManager:
+        environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
+        settings, identity = LogManagerSettings([str(tmp_path)]), BrokerIdentity("c", 1)
+        return LogManager(environment, StandingClock(), settings, identity, lambda _: LogConfig())
+
+    files = CountedReads()
+    before = logs()
+    before.load()
+    for number in range(3):
+        before.create(TopicPartition("t", number), UUID(int=9), LogConfig())
+    if is_clean:
+        before.shutdown({})
+    del before
+    after = logs()
+    after.load()
+    files.read_paths.clear()
+    assert len(list(held_logs(after, MetadataImage()))) == 3
+    assert files.read_paths == []
