@@ -1,4 +1,8 @@
-"""What this broker's logs end at, as its log manager has them: for `metadata.log_ends`."""
+"""What this broker's logs end at, as its log manager has them: for `metadata.log_ends`.
+
+It is told soon where a partition has no leader any more: somebody may choose the longest log of those that live, and
+what was told minutes ago could make a shorter one look longer.
+"""
 
 import asyncio
 import logging
@@ -6,14 +10,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas_broker.app.chores import Chore
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
+from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_manager import LogManager
 
 TOLD_S: Final = 300.0
-"""How old the last known end of a partition may be."""
+"""How old the last known end of a partition that is led may be."""
+LEADERLESS_S: Final = 2.0
+"""How old that of one that nobody leads may be."""
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +32,37 @@ class LogEndNews:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), lambda: asyncio.sleep(0))
         self.begin_life = self._log_ends.begin_life
         self.admitted = self._log_ends.admitted
+        self._broker_id = broker_id
+        self._leaderless: dict[str, frozenset[int]] = {}
+        """By topic, the partitions here that nobody leads."""
+        self._is_due = False
+        image.subscribe(self._image_changed)
 
-    def chore(self) -> Chore:
+    def chores(self) -> list[Chore]:
         """What comes round."""
-        return Chore("log ends", TOLD_S, self.tell)
+        return [
+            Chore("log ends", TOLD_S, self.tell),
+            Chore("log ends of the leaderless", LEADERLESS_S, self.tell_of_leaderless),
+        ]
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for topic in change.deleted:
+            self._leaderless.pop(topic.name, None)
+        for topic in (*change.created, *change.changed):
+            before, now = self._leaderless.pop(topic.name, frozenset()), self._leaderless_of(topic)
+            if now:
+                self._leaderless[topic.name] = now
+            self._is_due |= not now <= before
+
+    def _leaderless_of(self, topic: TopicDocument) -> frozenset[int]:
+        states = enumerate(topic.partitions)
+        return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
+
+    async def tell_of_leaderless(self) -> None:
+        """Where there are others than when it was told last."""
+        if self._is_due:
+            self._is_due = False
+            await self.tell()
 
     async def tell(self) -> None:
         """Whatever the store does: they are told again later."""

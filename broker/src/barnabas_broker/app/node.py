@@ -357,7 +357,7 @@ class Node:
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
         isr = Chore("isr", isr_check_s, services.replicas.check_isr)
-        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore(), self._log_ends.chore()])
+        self._chores.start([*log_chores.table(self.config), isr, self.memory.chore(), *self._log_ends.chores()])
 
     def _configs_changed(self, change: ImageChange) -> None:
         if change.configs & {str(self.config.broker_id), ALL_BROKERS}:
