@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, bytes_of, headers_in, read_all
 
+from barnabas_broker.storage import file_names
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -219,6 +220,20 @@ def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
     new = logs.finish_move(move)
     assert b"other" in bytes_of(new.read(12, 10, 23, at_least_one_batch=True))
     assert len(read_all(new)) == 23
+
+
+def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(tmp_path: Path) -> None:
+    """It was cut meanwhile: what is appended below the old recovery point may be torn by a power cut."""
+    logs = started(tmp_path, PosixFileSystem())
+    log = filled(logs, tmp_path / "a")
+    log.flush()
+    logs.checkpoint({})
+    log = logs.finish_move(begun(logs, tmp_path / "b"))
+    log.truncate_to(10)
+    log = logs.finish_move(begun(logs, tmp_path / "a"))
+    append(log, batch(1))
+    noted = logs.log_dirs[0].offsets(file_names.RECOVERY_POINTS)
+    assert noted.get(FLIGHTS, 0) <= log.recovery_point == 10
 
 
 def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) -> None:

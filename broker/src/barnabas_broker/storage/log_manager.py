@@ -363,6 +363,7 @@ class LogManager:
         """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
+        target.begin_log(topic_partition)  # It may have been there before, and was cut since.
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
         del source.logs[topic_partition], self.moves[topic_partition]
         return log
