@@ -167,3 +167,6 @@ async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told:
     await log_ends.begin_life(1, machine_ran_on=True, undealt_epoch=None)
     assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
     assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= LOGS_A_TURN
+    turns = len(looked_by_turn)
+    await log_ends.tell()
+    assert len(looked_by_turn) - turns >= 2 * 4 + PARTS, "some logs a turn, and then a document a turn"

@@ -5,14 +5,14 @@ It is told at each start, before the broker is let in, every few minutes, and at
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from barnabas_broker.metadata.documents import encode, log_ends_key
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store import MetadataStore, Write
 
 PARTS: Final = 32
@@ -25,6 +25,8 @@ NO_LOG: Final = -1
 
 _ENDS: Final = msgspec.json.Decoder(tuple[LogEnd, ...])
 _ENCODER: Final = msgspec.json.Encoder()
+
+Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
@@ -87,6 +89,10 @@ class KnownEnds:
         return not registration.dirs_away if is_gone or entry is None else entry.lacks
 
 
+def _partition(end: LogEnd) -> int:
+    return end.partition
+
+
 def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, LogEnd]:
     raw = document.topics.get(topic_id) if document is not None else None
     return {} if raw is None else {each.partition: each for each in _ENDS.decode(raw)}
@@ -122,7 +128,7 @@ class LogEnds:
             known = KnownEnds(self._image)
             self._lacking = {
                 (each.topic_id, each.partition)
-                async for each in self._each_log()
+                async for each in self._in_turns(self._logs())
                 if not (each.is_whole or machine_ran_on)
                 or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
             }
@@ -152,7 +158,11 @@ class LogEnds:
     async def _tell(self, *, starts: bool) -> None:
         async with self._turns:
             parts = await self._collected(starts=starts)
-            writes = [write for part in range(PARTS) if (write := self._news(part, parts.get(part, {}))) is not None]
+            writes: list[Write] = []
+            for part in range(PARTS):
+                await self._pause()
+                news = self._news(part, parts.get(part, {}))
+                writes += [] if news is None else [news]
             if writes:
                 await self._store.write(writes)
 
@@ -160,6 +170,8 @@ class LogEnds:
         """None where the store has that already, as far as this broker has heard."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
+        for ends in topics.values():
+            ends.sort(key=_partition)
         if known is None and not topics:
             return None
         is_of_now = known is not None and known.broker_epoch == self._broker_epoch
@@ -171,10 +183,12 @@ class LogEnds:
         return Write(key, encode(LogEndsDocument(self._broker_epoch, encoded)) if topics else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """By part and topic, in the order of the partitions."""
+        """By part and topic, in no order."""
         known = KnownEnds(self._image)
-        found = {(topic_id, end.partition): end for topic_id, end in self._not_found_again(known)}
-        async for held in self._each_log():
+        found: dict[tuple[UUID, int], LogEnd] = {}
+        async for topic in self._in_turns(list(self._image.topics.values())):
+            found |= {(topic.topic_id, end.partition): end for end in self._not_found_again(topic, known)}
+        async for held in self._in_turns(self._logs()):
             known_end = held.offset
             if starts or not self._is_in_sync(held):
                 earlier = known.find(self._broker_id, held.topic_id, held.partition)
@@ -182,24 +196,23 @@ class LogEnds:
             where = held.topic_id, held.partition
             found[where] = LogEnd(held.partition, held.epoch, held.offset, known_end, where in self._lacking)
         parts: dict[int, dict[UUID, list[LogEnd]]] = {}
-        for (topic_id, partition), end in sorted(found.items(), key=lambda each: each[0]):
+        async for (topic_id, partition), end in self._in_turns(found.items()):
             parts.setdefault(part_of(topic_id, partition), {}).setdefault(topic_id, []).append(end)
         return parts
 
-    async def _each_log(self) -> AsyncIterator[HeldLog]:
+    async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Some a turn of the loop."""
-        for number, held in enumerate(self._logs()):
+        for number, thing in enumerate(things):
             if number % LOGS_A_TURN == LOGS_A_TURN - 1:
                 await self._pause()
-            yield held
+            yield thing
 
-    def _not_found_again(self, known: KnownEnds) -> Iterator[tuple[UUID, LogEnd]]:
+    def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
         """What was told of logs of this broker, as if they were gone: those that are here tell of themselves."""
-        for topic in self._image.topics.values():
-            for number, state in enumerate(topic.partitions):
-                end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
-                if end is not None:
-                    yield topic.topic_id, LogEnd(number, -1, NO_LOG, end.known)
+        for number, state in enumerate(topic.partitions):
+            end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
+            if end is not None:
+                yield LogEnd(number, -1, NO_LOG, end.known)
 
     def _is_in_sync(self, held: HeldLog) -> bool:
         topic = self._image.topics.get(held.topic)
