@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import time
@@ -23,16 +24,21 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10_000, help="of the simulation, on all processors")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--rounds", type=int, default=200, help="of torture")
+    parser.add_argument("--torture-seed", type=int, default=random.randrange(10**6), help="what the torture does")
     options = parser.parse_args()
+    commit = _commit()
     parts = [
         _run("simulation", f"--seeds {options.seeds} --first {options.first} --workers {os.cpu_count() or 1}"),
-        _run("torture", f"--rounds {options.rounds}"),
+        _run("torture", f"--rounds {options.rounds} --seed {options.torture_seed}"),
     ]
-    print(f"\ncommit {_commit()}")
+    again = f"--seeds {options.seeds} --first {options.first} --rounds {options.rounds}"
+    print(f"\ncommit {commit}; again: make soak SOAK='{again} --torture-seed {options.torture_seed}'")
     for part in parts:
         outcome = "passed" if part.code == 0 else f"FAILED (exit code {part.code})"
         print(f"{part.name:10} {outcome} in {part.seconds:.0f} s: {part.figures}")
-    return int(any(part.code for part in parts))
+    if _commit() != commit:
+        print(f"FAILED: it is {_commit()} by now; the figures are not those of one commit")
+    return int(any(part.code for part in parts) or _commit() != commit)
 
 
 def _run(module: str, arguments: str) -> Part:

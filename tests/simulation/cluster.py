@@ -71,8 +71,8 @@ class SimulatedBroker:
         self.wanted = True
         """Whether it is to be started again whenever it ends."""
         self._knows_of_lost_pages = False
-        self._has_stopped = False
-        """Whether the last life shut down cleanly."""
+        self._were_clean: frozenset[str] = frozenset()
+        """The log directories that had the mark of a clean shutdown when the last life ended, however it did."""
 
     @property
     def is_serving(self) -> bool:
@@ -116,19 +116,24 @@ class SimulatedBroker:
 
     def _check_beliefs(self, logs: LogManager) -> None:
         for each in logs.log_dirs:
-            if each.was_clean and not self._has_stopped:
+            if each.was_clean and each.path not in self._were_clean:
                 self.cluster.violation(f"{self.name} takes {each.path} for shut down cleanly")
-        self._has_stopped = False
+            if each.is_online and each.path in self._marked_clean():
+                self.cluster.violation(f"{self.name} started: {each.path} still counts as shut down cleanly")
         for belief in () if self.disk.is_broken else wrong_beliefs(logs):
             self.cluster.violation(f"{self.name} started: {belief}")
+
+    def _marked_clean(self) -> frozenset[str]:
+        return frozenset(each for each in LOG_DIRS if self.disk.holds(f"{each}/{file_names.CLEAN_SHUTDOWN}"))
 
     def _ends(self, host: Host, *, silently: bool = False) -> None:
         """However it came to that, the process is gone."""
         if host.is_dead:
             return
-        host.is_dead = True
+        host.die()
         self.cluster.network.take_down(self.name, silently=silently)
         self.disk.process_ends()
+        self._were_clean = self._marked_clean()
         self.host = self.node = None
         if self._knows_of_lost_pages:  # The next life could not know; that a machine runs on is all that it has.
             self._knows_of_lost_pages = False
@@ -189,7 +194,6 @@ class SimulatedBroker:
         self.cluster.network.take_down(self.name)
         with suppress(StoreUnavailable):
             await node.stop()
-        self._has_stopped = not host.is_dead
         self._ends(host)
 
     def logs_on_disk(self) -> Iterator[tuple[str, TopicPartition]]:

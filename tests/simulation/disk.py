@@ -233,6 +233,10 @@ class SimulatedDisk:
         self.before_read()
         return self._find(path) is not None
 
+    def holds(self, path: str) -> bool:
+        """Whether there is such a name now, for whom no fault of the disk holds up."""
+        return self._find(path) is not None
+
     def make_dir(self, path: str) -> None:
         """Where a disk is mounted is known for good."""
         self.before_write(0)

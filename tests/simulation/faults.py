@@ -40,8 +40,8 @@ class Faults:
             + [self._stop] * 2
             + [self._cut] * 3
             + [self._break_disk] * 2
-            + [self._fail_sync] * 2
-            + [self._lose_power_after_a_start]
+            + [self._fail_sync] * 3
+            + [self._lose_power_after_a_start] * 2
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
             + [self._elect_preferred, self._set_clock]
@@ -104,9 +104,15 @@ class Faults:
         self._cluster.note(f"stop {broker.name}, and cut its power when it has just started again")
         broker.stop()
         self._later(0.8, partial(self._start, broker))
-        off_s = 0.8 + self._random.uniform(0, 1)
-        self._later(off_s, partial(self._power_off, broker))
-        self._later(off_s + self._random.expovariate(1), partial(self._start, broker))
+        after_s = self._random.choice([0.0, 0.1, 1.0]) * self._random.random()
+        self._later(0.8, partial(self._power_off_once_started, broker, broker.host, after_s))
+
+    def _power_off_once_started(self, broker: SimulatedBroker, earlier: Host | None, after_s: float) -> None:
+        if broker.host in (earlier, None) or broker.node is None:
+            self._later(0.01, partial(self._power_off_once_started, broker, earlier, after_s))
+            return
+        self._later(after_s, partial(self._power_off, broker))
+        self._later(after_s + self._random.expovariate(1), partial(self._start, broker))
 
     def _fail_sync(self) -> None:
         """One sync fails, the next passes; a while later the power goes, perhaps; then nobody else may lose any."""

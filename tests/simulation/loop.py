@@ -6,9 +6,11 @@ crashed. Sockets, threads and the wall clock have no place here; what wants a th
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
+from weakref import WeakSet
 
 THREAD_DELAYS_S: Final = (0.0, 0.0, 0.001, 0.01, 0.1)
 START_MS: Final = 1_700_000_000_000
@@ -51,8 +53,20 @@ class Host:
         self._clock = clock or MachineClock(loop)
         self._loop = loop
         self._held: list[_Bound] = []
+        self._works: WeakSet[Coroutine[Any, Any, Any]] = WeakSet()
         self.context = contextvars.copy_context()
         self.context.run(_host.set, self)
+
+    def die(self) -> None:
+        """It runs nothing any more; what it had not begun yet, it never will."""
+        self.is_dead = True
+        for work in list(self._works):
+            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()
+
+    def is_given(self, work: Coroutine[Any, Any, Any]) -> None:
+        """A task of this machine, which has not begun."""
+        self._works.add(work)
 
     def hold(self, bound: "_Bound") -> None:
         """Keep what is due until the pause is over."""
@@ -191,4 +205,5 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """A task on a machine."""
         if host is None:
             return self.create_task(work)
+        host.is_given(work)
         return self.create_task(work, context=host.context)

@@ -296,7 +296,7 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     commits_offsets_before_they_are_replicated: COMMITS,
     elects_a_replica_that_lacks_records: f"{LOST}|{LEADERS}",
     elects_from_outside_the_isr: f"{LOST}|{LEADERS}",
-    writes_without_compare_and_set: f"{LOST}|{DIFFERENT}|{LEADERS}",
+    writes_without_compare_and_set: r" is written over: ",
     keeps_the_leader_epoch: f"{LOST}|{DIFFERENT}|{LEADERS}",
     shows_what_is_not_committed: rf"^seen and gone: |^two values at |{BEHIND}",
     followers_forget_the_producers: r"^twice or out of order: |OUT_OF_ORDER_SEQUENCE_NUMBER",

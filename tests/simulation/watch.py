@@ -15,6 +15,7 @@ from simulation.cluster import SimulatedCluster
 from simulation.history import History
 from simulation.loop import Host
 from simulation.store import StoreState
+from simulation.stored_epochs import StoredEpochs
 
 LOOK_S: Final = 0.05
 TOPICS: Final = topic_key("")
@@ -60,6 +61,7 @@ class Watch:
         self._committed: dict[tuple[UUID, int], int] = {}
         """The highest high watermark that any leader had."""
         self._documents = StoredTopics(cluster.store)
+        self._stored_epochs = StoredEpochs(cluster.store)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -75,6 +77,9 @@ class Watch:
 
     def look(self) -> None:
         """At everything."""
+        for what in self._stored_epochs.written_over():
+            self._cluster.note(what)
+            self._history.violation(what)
         here = [
             (broker.broker_id, broker.host, partition)
             for broker in self._cluster.brokers

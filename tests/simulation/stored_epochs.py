@@ -1,0 +1,44 @@
+"""What the store was told of partitions: nobody writes over what somebody else has decided in between."""
+
+from collections.abc import Iterator
+
+from barnabas_broker.metadata.documents import decode, topic_key
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from simulation.store import StoreState
+
+TOPICS = topic_key("")
+
+
+class StoredEpochs:
+    """Each change of a partition raises its partition epoch, and none takes its leader epoch back."""
+
+    def __init__(self, store: StoreState) -> None:
+        self._store = store
+        self._seen = 0
+        self._known: dict[str, TopicDocument] = {}
+
+    def written_over(self) -> Iterator[str]:
+        """The partitions whose state was written over, since the last look."""
+        news, self._seen = self._store.changes[self._seen :], len(self._store.changes)
+        for change in news:
+            if change.key.startswith(TOPICS):
+                before = self._known.pop(change.key, None)
+                if change.value is not None:
+                    after = decode(change.key, change.value)
+                    assert isinstance(after, TopicDocument), change.key
+                    self._known[change.key] = after
+                    yield from _differences(before, after)
+
+
+def _differences(before: TopicDocument | None, after: TopicDocument) -> Iterator[str]:
+    if before is None or before.topic_id != after.topic_id:
+        return
+    for number, (old, new) in enumerate(zip(before.partitions, after.partitions, strict=False)):
+        if old != new and not _follows(old, new):
+            yield f"{after.name}-{number} is written over: {old} by {new}"
+    if len(after.partitions) < len(before.partitions):
+        yield f"{after.name} is written over: it had {len(before.partitions)} partitions, not {len(after.partitions)}"
+
+
+def _follows(old: PartitionState, new: PartitionState) -> bool:
+    return new.partition_epoch > old.partition_epoch and new.leader_epoch >= old.leader_epoch

@@ -1,0 +1,40 @@
+"""What the simulation says of writes to the store."""
+
+from random import Random
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.store import Write
+from simulation.store import StoreState
+from simulation.stored_epochs import StoredEpochs
+
+FIRST = PartitionState((1, 2, 3), leader=2, leader_epoch=4, isr=(1, 2), partition_epoch=7)
+
+
+def written_over(state: PartitionState, topic_id: UUID) -> list[str]:
+    """What is said of it, after FIRST."""
+    store = StoreState(Random(0), is_one_machine=True)
+    stored_epochs = StoredEpochs(store)
+    store.write([Write(topic_key("t"), encode(TopicDocument("t", UUID(int=1), (FIRST,))), None)])
+    assert list(stored_epochs.written_over()) == []
+    store.write([Write(topic_key("t"), encode(TopicDocument("t", topic_id, (state,))), None)])
+    return list(stored_epochs.written_over())
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "partition_epoch", "is_said"),
+    [(4, 8, False), (5, 8, False), (4, 7, True), (4, 6, True), (3, 8, True)],
+)
+def test_a_state_with_epochs_that_do_not_rise_is_written_over_what_was_decided(
+    leader_epoch: int, partition_epoch: int, is_said: bool
+) -> None:
+    state = msgspec.structs.replace(FIRST, isr=(2,), leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+    assert bool(written_over(state, UUID(int=1))) is is_said
+
+
+def test_another_topic_of_the_same_name_begins_anew() -> None:
+    assert written_over(msgspec.structs.replace(FIRST, leader_epoch=0, partition_epoch=0), UUID(int=2)) == []
