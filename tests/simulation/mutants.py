@@ -320,14 +320,16 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
-    "commits-offsets-before-they-are-replicated": 4,
+    "commits-offsets-before-they-are-replicated": 7,
+    "counts-a-shrink-before-it-is-written": 52,
     "drops-the-lowest-segment-first": 5,
     "elects-a-replica-that-lacks-records": 9,
     "forgives-holes": 5,
-    "lets-a-clean-mark-come-back": 50,
-    "swaps-a-copy-that-is-not-synced": 11,
-    "takes-a-failed-sync-for-a-full-disk": 5,
+    "lets-a-clean-mark-come-back": 6,
+    "takes-a-failed-sync-for-a-full-disk": 19,
+    "truncates-to-the-high-watermark": 2,
     "trusts-a-disk-that-lost-power": 8,
+    "writes-epochs-without-a-sync": 5,
 }
 """The first seed that shows the mistake, when this was written: where to begin the search for one.
 
