@@ -328,7 +328,7 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "lets-a-clean-mark-come-back": 6,
     "takes-a-failed-sync-for-a-full-disk": 19,
     "truncates-to-the-high-watermark": 2,
-    "trusts-a-disk-that-lost-power": 8,
+    "trusts-a-disk-that-lost-power": 1,
     "writes-epochs-without-a-sync": 5,
 }
 """The first seed that shows the mistake, when this was written: where to begin the search for one.
