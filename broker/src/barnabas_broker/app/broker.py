@@ -1,7 +1,6 @@
 """One broker on a machine, from its settings to a clean shutdown: store, sockets, HTTP and signals around a `Node`."""
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -12,6 +11,7 @@ from random import SystemRandom
 from typing import Any, Final
 from uuid import uuid4
 
+from barnabas_broker.app import garbage
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_idle import MeasuringSelector
@@ -103,12 +103,11 @@ class Broker:
                 node.services, traffic, self._selector.turns, cleaner, self._why_not_serving, lambda: self.failure
             )
         )
+        garbage.settle()
         listener.start()
         self._takedown.append(node.hand_over)
         self._is_serving = True
         node.supervisor.spawn(_import_handlers())
-        gc.collect()
-        gc.freeze()  # A collection would look at every object that lives as long as the broker: 100 ms.
 
     async def wait_for_signal(self) -> None:
         """Serve until SIGTERM or SIGINT, or until the broker cannot go on."""

@@ -10,6 +10,7 @@ from collections import deque
 from time import perf_counter, thread_time
 from typing import Final, NamedTuple
 
+from barnabas_broker.app.garbage import GARBAGE, Collections
 from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,12 @@ class LoopTurns:
         """Of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
         self._cpu_at_s = 0.0
+        self._collections = Collections()
 
     def measure_parts(self) -> None:
         """From now on parts of turns are timed, and collections of garbage are such parts."""
         LONGEST_PART.now_s = perf_counter
-        gc.callbacks.append(_GarbageTimer())
+        gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
         """The loop has something to do."""
@@ -68,7 +70,7 @@ class LoopTurns:
     def _remember(self, seconds: float, now_s: float) -> None:
         while self._longest and self._longest[-1].seconds <= seconds:
             self._longest.pop()
-        what = LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
+        what = self._what(seconds, now_s)
         turn = Turn(now_s, seconds, min(seconds, thread_time() - self._cpu_s), what)
         self._longest.append(turn)
         while self._longest[0].ended_s < now_s - WINDOW_S:
@@ -76,19 +78,15 @@ class LoopTurns:
         if seconds > LONG_S:
             log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
 
+    def _what(self, seconds: float, now_s: float) -> str:
+        """A full collection is named also where it came upon a part that took longer with it."""
+        collections = self._collections
+        if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
+            return GARBAGE
+        return LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
+
     def longest(self) -> Turn | None:
         """Of the last minute."""
         while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
             self._longest.popleft()
         return self._longest[0] if self._longest else None
-
-
-class _GarbageTimer:
-    def __init__(self) -> None:
-        self._began_s = 0.0
-
-    def __call__(self, phase: str, _: dict[str, int]) -> None:
-        if phase == "start":
-            self._began_s = perf_counter()
-        else:
-            LONGEST_PART.took("garbage collection", perf_counter() - self._began_s)

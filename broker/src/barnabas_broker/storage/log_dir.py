@@ -224,7 +224,7 @@ class LogDir:
         self.checkpoint_clean_offsets()
 
     def _write_offset_of_each(
-        self, file_name: str, logs: Mapping[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+        self, file_name: str, logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
     ) -> None:
         self._write_offsets(file_name, _offset_of_each(logs, offset_of))
 
@@ -274,10 +274,13 @@ class LogDir:
 
 
 def _offset_of_each(
-    logs: Mapping[TopicPartition, Log], offset_of: Callable[[Log], int | None]
+    logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
 ) -> dict[TopicPartition, int]:
-    """An offset of each log that has one. In a thread, while the loop adds logs and takes some away."""
-    return {key: offset for key, log in list(logs.items()) if (offset := offset_of(log)) is not None}
+    """An offset of each log that has one. In a thread, while the loop adds logs and takes some away.
+
+    A copy is made in one go; a list of pairs is not, for each is an object that the collector may come upon.
+    """
+    return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
 
 
 def _raised_start(log: Log) -> int | None:
