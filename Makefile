@@ -23,6 +23,8 @@ check: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy operator/tests
+	$(BIN)/mypy broker/tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 

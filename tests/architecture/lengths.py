@@ -7,7 +7,18 @@ from pathlib import Path
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("broker/src", "operator/src", "bench", "examples", "tests")
+FOLDERS = ("broker/src", "broker/tests", "operator/src", "operator/tests", "bench", "examples", "tests")
+LONG_MODULES = {
+    "broker/tests/coordinators/test_group_apis.py": 480,
+    "broker/tests/coordinators/test_group_coordinator.py": 650,
+    "broker/tests/coordinators/test_group_traces.py": 740,
+    "broker/tests/metadata/test_kubernetes_store.py": 500,
+    "broker/tests/metadata/test_partition_decisions.py": 640,
+    "broker/tests/replication/test_follower_fetches.py": 490,
+    "broker/tests/storage/test_log_manager.py": 520,
+    "operator/tests/planning/test_topic_plan.py": 510,
+}
+"""Tests that were longer when the bound came to them: what each may have. Only smaller numbers, and fewer of them."""
 
 
 def too_long(path: Path) -> list[str]:
@@ -15,7 +26,8 @@ def too_long(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT)
     lines = text.count("\n")
-    complaints = [f"{name}: {lines} lines; {MODULE_LINES_MAX} allowed"] if lines > MODULE_LINES_MAX else []
+    allowed = LONG_MODULES.get(name.as_posix(), MODULE_LINES_MAX)
+    complaints = [f"{name}: {lines} lines; {allowed} allowed"] if lines > allowed else []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -43,11 +43,16 @@ def metric(http_port: int, name: str) -> float | None:
 
 def resident_bytes(pid: int) -> int:
     """The memory that a process holds now."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+    return _memory_of(pid, "VmRSS")
 
 
 def peak_resident_bytes(pid: int) -> int:
     """The most memory that a process has held."""
+    return _memory_of(pid, "VmHWM")
+
+
+def _memory_of(pid: int, name: str) -> int:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+    found = re.search(rf"{name}:\s+(\d+) kB", status)
+    assert found is not None, f"process {pid} has ended"
+    return int(found[1]) * 1024

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from barnabas_operator.app.data_dir import read_status
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus
 from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.topic import Topic, TopicStatus
 from harness.deadline import wait_for
@@ -111,6 +111,10 @@ class RunningUp:
     def cluster(self) -> Cluster | None:
         known = read_status(self.data) if self.data.exists() else None
         return known.cluster if known else None
+
+    def cluster_status(self) -> ClusterStatus:
+        cluster = self.cluster()
+        return (cluster.status if cluster else None) or ClusterStatus()
 
     def cluster_reason(self) -> str | None:
         cluster = self.cluster()

@@ -1,7 +1,8 @@
 """The few things that fault tests do through librdkafka: write to a partition and hear of errors, read it back."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -15,7 +16,7 @@ class StockClient:
     """One bootstrap address. Every call has a deadline."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.settings = {"bootstrap.servers": bootstrap, **RECONNECTS}
+        self.settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **RECONNECTS}
         self.admin = AdminClient(self.settings)
 
     def create_topic(
@@ -43,7 +44,7 @@ class StockClient:
         chosen = {"acks": "all", "message.timeout.ms": timeout_ms, "linger.ms": 1, **settings}
         producer = Producer({**self.settings, **{name.replace("_", "."): value for name, value in chosen.items()}})
 
-        def note(number: int):
+        def note(number: int) -> Callable[[KafkaError | None, object], None]:
             return lambda error, _: outcomes.__setitem__(number, error)
 
         for number, value in enumerate(values):
@@ -88,7 +89,7 @@ class StockClient:
                 for message in consumer.consume(1000, 0.05):
                     error = message.error()
                     if error is None:
-                        values.append(message.value())
+                        values.append(message.value())  # type: ignore[arg-type]  # Tests with tombstones know.
                     elif error.code() == KafkaError._PARTITION_EOF:
                         return values
                     else:

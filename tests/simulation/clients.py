@@ -46,7 +46,7 @@ class Line:
 
     async def ask(self, frame: bytes) -> memoryview:
         """The answer to one request. Raises Failed."""
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = None
         self._connection.send(frame, lambda data: None if answer.done() else answer.set_result(data))
         try:

@@ -154,7 +154,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Nothing happens before that."""
         self._now_s += seconds
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
         host = context.get(_host)
         if host is None:
@@ -163,7 +163,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         bound.handle = super().call_soon(bound, context=context)
         return bound.handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
         host = context.get(_host)
         if host is None:
@@ -173,10 +175,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         bound.handle = handle
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = self.create_future()
 
         def run() -> None:

@@ -57,7 +57,7 @@ class Watch:
         self._led_by: dict[tuple[UUID, int, int], int] = {}
         self._led: dict[tuple[UUID, int], tuple[int, int]] = {}
         """The last epoch in which a broker was seen leading, and its high watermark."""
-        self._epochs: dict[tuple[Host, UUID, int], int] = {}
+        self._epochs: dict[tuple[Host | None, UUID, int], int] = {}
         self._committed: dict[tuple[UUID, int], int] = {}
         """The highest high watermark that any leader had."""
         self._documents = StoredTopics(cluster.store)
@@ -94,7 +94,7 @@ class Watch:
             if document is not None and number < len(document.partitions):
                 self._look_at_records(broker_id, partition, document.partitions[number])
 
-    def _look_at_epochs(self, broker_id: int, host: Host, partition: Partition) -> None:
+    def _look_at_epochs(self, broker_id: int, host: Host | None, partition: Partition) -> None:
         number, topic_id, epoch = partition.topic_partition.partition, partition.topic_id, partition.leader_epoch
         key = topic_id, number
         if partition.high_watermark > partition.log.log_end_offset:

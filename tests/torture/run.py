@@ -158,7 +158,7 @@ def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer],
     It takes a new producer epoch when one of them fails and the next is out of order (its issue 4953): no broker can
     know. So of `pipelined` only sequences within a producer epoch are checked, and that nothing is lost.
     """
-    settings = {
+    settings: dict[str, dict[str, bool | int]] = {
         IDEMPOTENT: {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1},
         PIPELINED: {"enable_idempotence": True},
         PLAIN: {"enable_idempotence": False},

@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from harness.stock_client import RECONNECTS
 from torture.history import Acknowledged, Commit, History, Lane
@@ -62,12 +63,22 @@ class Worker(threading.Thread):
 class Writer(Worker):
     """Numbered records, to the partitions in turn, at an even rate."""
 
-    def __init__(self, name: str, history: History, bootstrap: str, topic: str, **settings: object) -> None:
-        """Settings of librdkafka with `_` for `.`; besides `partitions` and `rate` (records a second)."""
+    def __init__(
+        self,
+        name: str,
+        history: History,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        rate: float,
+        **settings: str | float | bool,
+    ) -> None:
+        """Settings of librdkafka with `_` for `.`; `rate` is records a second."""
         super().__init__(name, history)
         self._topic = topic
-        self._partitions = int(settings.pop("partitions"))
-        self._a_turn = max(1, int(settings.pop("rate") * TURN_S))
+        self._partitions = partitions
+        self._a_turn = max(1, int(rate * TURN_S))
         chosen = {setting.replace("_", "."): value for setting, value in settings.items()}
         self._producer = Producer({**WRITER, **chosen, "bootstrap.servers": bootstrap})
         self.sent = 0
@@ -94,7 +105,7 @@ class Writer(Worker):
                 self._topic, value, partition=number % self._partitions, on_delivery=self._on_delivery
             )
 
-    def _on_delivery(self, error: object, message: object) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         self.done += 1
         if error is not None:
             self.history.problems.append(f"write failed: {self.name}: {error}")
@@ -136,7 +147,7 @@ class Reader(Worker):
         self.longest_gap_s = max(self.longest_gap_s, now_s - (self._read_s if self._read_s is not None else now_s))
         self._read_s = now_s
 
-    def _take(self, message: object) -> None:
+    def _take(self, message: Any) -> None:
         error = message.error()
         if error is None:
             self.history.saw(Lane(message.topic(), message.partition()), message.offset(), message.value())

@@ -15,9 +15,9 @@ import struct
 from collections.abc import Callable, Iterator
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, sync
+from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
-    GroupConfig,
     JoinReply,
     JoinRequest,
     LeaveResult,

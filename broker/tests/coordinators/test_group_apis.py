@@ -50,7 +50,7 @@ COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = range(8, 17)
 INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
 
 
-def versions(api_key: int, since: int = 0) -> Any:
+def versions(api_key: int, since: int = 0) -> pytest.MarkDecorator:
     spec = API_SPECS[api_key]
     return pytest.mark.parametrize("version", range(max(spec.min_version, since), spec.max_version + 1))
 

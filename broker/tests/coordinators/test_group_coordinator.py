@@ -1,6 +1,7 @@
 """F40, F41, F46-F49: the coordinator over a simulated log and clock."""
 
 import logging
+from typing import Any
 
 import pytest
 from coordinator_world import Client, World, stable
@@ -277,7 +278,8 @@ def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
 
 
 def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_offsets(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     stable(world, client)
     client.commit(("flights", 0, 1))
     world.time.run()
@@ -294,7 +296,8 @@ def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_of
 
 
 def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     world.log.holding = True
     before = client.commit(("flights", 0, 1))
     world.time.run()
@@ -313,7 +316,8 @@ def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: Wo
 
 
 def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     client.commit(("flights", 0, 1))
     world.time.run()
     world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -354,7 +358,8 @@ def test_offsets_of_a_group_that_does_not_tell_its_topics_cannot_be_deleted(worl
 
 
 def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     client.commit(("flights", 0, 1))
     world.time.run()
     world.log.holding = True
@@ -569,7 +574,8 @@ def test_after_a_write_of_which_nobody_knows_whether_it_stays_the_log_is_read_ag
 
 
 def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is_known(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     client.commit(("flights", 0, 1))
     world.time.run()
     world.log.holding = True
@@ -584,7 +590,8 @@ def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is
 
 
 def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(world: World) -> None:
-    client, answers = Client(world, "a"), []
+    client = Client(world, "a")
+    answers: list[Any] = []
     client.commit(("flights", 0, 1))
     world.time.run()
     world.log.holding = True

@@ -2,7 +2,7 @@
 
 from group_script import check
 
-from barnabas_broker.coordinators.groups.messages import GroupConfig
+from barnabas_broker.coordinators.groups.config import GroupConfig
 
 AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
 

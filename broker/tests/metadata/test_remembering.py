@@ -1,6 +1,6 @@
 """What a broker remembers of the metadata over its restart, against what the store has then."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -51,7 +51,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 pytestmark = pytest.mark.anyio
 
 HERE = 1
-CLUSTER = {CLUSTER_KEY: ClusterDocument("the-id")}
+CLUSTER: dict[str, AnyDocument] = {CLUSTER_KEY: ClusterDocument("the-id")}
 REGISTERED = {broker_key(HERE): BrokerRegistration(HERE, UUID(int=1), ())}
 FLIGHTS = a_topic("flights", led(1, 2, epoch=5), led(2, 1, epoch=5))
 REMEMBERED: dict[str, AnyDocument] = {
@@ -69,7 +69,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await opened.close()
 
 
-async def restored(store: SqliteStore, *stored: dict[str, AnyDocument]) -> tuple[MetadataImage, int]:
+async def restored(store: SqliteStore, *stored: Mapping[str, AnyDocument]) -> tuple[MetadataImage, int]:
     """The image of a broker that starts, and how much it wrote."""
     documents = {key: document for each in stored for key, document in each.items()}
     await store.write([Write(key, encode(document)) for key, document in documents.items()])
@@ -102,7 +102,7 @@ async def test_brokers_that_start_later_on_a_store_that_was_emptied_give_their_p
     image = MetadataImage()
     await load(image, store)
     others = {topic_key("others"): a_topic("others", led(2))}
-    since = {CLUSTER_KEY: ClusterDocument("the-id", restored_ms=7)}
+    since: dict[str, AnyDocument] = {CLUSTER_KEY: ClusterDocument("the-id", restored_ms=7)}
     assert await restore(REMEMBERED | since, image, store, HERE) == 4
     assert await restore(CLUSTER | others, image, store, 2) == 1
     assert image.topics.keys() == {"flights", "others"}
@@ -113,7 +113,7 @@ async def test_brokers_that_start_later_on_a_store_that_was_emptied_give_their_p
 async def test_levels_of_features_come_back(store: SqliteStore) -> None:
     image = MetadataImage()
     await load(image, store)
-    levels = {FEATURES_KEY: FeaturesDocument({"metadata.version": 7})}
+    levels: dict[str, AnyDocument] = {FEATURES_KEY: FeaturesDocument({"metadata.version": 7})}
     await restore(CLUSTER | levels, image, store, HERE)
     assert image.features == {"metadata.version": 7}
     assert Remembered(image, HERE).take().items() >= (CLUSTER | levels).items()

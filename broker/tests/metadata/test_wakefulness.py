@@ -21,11 +21,11 @@ class World:
         self.due: list[tuple[int, Callable[[], object]]] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.wakefulness = Wakefulness(
-            self,  # type: ignore[arg-type]
+            self,
             self.image,
             LIMIT_MS,
             self,
-            self,  # type: ignore[arg-type]
+            self,
             lambda _: asyncio.sleep(0),
             self.spawn,
         )
@@ -41,7 +41,7 @@ class World:
         self.due.append((self.ms + int(delay_s * 1000), callback))
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(work))  # type: ignore[arg-type]
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def latest_revision(self) -> int:
         if self.is_away:

@@ -83,7 +83,7 @@ def test_who_reaches_the_high_watermark_and_the_epochs_start_joins() -> None:
     assert state.isr_with_joining(high_watermark=8) is None, "it lacks what earlier leaders wrote"
     fetch(state, 3, 10, 20, 1)
     assert state.isr_with_joining(high_watermark=12) is None, "it lacks what is committed"
-    assert state.isr_with_joining(high_watermark=10) == {1, 2, 3}
+    assert state.isr_with_joining(high_watermark=10) == frozenset({1, 2, 3})
 
 
 def test_one_change_at_a_time_is_proposed() -> None:

@@ -1,5 +1,7 @@
 """Walking the records of a batch against decoding them, and against bytes that are no records."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def as_records(drawn: list[tuple[int, int, bytes | None, bytes | None, list[Head
 
 
 @given(drawn=RECORDS, codec=st.sampled_from(Codec), before=st.binary(max_size=20))
-def test_it_finds_what_decoding_finds(drawn: list, codec: Codec, before: bytes) -> None:
+def test_it_finds_what_decoding_finds(drawn: list[Any], codec: Codec, before: bytes) -> None:
     batch = bytes(encode_batch(as_records(drawn), attributes=codec))
     header = parse_header(batch, 0)
     data, walked = unpacked_records(before + batch + b"next", len(before), header, 1 << 20)
@@ -55,7 +57,7 @@ def test_other_bytes_are_refused(data: bytes, count: int) -> None:
 
 
 @given(drawn=RECORDS, place=st.integers(0, 10**6), bits=st.integers(1, 255))
-def test_a_flipped_byte_is_refused_or_still_fills_the_batch(drawn: list, place: int, bits: int) -> None:
+def test_a_flipped_byte_is_refused_or_still_fills_the_batch(drawn: list[Any], place: int, bits: int) -> None:
     batch = encode_batch(as_records(drawn))
     header = parse_header(batch, 0)
     batch[HEADER_BYTES + place % (len(batch) - HEADER_BYTES)] ^= bits

@@ -30,24 +30,24 @@ def header_bytes(spec: ApiSpec, version: int, client_id: str | None, tags: bytes
 @pytest.mark.parametrize("client_id", [None, "", "rdkafka", "café"])
 def test_a_header_is_parsed_and_the_body_starts_behind_it(spec: ApiSpec, version: int, client_id: str | None) -> None:
     encoded = b"junk" + header_bytes(spec, version, client_id)
-    header = parse_request_header(encoded + b"body", 4, len(encoded) + 4)
+    header = parse_request_header(memoryview(encoded + b"body"), 4, len(encoded) + 4)
     assert header == RequestHeader(spec.key, version, 77, client_id, len(encoded))
 
 
 def test_unknown_tagged_fields_of_a_header_are_skipped() -> None:
     tags = bytes([2, 0, 3]) + b"abc" + bytes([99, 1]) + b"z"
     encoded = header_bytes(API_SPECS[0], 9, "c", tags)
-    assert parse_request_header(encoded, 0, len(encoded)).body_start == len(encoded)
+    assert parse_request_header(memoryview(encoded), 0, len(encoded)).body_start == len(encoded)
 
 
 def test_an_apiversions_of_the_future_has_a_header_that_can_be_answered() -> None:
     encoded = struct.pack(">hhih", 18, 99, 5, -1) + b"\0"
-    assert parse_request_header(encoded, 0, len(encoded)).api_version == 99
+    assert parse_request_header(memoryview(encoded), 0, len(encoded)).api_version == 99
 
 
 def test_an_api_key_that_this_broker_lacks_is_malformed() -> None:
     with pytest.raises(MalformedRequest, match="api_key 999"):
-        parse_request_header(struct.pack(">hhih", 999, 0, 0, -1), 0, 10)
+        parse_request_header(memoryview(struct.pack(">hhih", 999, 0, 0, -1)), 0, 10)
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 3), (0, 9), (18, 3), (60, 0)])
@@ -55,7 +55,7 @@ def test_a_header_cut_anywhere_is_malformed_whatever_lies_behind_it(key: int, ve
     encoded = header_bytes(API_SPECS[key], version, "client", bytes([1, 7, 2]) + b"xy")
     for end in range(len(encoded)):
         with pytest.raises(MalformedRequest):
-            parse_request_header(encoded, 0, end)
+            parse_request_header(memoryview(encoded), 0, end)
 
 
 @given(st.binary(max_size=64), st.sampled_from(VERSIONS))
@@ -64,7 +64,7 @@ def test_random_bytes_behind_a_valid_key_and_version_parse_or_are_malformed(
 ) -> None:
     encoded = struct.pack(">hhi", api[0].key, api[1], 1) + tail
     try:
-        header = parse_request_header(encoded, 0, len(encoded))
+        header = parse_request_header(memoryview(encoded), 0, len(encoded))
     except MalformedRequest:
         return
     assert header.body_start <= len(encoded)

@@ -2,6 +2,7 @@
 
 import importlib
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ refused = st.tuples(int32s, st.integers(-1, 119), int64s, times_ms, int64s, st.t
 results = refused | st.tuples(int32s, st.just(0), int64s, times_ms, int64s, st.none(), st.just(()))
 
 
-def encoded_request(version: int, transactional_id: str | None, asked: list) -> bytes:
+def encoded_request(version: int, transactional_id: str | None, asked: list[Any]) -> bytes:
     return bytes(
         KafkaRequest(
             transactional_id=transactional_id,
@@ -54,7 +55,7 @@ def encoded_request(version: int, transactional_id: str | None, asked: list) -> 
 @settings(max_examples=40, deadline=None)
 @given(transactional_id=st.none() | names, asked=topics, before=st.binary(max_size=9), behind=st.binary(max_size=9))
 def test_a_request_is_parsed_to_places_in_its_buffer(
-    version: int, transactional_id: str | None, asked: list, before: bytes, behind: bytes
+    version: int, transactional_id: str | None, asked: list[Any], before: bytes, behind: bytes
 ) -> None:
     body = encoded_request(version, transactional_id, asked)
     buffer = memoryview(before + body + behind)
@@ -76,7 +77,7 @@ def test_a_request_is_parsed_to_places_in_its_buffer(
 @every_version
 @settings(max_examples=40, deadline=None)
 @given(answers=st.lists(st.tuples(names, topic_ids, st.lists(results, max_size=4)), max_size=3))
-def test_kafka_python_and_kio_read_our_responses(version: int, answers: list) -> None:
+def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any]) -> None:
     topics = [
         (ProduceTopic(name if version < 13 else None, topic_id if version >= 13 else None, []), results)
         for name, topic_id, results in answers

@@ -323,10 +323,10 @@ def test_a_cluster_tells_its_id_and_where_it_is_measured(play: Play) -> None:
     play(scenario)
 
 
-TWO_DISKS = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
+TWO_DISKS: Json = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
 
 
-async def disks_are_refused(here: World, why: str, **spec: object) -> None:
+async def disks_are_refused(here: World, why: str, **spec: Any) -> None:
     before = here.api.found("StatefulSet", "one-broker")
     here.api.put({**resource("Cluster", "one", **spec), "metadata": {"name": "one", "generation": 2}})
     await here.round()

@@ -40,7 +40,7 @@ def replicas(count: int, topic: str = "t", broker_id: int = 0) -> list[NewReplic
 
 
 def cluster(**config: str | int) -> Cluster:
-    named = {name.replace("_", "."): value for name, value in config.items()}
+    named: dict[str, str | float | bool | None] = {key.replace("_", "."): value for key, value in config.items()}
     return Cluster(metadata=ObjectMeta(name="c"), spec=ClusterSpec(config=named))
 
 
