@@ -45,7 +45,7 @@ class Collections:
 
 
 def settle() -> None:
-    """Before a broker serves: what it has is there to stay.
+    """Before a broker loads its logs, and before it serves: what it has is there to stay.
 
     A full collection waits until as much is new as a quarter of what the last one left: so the last one leaves nothing.
     """

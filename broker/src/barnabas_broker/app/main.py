@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         log.warning(warning)
     selector = MeasuringSelector()
     selector.turns.measure_parts()
+    garbage.settle()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, selector))
 
