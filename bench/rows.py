@@ -98,9 +98,16 @@ def _lifecycle() -> Iterator[Row]:
     yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), place=Place.OWN)
     yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), place=Place.OWN)
     yield Row("connections.10k", "10,000 connections", CONNECTIONS, IdleConnections(10_000), place=Place.OWN)
-    yield Row("slow", "five bytes of a request each", SLOW, SlowConnections(10_000), place=Place.OWN)
-    yield Row("cold", "2 GB at 20 MB/s", COLD, ColdConsumer(2000), quick=False, place=Place.OWN)
-    yield Row("cold.quick", "300 MB at 20 MB/s", COLD, ColdConsumer(300), place=Place.OWN)
+    yield Row(
+        "slow",
+        "five bytes of a request each",
+        SLOW,
+        SlowConnections(10_000, round_trips=200),
+        place=Place.OWN,
+        slow=True,
+    )
+    yield Row("cold", "2 GB at 20 MB/s", COLD, ColdConsumer(2000), quick=False, place=Place.OWN, slow=True)
+    yield Row("cold.quick", "200 MB at 20 MB/s", COLD, ColdConsumer(200), place=Place.OWN, slow=True)
     yield Row(
         "offsets",
         "95 MiB of commits of 1,000 partitions",

@@ -5,7 +5,7 @@ from collections import deque
 from time import perf_counter
 from typing import Final
 
-from barnabas_broker.app.loop_turns import LoopTurns
+from barnabas_broker.app.loop_turns import CPU_CHECK_S, LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
@@ -31,7 +31,8 @@ class MeasuringSelector(selectors.DefaultSelector):
         now_s = perf_counter()
         self._ready_s = now_s
         self._waited_s += now_s - began_s
-        self.turns.began(now_s)
+        if now_s - self.turns.cpu_at_s >= CPU_CHECK_S:
+            self.turns.began(now_s)
         if now_s - self._marks[-1][0] >= MARK_S:
             self._marks.append((now_s, self._waited_s))
         return ready

@@ -42,7 +42,7 @@ class LoopTurns:
         self._longest: deque[Turn] = deque()
         """Of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
-        self._cpu_at_s = 0.0
+        self.cpu_at_s = 0.0
         self._collections = Collections()
 
     def measure_parts(self) -> None:
@@ -51,9 +51,9 @@ class LoopTurns:
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
-        """The loop has something to do."""
-        if now_s - self._cpu_at_s >= CPU_CHECK_S:
-            self._cpu_s, self._cpu_at_s = thread_time(), now_s
+        """The loop has something to do. Need not be told within CPU_CHECK_S of `cpu_at_s`."""
+        if now_s - self.cpu_at_s >= CPU_CHECK_S:
+            self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
         """The loop waits again."""

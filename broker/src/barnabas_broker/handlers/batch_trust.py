@@ -76,11 +76,11 @@ class ConnectionTrust:
 
     def doubts(self, topic: str, header: BatchHeader, now_ms: int) -> bool:
         """Whether this batch, which goes to `topic` now, is to be looked into."""
-        unseen = self._unseen.get(topic)
-        if unseen is not None and unseen > 0 and not self._is_lost:
+        unseen = self._unseen.get(topic, 0)
+        if unseen > 0 and not self._is_lost:
             self._unseen[topic] = unseen - 1
             return is_implausible(header, now_ms)
-        if unseen is None:
+        if topic not in self._unseen:
             if len(self._unseen) >= TOPICS_MAX:
                 del self._unseen[next(iter(self._unseen))]
             unseen = -FIRST_BATCHES

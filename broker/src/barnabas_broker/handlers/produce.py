@@ -8,7 +8,6 @@ answer; when it fails the connection is closed, which is all the client would no
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final, cast
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
@@ -168,8 +167,8 @@ class _Appender:
         "_acks",
         "_buffer",
         "_is_before_zstd",
+        "_late_answer",
         "_looked_at",
-        "_make_late",
         "_now_ms",
         "_replicas",
         "_request",
@@ -196,7 +195,7 @@ class _Appender:
         self._trust = channel.trust or _no_trust_yet(services, channel)
         self._looked_at = 0
         self._is_before_zstd = version < ZSTD_SINCE
-        self._make_late = partial(_LateAnswer, services, channel, request, version, correlation_id)
+        self._late_answer = (services, channel, request, version, correlation_id)
         self.late: _LateAnswer | None = None
 
     def append_all(self) -> Answers | None:
@@ -253,7 +252,7 @@ class _Appender:
         return None
 
     def _wait(self, place: tuple[int, int], partition: Partition) -> _LateAnswer:
-        late = self.late = self.late or self._make_late()
+        late = self.late = self.late or _LateAnswer(*self._late_answer)
         late.wait_for(place, partition)
         return late
 

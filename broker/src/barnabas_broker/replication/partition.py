@@ -260,8 +260,9 @@ class Partition:
         if not appended.duplicate:
             self.messages_in += header.record_count
             self.bytes_in += len(batch)
-            since_boot_ms = monotonic_ms(self._context.clock)
-            if leadership.followers:
+            since_boot_ms = 0
+            if leadership.followers:  # Without any nobody asks for the time.
+                since_boot_ms = monotonic_ms(self._context.clock)
                 leadership.appended(previous_end_offset, since_boot_ms)
             self._advance_high_watermark(since_boot_ms)
             for watcher in self._watchers.values():

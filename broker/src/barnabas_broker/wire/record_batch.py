@@ -123,7 +123,7 @@ def validate_produced(buffer: memoryview, start: int, end: int, message_bytes_ma
     size_bytes = end - start
     if size_bytes < HEADER_BYTES:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, start))
+    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, start))  # Half the time of `_make`.
     if (
         header.length + LENGTH_OFFSET != size_bytes
         or header.magic != MAGIC
