@@ -320,13 +320,15 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
+    "advances-with-too-few-in-sync": 3,
     "commits-offsets-before-they-are-replicated": 7,
     "counts-a-shrink-before-it-is-written": 52,
-    "drops-the-lowest-segment-first": 5,
     "elects-a-replica-that-lacks-records": 9,
-    "forgives-holes": 5,
+    "elects-from-outside-the-isr": 1,
+    "keeps-its-place-with-a-log-from-a-failed-disk": 11,
     "lets-a-clean-mark-come-back": 6,
     "takes-a-failed-sync-for-a-full-disk": 19,
+    "takes-any-life-of-a-broker-into-the-isr": 9,
     "truncates-to-the-high-watermark": 2,
     "trusts-a-disk-that-lost-power": 1,
     "writes-epochs-without-a-sync": 5,
