@@ -31,7 +31,16 @@ from barnabas_broker.metadata.model import (
     TombstoneDocument,
     TopicDocument,
 )
-from barnabas_broker.metadata.store import Change, Changes, Document, HistoryCompacted, Listing, StoreUnavailable
+from barnabas_broker.metadata.store import (
+    Change,
+    Changes,
+    Document,
+    HistoryCompacted,
+    Listing,
+    StoreUnavailable,
+    Write,
+)
+from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.config.listeners import Endpoint
 
 
@@ -143,6 +152,46 @@ def test_producer_ids_never_go_back() -> None:
     image.apply_changes(changes(("producer-ids", ProducerIdsDocument(7000)), ("producer-ids", ProducerIdsDocument(10))))
     assert image.next_producer_id == 7000
     assert image.lost == {"producer-ids": ProducerIdsDocument(7000)}
+
+
+def test_what_was_written_is_known_though_a_listing_lacks_it() -> None:
+    """Else a leader would wait for its change for ever."""
+    image, heard = MetadataImage(), list[ImageChange]()
+    before, key = a_topic("a", 1), topic_key("a")
+    shrunk = msgspec.structs.replace(before.partitions[0], isr=(1,), partition_epoch=1)
+    written = msgspec.structs.replace(before, partitions=(shrunk,))
+    image.apply_changes(changes((key, before)))
+    image.apply_listing(Listing(50, []))
+    image.subscribe(heard.append)
+    image.wrote(key, written)
+    assert image.topics["a"] == image.lost[key] == written
+    assert [change.changed for change in heard] == [(written,)]
+    image.wrote(key, written)
+    image.wrote(key, before)
+    assert len(heard) == 1
+
+
+class WatchedLate:
+    """A store that has taken a write, lost the document, and forgotten its history before anybody was told."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    async def write(self, writes: Sequence[Write]) -> list[int]:
+        self._image.apply_listing(Listing(50, []))
+        return [49 for _ in writes]
+
+
+@pytest.mark.anyio
+async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() -> None:
+    image = MetadataImage()
+    before = a_topic("a", 1)
+    image.apply_changes(changes((topic_key("a"), before)))
+    configured = msgspec.structs.replace(before, configs={"retention.ms": "5"}, configs_epoch=1)
+    transitions = Transitions(WatchedLate(image), image)  # type: ignore[arg-type]
+    await transitions.carry_out(["a"], lambda _: {"a": Planned(topic_key("a"), configured)})
+    assert image.topics["a"] == configured
+    assert image.lost == {topic_key("a"): configured}
 
 
 @pytest.mark.anyio

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.restoration import with_newer_partitions
+from barnabas_broker.metadata.decisions.restoration import is_older, with_newer_partitions
 from barnabas_broker.metadata.documents import (
     ALL_BROKERS,
     FEATURES_KEY,
@@ -198,6 +198,18 @@ class MetadataImage:
         """The store has no such document any more, though no watch has told so: its file was edited by hand."""
         pending = _Pending()
         self._remove(key, pending)
+        self._finish(self.revision, pending)
+
+    def wrote(self, key: str, document: AnyDocument | None) -> None:
+        """This broker has written it, and the image has caught up; a listing lacks it where it has vanished since."""
+        if not isinstance(document, TopicDocument):
+            return
+        known = self.topics.get(document.name)
+        if known is None or known.topic_id != document.topic_id or not is_older(document, known):
+            return
+        pending = _Pending(lost=True)
+        self.lost[key] = newest = with_newer_partitions(document, known)
+        self._show(key, newest, pending)
         self._finish(self.revision, pending)
 
     def _put(self, key: str, value: bytes, version: int, pending: _Pending) -> None:

@@ -94,6 +94,8 @@ class Transitions:
             else:
                 outcomes[item] = decision
         await self._image.reached(max((result for result in results if isinstance(result, int)), default=0))
+        for item in planned.keys() - set(conflicts):
+            self._image.wrote(planned[item].key, planned[item].document)
         if conflicts:
             await self._image.reached(await self._store.latest_revision())
             self._forget_vanished(result for result in results if isinstance(result, VersionConflict))
