@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
 from e2e.control_plane import ControlPlane
 from e2e.kube_requests import Json
@@ -57,7 +57,11 @@ class Scene:
     def config(self) -> dict[str, str]:
         """What is set on the topic."""
         (found,) = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, self.name)]).values()
-        return {name: entry.value for name, entry in found.result(30).items() if not entry.is_default}
+        return {
+            name: entry.value
+            for name, entry in found.result(30).items()
+            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        }
 
     def exists(self) -> bool:
         return self.name in self.admin.list_topics(timeout=30).topics

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     ResourceType,
 )
@@ -112,7 +113,11 @@ def test_what_others_set_goes_back_to_what_is_declared(world: World, operator: S
 
     def overrides() -> dict[str, str]:
         (found,) = world.admin.describe_configs([ConfigResource(ResourceType.TOPIC, "flights")]).values()
-        return {name: entry.value for name, entry in found.result(WAIT_S).items() if not entry.is_default}
+        return {
+            name: entry.value
+            for name, entry in found.result(WAIT_S).items()
+            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        }
 
     wait_for(overrides, lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
 

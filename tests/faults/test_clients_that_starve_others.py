@@ -12,6 +12,7 @@ from faulty_broker import FaultyBroker
 
 from conftest import StartBroker
 from harness.barnabas_server import resident_bytes
+from harness.deadline import wait_for
 from harness.require import require
 
 CONNECTIONS = 10_000
@@ -104,4 +105,4 @@ def test_a_byte_a_second_is_closed_in_less_than_a_minute(start_broker: StartBrok
                 continue
             except ConnectionError:
                 break
-    assert "came in too slowly" in broker.server.log_text()
+    wait_for(lambda: "came in too slowly" in broker.server.log_text())

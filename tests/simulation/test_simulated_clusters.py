@@ -30,6 +30,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # A minute on an idle machine.
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_EACH])
 def test_clusters_keep_their_promises(first: int) -> None:
     done = simulate("--first", str(first), "--seeds", str(SEEDS_EACH))
@@ -51,6 +52,7 @@ def test_every_mistake_is_looked_for_from_a_seed_that_passes_without_it() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # A minute on an idle machine.
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
 def test_a_known_mistake_is_found(mutant: str) -> None:
     done = simulate(
