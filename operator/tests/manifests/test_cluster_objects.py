@@ -165,6 +165,13 @@ def test_what_brokers_take_over_is_told_to_them_cluster_wide() -> None:
     assert dynamic_settings(with_config(log_retention_ms="60000", num_partitions="3")) == {"log.retention.ms": "60000"}
 
 
+def test_what_is_refused_on_a_single_broker_is_in_their_files() -> None:
+    """KIP-966: min.insync.replicas is one for all brokers."""
+    cluster = with_config(min_insync_replicas="2")
+    assert dynamic_settings(cluster) == {}
+    assert {config.min_insync_replicas for config in settings_of(cluster, FACTS)} == {2}
+
+
 def test_what_brokers_take_over_is_not_in_their_files() -> None:
     (config, *_) = settings_of(with_config(log_retention_ms="60000", num_partitions="3"), FACTS)
     assert (config.originals.get("num.partitions"), config.originals.get("log.retention.ms")) == ("3", None)

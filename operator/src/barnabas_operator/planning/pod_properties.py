@@ -21,6 +21,7 @@ from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.crd_rules import NAME_MAX
 from barnabas_operator.resources.schema_check import Path
 
+MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
 REPLICATION: Final = "REPLICATION"
 ANYWHERE: Final = "0.0.0.0"
@@ -133,8 +134,9 @@ def _outside(cluster: Cluster) -> list[Listener]:
 
 
 def _is_dynamic(name: str) -> bool:
+    """Whether each broker takes it over by itself; `min.insync.replicas` is refused on one (KIP-966)."""
     definition = BROKER_CONFIGS.get(name)
-    return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE
+    return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE and name != MIN_ISR
 
 
 def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
