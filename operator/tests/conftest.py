@@ -1,4 +1,4 @@
-"""What tests of the commands share."""
+"""What tests of the commands share, and tests of rounds."""
 
 import subprocess
 import sys
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.lane_world import play
 from harness.running_up import RunningUp
+
+__all__ = ["barnabas", "play", "up"]
 
 
 @pytest.fixture

@@ -38,6 +38,10 @@ class KubeMemory(KubeApi):
         """The object as it is now."""
         return self.objects.get(path_of(kind, namespace, name))
 
+    def of_kind(self, kind: str, namespace: str = "air") -> list[Json]:
+        """All objects of a kind."""
+        return [each for path, each in self.objects.items() if path.startswith(f"{path_of(kind, namespace)}/")]
+
     def events(self) -> list[tuple[str, str]]:
         """Reason and message of each."""
         found = (each for path, each in self.objects.items() if "/events/" in path)

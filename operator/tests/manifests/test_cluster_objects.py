@@ -115,6 +115,26 @@ def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None
         assert meta["ownerReferences"][0]["uid"] == "u-1"
 
 
+def test_no_label_that_claims_get_is_one_that_argo_cd_tracks_by() -> None:
+    """The selector's are copied to the claims, which nobody owns: a sync with pruning would take the disks away."""
+    spec = pods_of(CLUSTER)
+    copied = spec["selector"]["matchLabels"] | spec["volumeClaimTemplates"][0]["metadata"]["labels"]
+    assert copied == {"app.kubernetes.io/name": "barnabas-broker", "barnabas.dev/cluster": "flights"}
+
+
+def test_a_pod_names_the_files_of_its_own_settings() -> None:
+    changed = with_config(num_partitions="3")
+    named = []
+    for cluster in (CLUSTER, changed):
+        objects = broker_objects(cluster, FACTS, "image", 3)
+        (volume, *_) = pods_of(cluster)["template"]["spec"]["volumes"]
+        (made,) = of_kind(objects, "ConfigMap")
+        assert volume["configMap"]["name"] == made
+        named.append(made)
+    assert named[0] != named[1]
+    assert of_kind(broker_objects(CLUSTER, FACTS, "image", 4), "ConfigMap").keys() == {named[0]}, "no restart"
+
+
 def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
     assert not of_kind(surrounding_objects(CLUSTER), "PodMonitor")
     assert of_kind(surrounding_objects(CLUSTER, {MONITORING}), "PodMonitor")

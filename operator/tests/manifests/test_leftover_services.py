@@ -57,8 +57,7 @@ def test_services_go_when(name: str) -> None:
 
 
 def test_what_belongs_to_another_stays() -> None:
-    """Also that of an earlier Cluster of this name, which Kubernetes takes away itself."""
-    of_another = services(replace(BEFORE, metadata=replace(META, uid="u-0")), 3)
+    of_another = services(replace(BEFORE, metadata=replace(META, name="ships", uid="u-0")), 3)
     by_hand = [{"metadata": {"name": "mine", "uid": "x", "labels": {"barnabas.dev/cluster": "flights"}}}]
     assert leftover_services(declared(3, INSIDE), pods_of(3), [*of_another, *by_hand]) == []
 

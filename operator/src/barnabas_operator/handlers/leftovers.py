@@ -1,9 +1,11 @@
-"""Takes away what a Cluster had for listeners and brokers that it has no more."""
+"""Takes away what a Cluster had for listeners, brokers and settings that it has no more."""
 
 import logging
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.manifests.config_maps import leftover_config_maps
 from barnabas_operator.manifests.services import leftover_services
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.pods import PodsState
@@ -11,7 +13,10 @@ from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-SERVICE: Final = "Service"
+Json = Mapping[str, Any]
+Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
+CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
+"""By kind, which of those found go. Load balancers cost money, and node ports are few."""
 
 
 class Leftovers:
@@ -26,14 +31,18 @@ class Leftovers:
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState) -> None:
-        """Load balancers cost money, and node ports are few. Raises KubeUnreachable and KubeRefused."""
+        """Raises KubeUnreachable and KubeRefused."""
         about = cluster.metadata.generation, pods.broker_set, pods.is_settled
         if about == self._seen:
             return
-        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
-        found = await self._api.listing(SERVICE, namespace, {CLUSTER_LABEL: name})
-        for each in leftover_services(cluster, pods, found):
-            meta = each["metadata"]
-            log.info("%s/%s: Service %s leads nowhere any more, and goes", namespace, name, meta["name"])
-            await self._api.delete(SERVICE, namespace, meta["name"], preconditions={"uid": meta["uid"]})
+        for kind, choose in CHOSEN.items():
+            await self._remove(kind, choose, cluster, pods)
         self._seen = about
+
+    async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        found = await self._api.listing(kind, namespace, {CLUSTER_LABEL: name})
+        for each in choose(cluster, pods, found):
+            meta = each["metadata"]
+            log.info("%s/%s: %s %s is of no use any more, and goes", namespace, name, kind, meta["name"])
+            await self._api.delete(kind, namespace, meta["name"], preconditions={"uid": meta["uid"]})

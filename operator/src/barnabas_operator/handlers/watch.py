@@ -8,7 +8,7 @@ import kopf
 
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.logins import Logins
-from barnabas_operator.planning.object_names import selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, selector
 
 GROUP: Final = "barnabas.dev"
 VERSION: Final = "v1alpha1"
@@ -61,7 +61,7 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
     async def resource(event: Mapping[str, Any], **_: Any) -> None:
         lanes[0].resource_event(event["object"], is_gone=event["type"] == GONE)
 
-    brokers = dict(selector("")) | {"app.kubernetes.io/instance": kopf.PRESENT}
+    brokers = dict(selector("")) | {CLUSTER_LABEL: kopf.PRESENT}
 
     @kopf.on.event("", "v1", "pods", labels=brokers, registry=registry)
     @kopf.on.event("apps", "v1", "statefulsets", labels=brokers, registry=registry)

@@ -15,6 +15,7 @@ from barnabas_operator.planning.object_names import (
     pod_name,
     selector,
 )
+from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Cluster, Listener
 
@@ -43,15 +44,10 @@ def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping
     return [
         each
         for each in found
-        if _is_owned(cluster, each)
+        if is_owned(cluster, each)
         and each["metadata"]["name"] not in wanted
         and (pods.is_settled or each["metadata"]["labels"].get(LISTENER_LABEL) in declared)
     ]
-
-
-def _is_owned(cluster: Cluster, found: Mapping[str, Any]) -> bool:
-    owners = found["metadata"].get("ownerReferences", ())
-    return any(each["uid"] == cluster.metadata.uid for each in owners)
 
 
 def _headless(cluster: Cluster) -> KubeObject:

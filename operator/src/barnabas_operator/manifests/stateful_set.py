@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object
 from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
@@ -67,7 +68,7 @@ def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [_container(cluster, image)],
-            "volumes": _volumes(name),
+            "volumes": _volumes(config_map_name(cluster, facts)),
             "topologySpreadConstraints": _spread(cluster),
             **_placement(cluster),
         },
@@ -149,12 +150,12 @@ def _probe(path: str) -> KubeObject:
     return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5}
 
 
-def _volumes(name: str) -> list[KubeObject]:
+def _volumes(settings: str) -> list[KubeObject]:
     """The token for the Kubernetes API is mounted here, and nowhere by default: it is renewed each hour."""
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_S}}
     authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
     return [
-        {"name": "config", "configMap": {"name": brokers_name(name)}},
+        {"name": "config", "configMap": {"name": settings}},
         {"name": "access", "projected": {"sources": [token, authority]}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]

@@ -6,6 +6,8 @@ from typing import Final
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
 LISTENER_LABEL: Final = "barnabas.dev/listener"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
 OPERATOR_NAME: Final = "barnabas-operator"
 FIELD_MANAGER: Final = "barnabas-operator"
@@ -14,8 +16,13 @@ HTTP_PORT: Final = 9404
 
 
 def brokers_name(cluster: str) -> str:
-    """The StatefulSet, its ServiceAccount, Role, ConfigMap, PodDisruptionBudget and headless Service."""
+    """The StatefulSet, its ServiceAccount, Role, PodDisruptionBudget and headless Service."""
     return f"{cluster}-broker"
+
+
+def settings_name(cluster: str, revision: str) -> str:
+    """The ConfigMap with the brokers' files, one for each `revision` of their settings (`restart_hash`)."""
+    return f"{brokers_name(cluster)}-{revision}"
 
 
 def bootstrap_name(cluster: str) -> str:
@@ -51,10 +58,14 @@ def pod_host(cluster: str, namespace: str, broker_id: int) -> str:
 
 
 def selector(cluster: str) -> Mapping[str, str]:
-    """What finds the brokers' pods, and nothing else."""
-    return {"app.kubernetes.io/name": "barnabas-broker", "app.kubernetes.io/instance": cluster}
+    """What finds the brokers' pods, and nothing else.
+
+    A StatefulSet copies these labels to its claims, which nobody owns. So none may be one that deployment tools track
+    what they own by: Argo CD takes `app.kubernetes.io/instance`, and would prune the claims.
+    """
+    return {NAME_LABEL: "barnabas-broker", CLUSTER_LABEL: cluster}
 
 
 def labels(cluster: str) -> Mapping[str, str]:
     """What every object of a Cluster carries."""
-    return {**selector(cluster), "app.kubernetes.io/managed-by": MANAGED_BY, CLUSTER_LABEL: cluster}
+    return {**selector(cluster), "app.kubernetes.io/instance": cluster, MANAGED_BY_LABEL: MANAGED_BY}

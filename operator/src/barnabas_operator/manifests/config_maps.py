@@ -1,0 +1,41 @@
+"""The brokers' files of settings: one ConfigMap for each revision of them.
+
+A pod names the one that it was made for. So a broker that crashes in the middle of a roll starts with the settings that
+it had, whatever is declared by then.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import pod_name, settings_name
+from barnabas_operator.planning.ownership import is_owned
+from barnabas_operator.planning.pod_properties import pod_properties, restart_hash
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.server_properties import properties_text
+from barnabas_operator.resources.cluster import Cluster
+
+
+def config_map(cluster: Cluster, facts: Facts, replicas: int) -> KubeObject:
+    """A file for each broker, called like its pod. What changes without a restart changes in the same ConfigMap."""
+    files = {
+        f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(pod_properties(cluster, number, facts))
+        for number in range(replicas)
+    }
+    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, facts), data=files)
+
+
+def config_map_name(cluster: Cluster, facts: Facts) -> str:
+    """Of the settings that are declared now."""
+    return settings_name(cluster.metadata.name, restart_hash(cluster, facts))
+
+
+def leftover_config_maps(
+    cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Of those found, the Cluster's own that no pod starts with any more; none while brokers are to restart."""
+    current = config_map_name(cluster, pods.facts)
+    return [
+        each for each in found if pods.is_settled and is_owned(cluster, each) and each["metadata"]["name"] != current
+    ]
