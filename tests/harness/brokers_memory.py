@@ -45,7 +45,7 @@ class BrokersMemory:
             match step:
                 case CreateTopic(topic, placed, configs):
                     self.topics[topic] = TopicState(f"id-{topic}", placed, configs)
-                case DeleteTopic(topic):
+                case DeleteTopic(topic, topic_id) if self.topics[topic].topic_id == topic_id:
                     del self.topics[topic]
         return {}
 

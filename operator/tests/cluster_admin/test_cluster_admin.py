@@ -34,6 +34,21 @@ def admin(cluster: RunningUp) -> Iterator[ClusterAdmin]:
         yield connected
 
 
+def deletion(admin: ClusterAdmin, topic: str) -> DeleteTopic:
+    return DeleteTopic(topic, admin.cluster_state(()).topics[topic].topic_id)
+
+
+def test_a_deletion_spares_the_topic_that_was_made_again_by_the_name(admin: ClusterAdmin) -> None:
+    admin.apply([CreateTopic("again", ((0,),), {})])
+    late = deletion(admin, "again")
+    assert admin.apply([late]) == {}
+    admin.apply([CreateTopic("again", ((0,), (0,)), {})])
+    assert admin.apply([late]) == {}, "it is gone"
+    assert len(admin.cluster_state(()).topics["again"].partitions) == 2
+    admin.apply([deletion(admin, "again")])
+    assert "again" not in admin.cluster_state(()).topics
+
+
 def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"})])
     first = admin.cluster_state({"grown"}).topics["grown"]
@@ -46,7 +61,7 @@ def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAd
     assert state.topics["grown"].overrides == {"cleanup.policy": "compact", "segment.ms": "60000"}
     assert (state.racks, state.num_partitions, state.default_replication_factor) == ({0: None}, 1, 1)
     assert state.registered == {0}
-    admin.apply([DeleteTopic("grown")])
+    admin.apply([deletion(admin, "grown")])
     assert "grown" not in admin.cluster_state({"grown"}).topics
 
 
@@ -69,7 +84,7 @@ def test_new_replicas_are_made_in_the_log_dirs_that_brokers_were_told(admin: Clu
     assert [then.partitions - load.partitions for load, then in zip(before, after, strict=True)] == [0, 4]
     assert after[1].empty_partitions - before[1].empty_partitions == 4
     assert min(load.free_bytes for load in after) > 0
-    admin.apply([DeleteTopic("placed")])
+    admin.apply([deletion(admin, "placed")])
 
 
 def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) -> None:
@@ -89,7 +104,7 @@ def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: Cluster
         assert (seen(slow), seen(admin)) == ("1000", "2000")
         slow.apply([AlterConfigs("kept", {"segment.ms": "60000"})])
         assert seen(slow) == "2000"
-        admin.apply([DeleteTopic("kept")])
+        admin.apply([deletion(admin, "kept")])
         admin.apply([CreateTopic("kept", ((0,),), {"retention.ms": "3000"})])
         assert seen(slow) == "3000"
 
@@ -106,7 +121,6 @@ REFUSED: dict[str, tuple[Step, ErrorCode]] = {
     "the config of no topic": (AlterConfigs("nowhere", {"retention.ms": "1"}), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "a move to a broker that is not": (MoveReplicas("there", {0: (7,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "a move of a partition that is not": (MoveReplicas("there", {9: (0,)}), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    "the deletion of no topic": (DeleteTopic("nowhere"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
 }
 
 
@@ -127,14 +141,14 @@ def test_many_topics_are_changed_together_and_one_that_is_refused_holds_up_no_ot
     assert list(admin.apply([IncreasePartitions(name, 2, ((0,),)) for name in ["nowhere", *names]])) == ["nowhere"]
     state = admin.cluster_state(set())
     assert [len(state.topics[name].partitions) for name in names] == [2] * len(names)
-    assert admin.apply([DeleteTopic(name) for name in names]) == {}
+    assert admin.apply([DeleteTopic(name, state.topics[name].topic_id) for name in names]) == {}
     assert state.topics.keys() - admin.cluster_state(set()).topics.keys() == set(names)
 
 
 def test_a_request_holds_no_more_than_kafka_takes() -> None:
     steps = [CreateTopic(str(number), ((0,),) * 6000, {}) for number in range(3)]
     assert [len(request) for request in requests_of(steps)] == [1, 1, 1]
-    assert [len(request) for request in requests_of([DeleteTopic(str(number)) for number in range(250)])] == [
+    assert [len(request) for request in requests_of([DeleteTopic(str(number), "id") for number in range(250)])] == [
         100,
         100,
         50,

@@ -27,7 +27,7 @@ STEPS = (
     IncreasePartitions("there", 3, ((1, 2),)),
     MoveReplicas("there", {1: (1, 2)}),
     AlterConfigs("there", {"retention.ms": "5"}),
-    DeleteTopic("there"),
+    DeleteTopic("there", "id"),
 )
 
 

@@ -19,7 +19,7 @@ from barnabas_operator.planning.steps import (
     describe,
 )
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.planning.topic_plan import plan_deletions, plan_evacuation, plan_topics
+from barnabas_operator.planning.topic_plan import plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
@@ -28,8 +28,15 @@ ONE_BROKER = ClusterState(racks={0: None}, topics={})
 THREE_BROKERS = ClusterState(racks={0: None, 1: None, 2: None}, topics={}, default_replication_factor=3)
 
 
-def topic(name: str = "flights", *, created: str | None = None, owned: str | None = None, **spec: object) -> Topic:
-    status = TopicStatus(topic_name=owned) if owned else None
+def topic(
+    name: str = "flights",
+    *,
+    created: str | None = None,
+    owned: str | None = None,
+    topic_id: str | None = "id",
+    **spec: object,
+) -> Topic:
+    status = TopicStatus(topic_name=owned, topic_id=topic_id) if owned else None
     meta = ObjectMeta(name=name, creation_timestamp=created)
     return Topic(metadata=meta, spec=TopicSpec(**spec), status=status)  # type: ignore[arg-type]
 
@@ -303,42 +310,6 @@ def test_of_two_resources_as_old_the_first_has_the_topic() -> None:
     assert [plan.refusal is None for plan in plans] == [True, False]
 
 
-DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[Step, ...], str | None]] = {
-    "Delete deletes": (topic(owned="flights", deletion_policy="Delete"), [], (DeleteTopic("flights"),), None),
-    "Retain, the default, retains": (topic(owned="flights"), [], (), None),
-    "Protect keeps topic and resource": (
-        topic(owned="flights", deletion_policy="Protect"),
-        [],
-        (),
-        "DeletionProtected",
-    ),
-    "a pause retains": (topic(owned="flights", deletion_policy="Delete", pause=True), [], (), None),
-    "a topic that never was the resource's stays": (topic(deletion_policy="Delete"), [], (), None),
-    "a topic just as the resource makes it is its own, though nobody could say so": (
-        topic(partitions=8, deletion_policy="Delete"),
-        [],
-        (DeleteTopic("flights"),),
-        None,
-    ),
-    "a topic that another resource declares stays": (
-        topic(owned="flights", deletion_policy="Delete"),
-        [topic("other", topic_name="flights")],
-        (),
-        None,
-    ),
-    "a topic that is gone needs no deletion": (topic(owned="gone", deletion_policy="Delete"), [], (), None),
-}
-
-
-@pytest.mark.parametrize(("removed", "declared", "steps", "reason"), DELETIONS.values(), ids=DELETIONS.keys())
-def test_what_becomes_of_a_topic_whose_resource_is_gone(
-    removed: Topic, declared: list[Topic], steps: tuple[Step, ...], reason: str | None
-) -> None:
-    (plan,) = plan_deletions([removed], declared, having())
-    assert plan.steps == steps
-    assert (plan.refusal.reason if plan.refusal else None) == reason
-
-
 def test_a_broker_that_is_to_go_is_emptied_also_of_topics_that_nobody_declares() -> None:
     cluster = replace(having(partitions=3, replicas=2, brokers=3), leaving=frozenset({2}))
     assert plan_evacuation((), cluster) == (MoveReplicas("flights", {1: (1, 0), 2: (1, 0)}),)
@@ -399,7 +370,7 @@ def apply(step: Step, cluster: ClusterState) -> ClusterState:
             rows = enumerate(topics[name].partitions)
             moved = tuple(assignments.get(number, row) for number, row in rows)
             topics[name] = replace(topics[name], partitions=moved)
-        case DeleteTopic(name):
+        case DeleteTopic(name, _):
             del topics[name]
     return replace(cluster, topics=topics)
 

@@ -223,9 +223,9 @@ class ClusterAdmin:
         moved = [step for step in steps if isinstance(step, MoveReplicas)]
         if moved:
             self._wait(lambda: self._all_moving(moved), "not every move of replicas is shown")
-        deleted = {step.topic for step in steps if isinstance(step, DeleteTopic)}
+        deleted = {step.topic_id: step.topic for step in steps if isinstance(step, DeleteTopic)}
         if deleted:
-            self._wait(lambda: deleted.isdisjoint(self.client.list_topics()), "not every deleted topic is gone")
+            self._wait(lambda: not self._has_any(deleted), "not every deleted topic is gone")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
         """Whether each of these topics has so many partitions, each with a leader."""
@@ -234,6 +234,12 @@ class ClusterAdmin:
             for topic in self.client.describe_topics(list(partitions))
         }
         return all(led[topic] >= count for topic, count in partitions.items())
+
+    def _has_any(self, topics: Mapping[str, str]) -> bool:
+        """Whether any topic of these ids and names is there: of such a name there may be another one by now."""
+        described = self.client.describe_topics(list(topics.values()))
+        there = (topic["topic_id"] for topic in described if topic["error_code"] == ErrorCode.NONE)
+        return not topics.keys().isdisjoint(kafka_uuid.to_text(UUID(topic_id)) for topic_id in there)
 
     def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
         """Whether these replicas are on their way, or there."""

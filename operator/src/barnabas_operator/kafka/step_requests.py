@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from kafka.admin import ConfigResource
 from kafka.structs import TopicPartition
 
+from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.planning.steps import (
     AlterConfigs,
@@ -96,8 +98,12 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    for answer in client.delete_topics([step.topic for step in steps], raise_errors=False)["topics"]:
-        yield answer["name"], _refusal(answer["error_code"], answer.get("error_message"))
+    """A topic of that id that is gone has been deleted already."""
+    names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
+    for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
+        is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+        refusal = None if is_gone else _refusal(answer["error_code"], answer["error_message"])
+        yield names[UUID(answer["topic_id"])], refusal
 
 
 def _refusal(code: int, message: str | None) -> StepRefused | None:

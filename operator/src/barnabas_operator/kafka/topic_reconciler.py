@@ -21,7 +21,7 @@ from barnabas_operator.planning.steps import (
     describe,
 )
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
-from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
+from barnabas_operator.planning.topic_plan import TopicPlan, claimed_name, plan_deletions, plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
@@ -62,7 +62,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
         state = _gather(admin, wanted, (), told)  # A status tells no configs.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
-    kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
+    kept = tuple(map(_keeps_id, _with_status(deletions, problems[len(plans) :], state, now, cluster), wanted.removed))
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     failed = [_failure(*refused[step.topic]) for step in evacuation if step.topic in refused]
     return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
@@ -120,7 +120,14 @@ def _with_status(
 def _new_status(plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, cluster: str) -> Topic:
     """About the topic that the resource has, by the name that it had first."""
     topic = plan.resource
-    name = (topic.status.topic_name if topic.status else None) or topic.topic_name
+    name = claimed_name(topic)
     troubles = [trouble for trouble in state.troubles if trouble.topic == name]
     status = topic_status(topic, state.topics.get(name), problem, now, troubles, plan.drift, cluster)
     return replace(topic, status=status)
+
+
+def _keeps_id(topic: Topic, before: Topic) -> Topic:
+    """What goes never becomes about another topic: one that was made again by its name."""
+    if topic.status is None or before.status is None or before.status.topic_id is None:
+        return topic
+    return replace(topic, status=replace(topic.status, topic_id=before.status.topic_id))

@@ -46,9 +46,10 @@ class MoveReplicas:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """The end of a topic."""
+    """The end of a topic, by its id: one that has been made again by that name meanwhile stays."""
 
     topic: str
+    topic_id: str
 
 
 Step = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | DeleteTopic
@@ -70,5 +71,5 @@ def describe(step: Step) -> str:
             rows = (f"{number} to {','.join(map(str, row))}" for number, row in islice(moved.items(), ROWS_SHOWN))
             more = f" and {len(moved) - ROWS_SHOWN} more" if len(moved) > ROWS_SHOWN else ""
             return f"move replicas of {topic}: {'; '.join(rows)}{more}"
-        case DeleteTopic(topic):
+        case DeleteTopic(topic, _):
             return f"delete {topic}"

@@ -71,6 +71,11 @@ def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster:
     return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
 
 
+def claimed_name(topic: Topic) -> str:
+    """The name of the topic that the resource has, which is the one that it had first."""
+    return (topic.status.topic_name if topic.status else None) or topic.topic_name
+
+
 def topic_owners(declared: Iterable[Topic]) -> dict[str, Topic]:
     """Which resource a topic belongs to: of several that name it the oldest, and the first of those as old."""
     owners: dict[str, Topic] = {}
@@ -135,18 +140,22 @@ def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: Repli
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
-    """A paused topic, one that was never this resource's, and one that is to be retained stay as they are."""
-    name = _claimed(topic, cluster)
-    if name is None or name in still_owned or name not in cluster.topics or topic.spec.pause:
+    """A paused topic, one that is not this resource's, and one that is to be retained stay as they are."""
+    name = claimed_name(topic)
+    found = cluster.topics.get(name)
+    if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
         return TopicPlan(topic)
     if topic.spec.deletion_policy == "Protect":
         return TopicPlan(topic, refusal=deletion_protected(name))
-    return TopicPlan(topic, (DeleteTopic(name),) if topic.spec.deletion_policy == "Delete" else ())
+    return TopicPlan(topic, (DeleteTopic(name, found.topic_id),) if topic.spec.deletion_policy == "Delete" else ())
 
 
-def _claimed(topic: Topic, cluster: ClusterState) -> str | None:
-    """The topic that is this resource's. An operator may have died after it made the topic, before it could say so."""
-    if topic.status is not None and topic.status.topic_name is not None:
-        return topic.status.topic_name
-    found = cluster.topics.get(topic.topic_name)
-    return topic.topic_name if found is not None and was_made_by(topic, found, cluster) else None
+def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    """Whether it is the topic that the resource had, not one that was made again by that name.
+
+    An operator may have died after it made the topic, before it could say so.
+    """
+    status = topic.status
+    if status is not None and status.topic_name is not None and status.topic_id is not None:
+        return status.topic_id == found.topic_id
+    return was_made_by(topic, found, cluster)
