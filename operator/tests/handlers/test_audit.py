@@ -1,23 +1,28 @@
-"""A watch that has ended without a word is noticed by what it did not tell."""
+"""A watch that has ended without a word is noticed by what it did not tell, and what went is told to the lanes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
 
 import pytest
+from kubernetes_asyncio.client import ApiClient
 
-from barnabas_operator.handlers.audit import Listed, gone_between, missed_between
+from barnabas_operator.handlers.audit import Audit, Versions, missed_between
+from barnabas_operator.handlers.inventory import Inventory, Key
+from harness.kube_memory import KubeMemory
 
-CASES: dict[str, tuple[Listed, Listed, Listed, list[str]]] = {
+LOOKS = 5
+WAIT_S = 10.0
+Asked = Callable[[KubeMemory, Inventory, int], None]
+
+CASES: dict[str, tuple[Versions, Versions, Versions, list[str]]] = {
     "all is told": ({"a": 1}, {"a": 1}, {"a": 1}, []),
     "a change that is told": ({"a": 1}, {"a": 2}, {"a": 2}, []),
     "a change that is underway": ({"a": 1}, {"a": 2}, {"a": 1}, []),
     "a change that was there before and is not told": ({"a": 2}, {"a": 2}, {"a": 1}, ["a"]),
     "one that was there before and is not told at all": ({"a": 1}, {"a": 1}, {}, ["a"]),
     "one that came just now": ({}, {"a": 1}, {}, []),
-}
-GONE: dict[str, tuple[Listed, Listed, Listed, list[str]]] = {
-    "one that is there": ({"a": 1}, {"a": 1}, {"a": 1}, []),
-    "one that came just now, and it was told": ({}, {}, {}, []),
-    "one that went, and it was told": ({"a": 1}, {}, {}, []),
-    "one that went just now": ({"a": 1}, {}, {"a": 1}, []),
-    "one that was gone before and is not told": ({}, {}, {"a": 1}, ["a"]),
 }
 
 
@@ -27,7 +32,70 @@ def test_what_was_so_before_and_is_not_known_yet_was_missed(name: str) -> None:
     assert missed_between(before, now, known) == missed
 
 
-@pytest.mark.parametrize("name", GONE)
-def test_what_was_gone_before_and_is_still_thought_to_be_there_is_told(name: str) -> None:
-    before, now, known, gone = GONE[name]
-    assert gone_between(before, now, known) == gone
+def topic(name: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "air", "uid": name, "resourceVersion": "1"}
+    return {"kind": "Topic", "metadata": meta, "spec": {}}
+
+
+def audited(inventory: Inventory, on_listing: Asked) -> list[str]:
+    """What is told as gone while some audits list; `on_listing` hears the number of each listing as it begins."""
+    told: list[str] = []
+
+    def tell_gone(body: Mapping[str, Any]) -> None:
+        told.append(body["metadata"]["name"])
+        inventory.keep(body, is_gone=True)
+
+    async def scenario() -> None:
+        numbers, done = count(1), asyncio.Event()
+        async with ApiClient() as connection:
+            api = KubeMemory(connection)
+
+            def asked(_method: str, path: str, _body: Mapping[str, Any]) -> None:
+                if path.endswith("topics"):
+                    number = next(numbers)
+                    on_listing(api, inventory, number)
+                    if number == LOOKS:
+                        done.set()
+
+            api.refuse = asked
+            running = asyncio.create_task(Audit(inventory, api, ("air",), tell_gone, 0.0).run())
+            async with asyncio.timeout(WAIT_S):
+                await done.wait()
+            running.cancel()
+
+    asyncio.run(scenario())
+    return told
+
+
+def test_what_two_listings_lack_and_the_watch_has_not_told_of_is_gone() -> None:
+    inventory = Inventory()
+    inventory.keep(topic("went"), is_gone=False)
+    assert audited(inventory, lambda _api, _inventory, _number: None) == ["went"]
+
+
+def test_what_is_created_while_an_audit_lists_is_not_gone() -> None:
+    """The watch tells of it before the listing ends, which shows what was there when it began."""
+    created: list[dict[str, Any]] = []
+
+    def create(api: KubeMemory, inventory: Inventory, number: int) -> None:
+        for each in created:
+            api.objects[f"/apis/barnabas.dev/v1alpha1/namespaces/air/topics/{each['metadata']['name']}"] = each
+        created.append(topic(f"t{number}"))
+        inventory.keep(created[-1], is_gone=False)
+
+    inventory = Inventory()
+    assert audited(inventory, create) == []
+    assert Key("air", "t1") in inventory.topics
+
+
+def test_what_one_listing_lacks_may_have_been_told_meanwhile() -> None:
+    def lacks_once(api: KubeMemory, _inventory: Inventory, number: int) -> None:
+        path = "/apis/barnabas.dev/v1alpha1/namespaces/air/topics/stays"
+        if number % 2:
+            api.objects.pop(path, None)
+        else:
+            api.objects[path] = topic("stays")
+
+    inventory = Inventory()
+    inventory.keep(topic("stays"), is_gone=False)
+    assert audited(inventory, lacks_once) == []

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 STALE_MAX: Final = 2
 KINDS: Final = ("Cluster", "Topic")
-Listed = dict[str, int]
+Versions = Mapping[str, int]
 """Resource versions by namespace, name and uid."""
 
 
@@ -37,6 +37,9 @@ class Audit:
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._every_s = every_s
         self._stale = 0
+        self._listed: Versions = {}
+        self._absent: frozenset[str] = frozenset()
+        """What was known before the last listing began, and was not in it."""
 
     @property
     def why_dead(self) -> str | None:
@@ -45,50 +48,58 @@ class Audit:
 
     async def run(self) -> None:
         """Until it is cancelled. An API server that is away is nobody's death."""
-        before: Listed | None = None
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                there = await self._there()
+                await self._look()
             except Exception as error:  # Whatever it is: nobody else looks whether the watch lives.
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
                 log.log(logging.ERROR if is_bug else logging.DEBUG, "the audit waits: %s", error, exc_info=is_bug)
-                continue
-            if before is not None:
-                self._compare(before, there)
-            before = there
 
-    def _compare(self, before: Listed, there: Listed) -> None:
-        bodies = [*self._inventory.clusters.values(), *self._inventory.topics.values()]
-        known = _versions(bodies)
-        missed = missed_between(before, there, known)
+    async def _look(self) -> None:
+        """What is created while it lists is in no listing, and may be known by its end: only what was known counts."""
+        known_before = versions(self._inventory.bodies())
+        listed = await self._list()
+        known = versions(self._inventory.bodies())
+        absent = frozenset(known_before.keys() - listed.keys())
+        self._judge(missed_between(self._listed, listed, known))
+        self._forget(self._absent & absent & known.keys())
+        self._listed, self._absent = listed, absent
+
+    def _judge(self, missed: list[str]) -> None:
         self._stale = self._stale + 1 if missed else 0
         if missed:
             log.warning("the watch has not told of %d resources, such as %s", len(missed), missed[0])
-        gone = set(gone_between(before, there, known))
-        for identity, body in zip(known, bodies, strict=True):
-            if identity in gone:
-                log.info("%s went while the watch began anew", identity)
-                self._tell_gone(body)
 
-    async def _there(self) -> Listed:
-        bodies: list[Mapping[str, Any]] = []
+    def _forget(self, gone: frozenset[str]) -> None:
+        """What two listings in a row lack, and the watch has not told of."""
+        if not gone:
+            return
+        for body in [each for each in self._inventory.bodies() if identity(each) in gone]:
+            log.info("%s went while the watch began anew", identity(body))
+            self._tell_gone(body)
+
+    async def _list(self) -> Versions:
+        """Page by page, for there may be thousands: what is kept of each is its version."""
+        listed: dict[str, int] = {}
         for kind in KINDS:
             for place in self._namespaces:
-                bodies += await self._api.listing(kind, place, {})
-        return _versions(bodies)
+                async for page in self._api.pages(kind, place):
+                    listed |= versions(page)
+        return listed
 
 
-def missed_between(before: Listed, now: Listed, known: Listed) -> list[str]:
+def missed_between(before: Versions, now: Versions, known: Versions) -> list[str]:
     """What was so at the listing before, and is not known yet: news that are underway are nobody's fault."""
     return [uid for uid, version in before.items() if uid in now and known.get(uid, 0) < version]
 
 
-def gone_between(before: Listed, now: Listed, known: Listed) -> list[str]:
-    """What was gone at the listing before, and is not known to be."""
-    return [uid for uid in known if uid not in before and uid not in now]
+def identity(body: Mapping[str, Any]) -> str:
+    """Another one of the same name is another one."""
+    meta = body["metadata"]
+    return f"{meta['namespace']}/{meta['name']} ({meta['uid']})"
 
 
-def _versions(bodies: Iterable[Mapping[str, Any]]) -> Listed:
-    metas = (body["metadata"] for body in bodies)
-    return {f"{meta['namespace']}/{meta['name']} ({meta['uid']})": int(meta["resourceVersion"]) for meta in metas}
+def versions(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """By identity."""
+    return {identity(body): int(body["metadata"]["resourceVersion"]) for body in bodies}

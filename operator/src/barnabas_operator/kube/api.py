@@ -1,7 +1,7 @@
 """The few requests that the operator makes of the Kubernetes API, as JSON. The client does TLS, tokens, connections."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import ClientError
@@ -16,6 +16,8 @@ JsonObject = Mapping[str, Any]
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML.
 MERGE: Final = "application/merge-patch+json"
 REQUEST_S_MAX: Final = 15.0
+PAGE: Final = 500
+"""Objects in one answer: thousands at once would take the API server's memory, and ours."""
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 INVALID: Final = (400, 422)
@@ -59,10 +61,25 @@ class KubeApi:
         self, kind: str, namespace: str | None, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """All objects with these labels, and these fields by their paths."""
-        chosen = {"labelSelector": _chosen(labels)} | ({"fieldSelector": _chosen(fields)} if fields else {})
-        answer = await self.request("GET", path_of(kind, namespace), query=chosen)
-        items: list[dict[str, Any]] = answer["items"]
-        return items
+        return [item async for page in self.pages(kind, namespace, labels, fields) for item in page]
+
+    async def pages(
+        self,
+        kind: str,
+        namespace: str | None,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """The same, some at a time: all as they were at one moment. One that takes minutes is refused (`Expired`)."""
+        chosen = {"labelSelector": _chosen(labels or {}), "limit": str(PAGE)}
+        if fields:
+            chosen["fieldSelector"] = _chosen(fields)
+        token: str | None = ""
+        while token is not None:
+            answer = await self.request("GET", path_of(kind, namespace), query=chosen)
+            yield answer["items"]
+            token = answer.get("metadata", {}).get("continue") or None
+            chosen["continue"] = token or ""
 
     async def apply(self, item: JsonObject) -> dict[str, Any]:
         """Server-side apply: the fields named in `item` are the operator's, all others stay as they are."""

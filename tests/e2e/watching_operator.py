@@ -1,0 +1,43 @@
+"""The operator in this process, with its watch, on a real API server: for tests that look inside."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import kopf
+import pytest
+from kubernetes_asyncio.config import kube_config
+
+from barnabas_operator.app.operator_parts import Operator
+from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.watch import make_registry
+from e2e.control_plane import ControlPlane
+
+SECONDS_MAX: Final = 60.0
+
+
+def use_api_server(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for a kubeconfig finds the one of this API server."""
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(plane.kubeconfig))  # KUBECONFIG is read once.
+
+
+@asynccontextmanager
+async def watching(settings: OperatorSettings) -> AsyncIterator[Operator]:
+    """It runs while inside."""
+    operator, ending = Operator(settings), asyncio.Event()
+    running = asyncio.create_task(
+        kopf.operator(
+            registry=make_registry(operator.start, operator.stop),
+            standalone=True,
+            namespaces=list(settings.namespaces),
+            stop_flag=ending,
+        )
+    )
+    try:
+        yield operator
+    finally:
+        ending.set()
+        async with asyncio.timeout(SECONDS_MAX):
+            await running
