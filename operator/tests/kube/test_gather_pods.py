@@ -65,12 +65,14 @@ class AskedApi(KubeApi):
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
         self.asked: set[str] = set()
+        self.owner = "flights"
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         plural = path.split("/")[-2] if path.endswith("/flights-broker") else path.split("/")[-1]
         self.asked.add(plural)
         if plural == "statefulsets":
-            return {"metadata": {"generation": 1}, "spec": {"replicas": 1}}
+            owner = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": self.owner}
+            return {"metadata": {"generation": 1, "ownerReferences": [owner]}, "spec": {"replicas": 1}}
         return {"items": OBJECTS[plural]}
 
 
@@ -142,3 +144,14 @@ def test_a_balancer_is_told_by_the_services_alone() -> None:
     found, _ = gather(INSIDE, BALANCER, rack=Rack())
     assert found.facts.address_outside(BALANCER, 0) == ("balancer.example", 9094)
     assert found.facts.node_hosts == {}
+
+
+def test_a_stateful_set_of_another_owner_is_none_of_the_clusters() -> None:
+    async def gathered(owner: str) -> PodsState:
+        async with ApiClient() as connection:
+            api = AskedApi(connection)
+            api.owner = owner
+            return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")))
+
+    assert asyncio.run(gathered("flights")).broker_set is not None
+    assert asyncio.run(gathered("ships")).broker_set is None

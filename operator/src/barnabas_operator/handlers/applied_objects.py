@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.ownership import conflict, is_owned
 from barnabas_operator.planning.refused_pods import in_words_of_the_cluster
 from barnabas_operator.planning.topic_checks import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.resources.cluster import Cluster
 
 Json = Mapping[str, Any]
 
@@ -38,11 +40,17 @@ class AppliedObjects:
         if self._said.get((kind, name), (None, None))[1] is None:
             self._said.pop((kind, name), None)
 
-    async def apply(self, item: Json) -> bool:
-        """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable."""
+    async def apply(self, cluster: Cluster, item: Json) -> bool:
+        """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable.
+
+        An object of that name which is not the Cluster's stays as it is, and is refused.
+        """
         if self._is_known(item):
             return False
         try:
+            found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
+            if found is not None and not is_owned(cluster, found):
+                raise ObjectRefused(conflict(cluster, item, found))
             await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error

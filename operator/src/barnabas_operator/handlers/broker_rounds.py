@@ -31,7 +31,8 @@ from barnabas_operator.planning.broker_steps import (
 from barnabas_operator.planning.claim_growth import same_disks
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, claim_name, selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, selector
+from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
 from barnabas_operator.planning.restart_events import restart_event
@@ -99,16 +100,20 @@ class BrokerRounds:
     async def erase(self, cluster: Cluster) -> bool:
         """Ends the brokers, then takes away what shall not outlive the Cluster; whether that is done."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
-        await self._api.delete("StatefulSet", namespace, brokers_name(name))
+        await self._end_brokers(cluster)
         if await self._api.listing("Pod", namespace, selector(name)):
             return False
         if cluster.spec.deletion_policy == "Delete":
-            for kind in ("StateDocument", "Lease", "PersistentVolumeClaim"):
+            for kind in ("StateDocument", "Lease"):
                 await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
-        for claim in await self._api.listing("PersistentVolumeClaim", namespace, {CLUSTER_LABEL: name}):
-            if claim["metadata"]["name"].startswith(_prefixes_to_go(cluster)):
-                await self._api.delete("PersistentVolumeClaim", namespace, claim["metadata"]["name"])
+        await self._disks.erase(cluster)
         return True
+
+    async def _end_brokers(self, cluster: Cluster) -> None:
+        namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
+        found = await self._api.get("StatefulSet", namespace, name)
+        if found is not None and is_owned(cluster, found):
+            await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:
         """Whether everything here goes, whatever anybody says."""
@@ -128,7 +133,7 @@ class BrokerRounds:
         if is_other:
             await self._make_way(cluster)
             return True
-        return any([await self._objects.apply(each) for each in (settings, broker_set)])
+        return any([await self._objects.apply(cluster, each) for each in (settings, broker_set)])
 
     async def _make_way(self, cluster: Cluster) -> None:
         """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
@@ -144,7 +149,7 @@ class BrokerRounds:
         refused = None
         for each in surrounding_objects(cluster, [MONITORING] if await self._has_monitors() else []):
             try:
-                await self._objects.apply(each)
+                await self._objects.apply(cluster, each)
             except ObjectRefused as error:
                 refused = refused or error.refusal
         return refused
@@ -212,9 +217,3 @@ class BrokerRounds:
         if self._monitors is None:
             self._monitors = await self._api.serves("PodMonitor")
         return self._monitors
-
-
-def _prefixes_to_go(cluster: Cluster) -> tuple[str, ...]:
-    """Of the names of claims: a StatefulSet calls them after the template and the pod."""
-    name = brokers_name(cluster.metadata.name)
-    return tuple(f"{claim_name(volume.id)}-{name}-" for volume in cluster.spec.storage.volumes if volume.delete_claim)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
-from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks
+from barnabas_operator.planning.claim_growth import claims_to_erase, claims_to_grow, refuse_disks
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
@@ -42,6 +42,14 @@ class ClaimGrowth:
         if self._grown is None or self._grown[0] != generation:
             self._grown = generation, await self._grow(cluster)
         return self._grown[1]
+
+    async def erase(self, cluster: Cluster) -> None:
+        """Takes away the claims that shall not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        listed = await self._api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
+        for claim in claims_to_erase(cluster, (each["metadata"]["name"] for each in listed)):
+            log.info("%s/%s: the claim %s goes with its Cluster", namespace, name, claim)
+            await self._api.delete(CLAIM, namespace, claim)
 
     async def _grow(self, cluster: Cluster) -> Refusal | None:
         namespace, wanted = (

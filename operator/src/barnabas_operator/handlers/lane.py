@@ -31,6 +31,7 @@ from barnabas_operator.planning.topic_checks import (
     INVALID_SPEC,
     KUBERNETES_ERROR,
     NOT_SUPPORTED,
+    RESOURCE_CONFLICT,
     Refusal,
 )
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
@@ -45,7 +46,7 @@ RETRY_S_MAX: Final = 10.0
 DOUBLINGS_MAX: Final = 16
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
-STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, ROLLING_PAUSED})
+STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
 """What does not end by itself soon."""
 
 

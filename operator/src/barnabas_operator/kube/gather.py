@@ -7,6 +7,7 @@ from typing import Any, Final
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
+from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster, Volume
 
@@ -29,7 +30,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     node_of = {node["metadata"]["name"]: node for node in nodes}
     brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
     return PodsState(
-        _broker_set(found) if found is not None else None,
+        _broker_set(found) if found is not None and is_owned(cluster, found) else None,
         {pod.broker_id: pod for pod in brokers},
         Facts(_node_ports(services), _balancer_hosts(services), _node_hosts(cluster, brokers)),
     )

@@ -43,3 +43,11 @@ def claims_to_grow(cluster: Cluster, claims: Mapping[str, str]) -> dict[str, str
         for template, size in sizes.items()
         if name.startswith(f"{template}-") and quantity_value(asked) < quantity_value(size)
     }
+
+
+def claims_to_erase(cluster: Cluster, claims: Iterable[str]) -> list[str]:
+    """Those that go with the Cluster, by their names: all of its own, or those of disks with `deleteClaim`."""
+    erased = {volume.id for volume in cluster.spec.storage.volumes if volume.delete_claim}
+    volumes = {claim: volume_of(claim, cluster.metadata.name) for claim in claims}
+    erases_all = cluster.spec.deletion_policy == "Delete"
+    return [claim for claim, volume in volumes.items() if volume is not None and (erases_all or volume in erased)]
