@@ -36,8 +36,13 @@ def collides(name: str, others: Iterable[str]) -> str | None:
     """Another name that is `name` but for `.` and `_`, which metrics cannot tell apart; None if there is none."""
     if "." not in name and "_" not in name:
         return None
-    folded = name.replace(".", "_")
-    return next((other for other in others if other != name and other.replace(".", "_") == folded), None)
+    mine = folded(name)
+    return next((other for other in others if other != name and folded(other) == mine), None)
+
+
+def folded(name: str) -> str:
+    """The name as metrics have it: the same for names that collide."""
+    return name.replace(".", "_")
 
 
 def is_internal(name: str) -> bool:

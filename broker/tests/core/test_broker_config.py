@@ -73,7 +73,7 @@ def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_broker_config(parse_properties(text))
     assert set(refused.value.problems) == {
-        ConfigProblem("num.partition", "3", "is no setting of a broker", 2),
+        ConfigProblem("num.partition", "3", "is no setting of a broker; did you mean num.partitions?", 2),
         ConfigProblem("num.partitions", "none", "must be an integer, at least 1", 1),
         ConfigProblem("log.segment.bytes", "1", "must be an integer, at least 1048576", 4),
         ConfigProblem(

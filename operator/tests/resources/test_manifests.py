@@ -93,7 +93,7 @@ ERRORS = {
         TOPIC + "spec:\n  config:\n    cleanup.policy: [compact, delete]\n",
         (
             'a.yaml:6:21: spec.config["cleanup.policy"] is a list; '
-            "allowed: a string or an integer or a finite number or true or false"
+            'allowed: a string or an integer or a finite number or true or false; write "compact,delete"'
         ),
     ),
     "a config key that is no string": (

@@ -13,10 +13,15 @@ from barnabas_core.config.definitions import (
     parse_value,
 )
 from barnabas_core.config.listeners import Listeners, ListenerSettings, resolve_listeners
+from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.properties import Property
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, refusal, unused_reason
 
 Texts = Mapping[str, str]
+_BY_TOPIC_NAME: Final = {
+    name: definition.synonyms[0].name for name, definition in TOPIC_CONFIGS.items() if definition.synonyms
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +207,8 @@ def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
     if why is not None:
         yield ConfigProblem(name, text, why)
     elif name not in BROKER_CONFIGS and name not in REFUSED_CONFIGS and unused_reason(name) is None:
-        yield ConfigProblem(name, text, "is no setting of a broker")
+        meant = did_you_mean(name, BROKER_CONFIGS, _BY_TOPIC_NAME)
+        yield ConfigProblem(name, text, f"is no setting of a broker{meant}")
 
 
 def _fall_back(values: dict[str, Value]) -> None:

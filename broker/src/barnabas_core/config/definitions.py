@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Protocol
 
+from barnabas_core.config.near_misses import written_out
+
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -241,8 +243,17 @@ def parse_value(definition: ConfigDefinition, text: str) -> Value:
         valid = False
     if not valid:
         shown = "(hidden)" if definition.sensitive else text
-        raise InvalidConfig([ConfigProblem(definition.name, shown, definition.allowed)])
+        raise InvalidConfig([ConfigProblem(definition.name, shown, definition.allowed + _in_digits(definition, text))])
     return value
+
+
+def _in_digits(definition: ConfigDefinition, text: str) -> str:
+    """What a number with a unit is without it, where that would be taken."""
+    number = written_out(definition.name, text) if definition.type in _BITS else None
+    if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
+        return ""
+    is_taken = definition.check is None or definition.check.accepts(number)
+    return f"; {text.strip()} is {number}" if is_taken else ""
 
 
 def format_value(value: Value) -> str | None:

@@ -6,11 +6,15 @@ from typing import Any, Final, NamedTuple
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, parse_value
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, TimestampType
+from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.throttled_replicas import ThrottledReplicas, parse_throttled_replicas
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 _MIN_LAG: Final = "min.compaction.lag.ms"
 _MAX_LAG: Final = "max.compaction.lag.ms"
+_BY_BROKER_NAME: Final = {
+    synonym.name: name for name, definition in TOPIC_CONFIGS.items() for synonym in definition.synonyms
+}
 CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
 """The broker settings that a topic's own can contradict: those whose counterparts `check_topics_under` looks at."""
 _PLAIN: Final = {
@@ -136,8 +140,13 @@ def _overridden(
 def _parse(name: str, text: str) -> Value:
     definition = TOPIC_CONFIGS.get(name)
     if definition is None:
-        raise InvalidConfig([ConfigProblem(name, text, "is no setting of a topic")])
+        raise InvalidConfig([ConfigProblem(name, text, no_setting(name))])
     return parse_value(definition, text)
+
+
+def no_setting(name: str) -> str:
+    """What is told of a name that no topic has a setting of."""
+    return f"is no setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
 
 
 def _inherited(name: str, broker: BrokerConfig) -> Value:

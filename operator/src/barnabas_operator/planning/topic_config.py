@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig, Value, parse_value
-from barnabas_core.config.topic_configs import check_topic_configs
+from barnabas_core.config.topic_configs import check_topic_configs, no_setting
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -26,7 +26,7 @@ def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
 
 def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
     """Everything wrong with a declared config: key, value and what is allowed."""
-    unknown = [f"{name}: is no setting of a topic" for name in config if name not in TOPIC_CONFIGS]
+    unknown = [f"{name}: {no_setting(name)}" for name in config if name not in TOPIC_CONFIGS]
     known = {name: text for name, text in declared_texts(config).items() if name in TOPIC_CONFIGS}
     try:
         check_topic_configs(known, _DEFAULT_BROKER)

@@ -59,7 +59,19 @@ def allowed(expected: inspect.Type) -> str:
 
 
 def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
-    yield Finding(path, f"{dotted(path)} is {shown(value)}; allowed: {allowed(expected)}")
+    yield Finding(path, f"{dotted(path)} is {shown(value)}; allowed: {allowed(expected)}{_as_text(expected, value)}")
+
+
+def _as_text(expected: inspect.Type, value: object) -> str:
+    """How Kafka writes a list, where words in a list were given for its text."""
+    takes_text = isinstance(expected, inspect.UnionType) and any(map(_is_plain_text, expected.types))
+    if not takes_text or not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
+        return ""
+    return f'; write "{",".join(value)}"'
+
+
+def _is_plain_text(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StrType) and kind.pattern is None
 
 
 def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:

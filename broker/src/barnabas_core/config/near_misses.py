@@ -1,0 +1,51 @@
+"""What a setting that is refused was probably meant to be: another name, or a number with a unit written out."""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+ALIKE: Final = 0.75
+"""How much of two names is the same, for one to be taken for the other."""
+
+_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
+_SECOND: Final = 1_000
+_MILLISECONDS: Final[Mapping[str, int]] = {
+    "ms": 1,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "min": 60 * _SECOND,
+    "h": 3_600 * _SECOND,
+    "d": 86_400 * _SECOND,
+    "w": 7 * 86_400 * _SECOND,
+}
+_BYTES: Final[Mapping[str, int]] = {
+    "B": 1,
+    **{f"{letter}{tail}": 1_000**power for power, letter in enumerate("kMGT", 1) for tail in ("", "B")},
+    **{f"K{tail}": 1_000 for tail in ("", "B")},
+    **{f"{letter}i{tail}": 1_024**power for power, letter in enumerate("KMGT", 1) for tail in ("", "B")},
+}
+_UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
+    ".ms": (_MILLISECONDS, 1),
+    ".seconds": (_MILLISECONDS, _SECOND),
+    ".minutes": (_MILLISECONDS, 60 * _SECOND),
+    ".hours": (_MILLISECONDS, 3_600 * _SECOND),
+    ".bytes": (_BYTES, 1),
+}
+"""By the end of a setting's name: what units are worth, and what its own unit is worth."""
+
+
+def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
+    """`; did you mean NAME?` where one of the `known` names is like it, or it is an alias of one; else nothing."""
+    near = [aliases[name]] if name in aliases else get_close_matches(name, known, n=1, cutoff=ALIKE)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def written_out(name: str, text: str) -> int | None:
+    """The whole number that `7d` or `10Mi` stands for in the setting's own unit; None where it stands for none."""
+    units, unit = next((found for end, found in _UNITS.items() if name.endswith(end)), ({}, 1))
+    amount = _AMOUNT.fullmatch(text.strip())
+    if amount is None or amount[2] not in units:
+        return None
+    number = float(amount[1]) * units[amount[2]] / unit
+    return int(number) if number.is_integer() else None
