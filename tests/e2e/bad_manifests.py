@@ -17,7 +17,7 @@ LIVE_PARTITIONS: Final = 12
 
 
 class Bad(NamedTuple):
-    """`before` is what was applied before `spec`, for what is wrong as a change only."""
+    """`before` is what was applied before `spec`, for what is wrong as a change only, and `status` what came of it."""
 
     kind: str
     by: By
@@ -25,6 +25,7 @@ class Bad(NamedTuple):
     says: tuple[str, ...]
     before: Json | None = None
     name: str = "flights"
+    status: Json | None = None
 
     def manifest(self, spec: Any) -> Json:
         """As `kubectl apply` takes it."""
@@ -36,9 +37,11 @@ class Bad(NamedTuple):
         }
 
 
-def topic(by: By, *says: str, before: Json | None = None, name: str = "", **spec: Any) -> Bad:
-    """A Topic with this spec; what is a change only is of one that nobody has made yet."""
-    return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"))
+def topic(
+    by: By, *says: str, before: Json | None = None, name: str = "", status: Json | None = None, **spec: Any
+) -> Bad:
+    """A Topic with this spec; what is a change only is of one that nobody has made yet, unless a status says so."""
+    return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"), status)
 
 
 def cluster(by: By, *says: str, before: Json | None = None, name: str = "other", **spec: Any) -> Bad:
@@ -93,7 +96,13 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "a topic's name that goes": topic("rule", "spec.topicName", "missing", "allowed: a", before={"topicName": "a"}),
     "a topic's name that comes": topic("rule", "spec.topicName", "is b", "leave it out", before={}, topicName="b"),
     "another cluster": topic(
-        "rule", "spec.cluster", "is c2", "allowed: demo", before={"cluster": "demo"}, cluster="c2"
+        "rule",
+        "spec.cluster",
+        "is c2",
+        "allowed: demo, which has the topic",
+        before={"cluster": "demo"},
+        status={"cluster": "demo", "topicName": "changing"},
+        cluster="c2",
     ),
     "a name that topics cannot have": topic("schema", "spec.topicName", "flug hafen", topicName="flug hafen"),
     "a topic called dot": topic("rule", "spec.topicName", "..", topicName=".."),
@@ -102,7 +111,25 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "fewer partitions than the topic has": topic("webhook", "spec.partitions", "6", "12 or more", partitions=6),
     "more replicas than brokers": topic("webhook", "spec.replicas", "4", "1 to 3", replicas=4, name="new"),
     "a topic that another resource has": topic("webhook", "taken", "owner", topicName="taken", name="one"),
+    "a name that metrics cannot tell from another Topic's": topic(
+        "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "allowed: another name", topicName="a_b", name="a-b"
+    ),
     "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
+    "a setting that is mistyped": config(
+        "webhook", "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?", retention_mss=5
+    ),
+    "a setting of brokers": config(
+        "webhook", "spec.config log.retention.ms: is no setting", "did you mean retention.ms?", log_retention_ms=5
+    ),
+    "a cleanup policy as a list": config(
+        "webhook", "cleanup.policy", "is a list", 'write "compact,delete"', cleanup_policy=["compact", "delete"]
+    ),
+    "a retention in days": config(
+        "webhook", "retention.ms=7d", "must be an integer", "7d is 604800000", retention_ms="7d"
+    ),
+    "an amount with a unit": config(
+        "webhook", "retention.bytes=10Gi", "must be an integer", "10Gi is 10737418240", retention_bytes="10Gi"
+    ),
     "a retention in words": config("webhook", "retention.ms", "a week", retention_ms="a week"),
     "a retention out of range": config("webhook", "retention.ms", "-2", "-1", retention_ms=-2),
     "a cleanup policy that is none": config("webhook", "cleanup.policy", "shrink", "compact", cleanup_policy="shrink"),
@@ -218,6 +245,9 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     ),
     "more replicas by default than brokers": cluster(
         "webhook", "default.replication.factor", "3", "1", config={"default.replication.factor": 3}
+    ),
+    "a topic's setting for brokers": cluster(
+        "webhook", "spec.config retention.ms=5", "did you mean log.retention.ms?", config={"retention.ms": 5}
     ),
     "a broker's setting that does not exist": cluster(
         "webhook", "log.retention.weeks", config={"log.retention.weeks": 3}

@@ -38,16 +38,18 @@ STATE = ClusterState(
 
 def stored(bad: Bad, spec: Any) -> Json:
     """As the API server hands it on."""
-    manifest = bad.manifest(spec)
+    manifest = bad.manifest(spec) | ({"status": bad.status} if bad.status is not None else {})
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}}
 
 
 @pytest.mark.parametrize("name", refused_by("schema", "rule", "webhook"))
 def test_the_webhook_refuses_it_though_the_api_server_would_not(name: str) -> None:
     bad = BAD[name]
-    taken_by = "owner" if (bad.spec or {}).get("topicName") == "taken" else None
+    name_in_kafka = (bad.spec or {}).get("topicName")
+    taken_by = "owner" if name_in_kafka == "taken" else None
     old = stored(bad, bad.before) if bad.before is not None else None
-    refusal = review(old, stored(bad, bad.spec), Around(taken_by, STATE)).refusal
+    around = Around(taken_by, STATE, "dotted" if name_in_kafka == "a_b" else None)
+    refusal = review(old, stored(bad, bad.spec), around).refusal
     assert refusal is not None
     assert [part for part in bad.says if part not in refusal] == [], refusal
 
@@ -85,6 +87,9 @@ def apply_after(plane: ControlPlane, bad: Bad) -> str:
     kubectl, kind = plane.kubectl, bad.kind.lower()
     if bad.before is not None:
         kubectl(*IN, "apply", "-f-", stdin=json.dumps(bad.manifest(bad.before)))
+    if bad.status is not None:
+        told = json.dumps({"status": bad.status})
+        kubectl(*IN, "patch", kind, bad.name, "--subresource=status", "--type=merge", "-p", told)
     done = kubectl.ask(*IN, "apply", "-f-", stdin=json.dumps(bad.manifest(bad.spec)))
     if bad.before is not None or done.returncode == 0:
         kubectl(*IN, "delete", kind, bad.name)
@@ -129,7 +134,9 @@ def test_scale_refuses_fewer_partitions(defined: ControlPlane) -> None:
 def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
     """The same with the webhook, and without the rules that the API server checks."""
     inventory = Inventory()
-    for kind, name, spec in (("Cluster", "demo", {}), ("Topic", "owner", {"topicName": "taken"})):
+    topics = (("owner", {"topicName": "taken"}), ("dotted", {"topicName": "a.b"}))
+    there = (("Cluster", "demo", {"brokers": {"replicas": BROKERS}}), *(("Topic", *each) for each in topics))
+    for kind, name, spec in there:
         metadata = {"name": name, "namespace": NAMESPACE}
         body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
         inventory.keep(body, is_gone=False)

@@ -155,6 +155,20 @@ def test_a_topic_without_a_cluster_says_so_until_there_is_one(world: World, oper
     world.await_ready("flights")
 
 
+def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProcess) -> None:
+    world.apply("flights", cluster="oen", partitions=1)
+    _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
+    assert why == "spec.cluster is oen; allowed: one"
+    world.apply("flights", cluster="one", partitions=1)
+    world.await_ready("flights")
+    away = '-p={"spec":{"cluster":"two"}}'
+    refused = world.plane.kubectl.ask("-n", world.namespace, "patch", "topic", "flights", "--type=merge", away)
+    assert "spec.cluster is two; allowed: one, which has the topic" in refused.stderr
+    dropped = '-p={"spec":{"cluster":null}}'
+    refused = world.plane.kubectl.ask("-n", world.namespace, "patch", "topic", "flights", "--type=merge", dropped)
+    assert "spec.cluster is missing; allowed: one, which has the topic" in refused.stderr
+
+
 def test_a_second_cluster_leaves_topics_where_they_are_and_only_that_may_be_said(
     world: World, operator: ServerProcess
 ) -> None:

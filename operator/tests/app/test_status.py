@@ -76,7 +76,9 @@ def test_where_nothing_answers_it_says_so_and_what_to_do(barnabas: Run, tmp_path
     done = barnabas("status", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 1
     assert "no broker answers at 127.0.0.1:1 (--bootstrap)" in done.stdout
-    assert "barnabas up -f examples/quickstart/" in done.stdout
+    assert "barnabas up" not in done.stdout, "whoever names brokers does not ask for others"
+    done = barnabas("status", "--data-dir", str(tmp_path))
+    assert "start one with `barnabas up -f examples/quickstart/`" in done.stdout
 
 
 def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:

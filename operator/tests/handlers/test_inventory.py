@@ -57,3 +57,12 @@ def test_a_second_cluster_takes_no_topic_away_from_the_one_that_has_it() -> None
     inventory.keep(CLUSTER, is_gone=True)
     assert inventory.cluster_of(had) == ("here", "one"), "nor where the first is not there (yet)"
     assert inventory.cluster_of(FLIGHTS) == ("here", "two")
+
+
+def test_a_topic_that_differs_in_dots_and_underscores_only_collides_and_is_no_namesake() -> None:
+    inventory = inventory_of(CLUSTER, resource("Topic", "a.b"), resource("Topic", "alike", topicName="a_c"))
+    assert inventory.colliding_with(resource("Topic", "a-b", topicName="a_b")) == "a.b"
+    assert inventory.namesake_of(resource("Topic", "a-b", topicName="a_b")) is None
+    assert inventory.namesake_of(resource("Topic", "mine", topicName="a_c")) == "alike"
+    assert inventory.colliding_with(resource("Topic", "mine", topicName="a_c")) is None
+    assert inventory.colliding_with(resource("Topic", "mine", "there", topicName="a_b")) is None

@@ -53,11 +53,38 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         Around(taken_by="flights"),
         "topic flights is managed by the Topic flights already; allowed: one Topic each",
     ),
+    "a topic that collides with another Topic's": (
+        None,
+        topic("a-b", topicName="c_d"),
+        Around(state=LIVE, collides_with="c.d"),
+        (
+            "topic c_d and that of the Topic c.d differ in '.' and '_' only, which metrics cannot tell apart; "
+            "allowed: another name"
+        ),
+    ),
+    "a topic that is there beside one that it collides with": (
+        None,
+        topic("a.b", partitions=2, replicas=1),
+        Around(state=LIVE, collides_with="a-b"),
+        None,
+    ),
+    "a change of one that was stored though it collides": (
+        topic("c.d"),
+        topic("c.d", partitions=2),
+        Around(state=LIVE, collides_with="c-d"),
+        None,
+    ),
     "more replicas than brokers": (
         None,
         topic("new", partitions=1, replicas=4),
         Around(state=LIVE),
         "spec.replicas is 4; allowed: 1 to 3, the number of brokers",
+    ),
+    "as many replicas as brokers that are declared and have not joined yet": (
+        None,
+        topic("new", partitions=1, replicas=3),
+        Around(state=replace(LIVE, racks={0: None}, registered=frozenset({0})).with_brokers(3)),
+        None,
     ),
     "as many replicas as brokers, of which one restarts": (
         None,
@@ -93,7 +120,7 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         None,
         topic(config={"retention.mss": "1"}),
         Around(),
-        "spec.config retention.mss: is no setting of a topic",
+        "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?",
     ),
     "a config out of range": (
         None,
@@ -109,11 +136,18 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         "spec.cluster is two; allowed: one, which has the topic, or leave it out",
     ),
     "a cluster where none has it yet": (topic(), topic(cluster="two"), Around(), None),
+    "another cluster, where none has it yet": (topic(cluster="tow"), topic(cluster="two"), Around(), None),
+    "another cluster than the one that has it": (
+        {**topic(cluster="one"), "status": {"cluster": "one"}},
+        topic(cluster="two"),
+        Around(),
+        "spec.cluster is two; allowed: one, which has the topic",
+    ),
     "a cluster that goes": (
-        topic(cluster="one"),
+        {**topic(cluster="one"), "status": {"cluster": "one"}},
         topic(),
         Around(),
-        "spec.cluster is missing; allowed: one, it cannot change",
+        "spec.cluster is missing; allowed: one, which has the topic",
     ),
     "a field that is none": (
         None,
@@ -212,7 +246,7 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
     "a setting that is none": (
         None,
         cluster(config={"num.partition": 1}),
-        "spec.config num.partition=1: is no setting of a broker",
+        "spec.config num.partition=1: is no setting of a broker; did you mean num.partitions?",
     ),
     "a disk less": (
         cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
@@ -236,3 +270,11 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
 def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -> None:
     old, new, refusal = CLUSTERS[name]
     assert review(old, new, Around()).refusal == refusal
+
+
+def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change() -> None:
+    before = cluster(config={"num.io.threads": 4})
+    told = review(None, before, Around()).warnings
+    assert len(told) == 1
+    assert told[0].startswith("spec.config num.io.threads has no effect: ")
+    assert review(before, cluster(config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED

@@ -41,9 +41,11 @@ def conditions(said: Said | None) -> tuple[Condition, ...]:
     return (told,)
 
 
-def topic_events(before: TopicStatus | None, after: TopicStatus) -> list[tuple[str, str, str]]:
+def topic_events(
+    before: TopicStatus | None, after: TopicStatus, partitions: int | None = None
+) -> list[tuple[str, str, str]]:
     old: Mapping[str, Any] = msgspec.to_builtins(before) if before is not None else {}
-    topic = Topic(metadata=META, spec=TopicSpec(), status=after)
+    topic = Topic(metadata=META, spec=TopicSpec(partitions=partitions), status=after)
     return [(each["type"], each["reason"], each["message"]) for each in status_events(topic, old, NOW)]
 
 
@@ -98,11 +100,23 @@ def test_a_cluster_tells_what_it_waits_for_and_does_not_count_down(
     assert told == ([] if kind is None or after is None else [(kind, *after[1:])])
 
 
-@pytest.mark.parametrize(("had", "has", "said"), [(6, 12, "from 6 to 12 partitions"), (12, 12, ""), (None, 6, "")])
-def test_more_partitions_are_told_and_a_new_topic_is_not(had: int | None, has: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("declared", "had", "has", "said"),
+    [
+        (12, 6, 12, "from 6 to 12 partitions"),
+        (12, 6, 9, "from 6 to 9 partitions"),
+        (12, 12, 12, ""),
+        (6, None, 6, ""),
+        (6, 6, 9, "from 6 to 9 partitions, by somebody else"),
+        (None, 6, 9, "from 6 to 9 partitions, by somebody else"),
+    ],
+)
+def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
+    declared: int | None, had: int | None, has: int, said: str
+) -> None:
     before, after = (TopicStatus(conditions=conditions(READY), partitions=count) for count in (had, has))
-    assert topic_events(before, after) == ([("Normal", "PartitionsRaised", said)] if said else [])
-    assert topic_events(None, after) == []
+    assert topic_events(before, after, declared) == ([("Normal", "PartitionsRaised", said)] if said else [])
+    assert topic_events(None, after, declared) == []
 
 
 def test_an_event_names_its_resource_and_is_not_too_long() -> None:

@@ -202,6 +202,26 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         THREE_BROKERS.with_brokers(2),
         Refusal("NotEnoughBrokers", "spec.replicas is 3; allowed: 1 to 2, the number of brokers"),
     ),
+    "more replicas than there shall be brokers, of which two are away": (
+        topic(replicas=4),
+        ONE_BROKER.with_brokers(3),
+        Refusal("NotEnoughBrokers", "spec.replicas is 4; allowed: 1 to 3, the number of brokers"),
+    ),
+    "as many replicas as there shall be brokers, of which two have not joined yet": (
+        topic(replicas=3),
+        ONE_BROKER.with_brokers(3),
+        Refusal("ClusterNotReady", "spec.replicas is 3 and 1 of 3 brokers are alive; waiting for broker 1, 2"),
+    ),
+    "more partitions while a broker rolls": (
+        topic(partitions=9, replicas=3),
+        replace(having(6, replicas=3, brokers=3), racks={0: None, 2: None}).with_brokers(3),
+        Refusal("ClusterNotReady", "spec.replicas is 3 and 2 of 3 brokers are alive; waiting for broker 1"),
+    ),
+    "another cluster than the one that has the topic": (
+        struct_replace(topic(cluster="two"), status=TopicStatus(topic_name="flights", cluster="one")),
+        having(),
+        Refusal("NotSupported", "spec.cluster is two; allowed: one, which has the topic"),
+    ),
     "the brokers' default of replicas, more than there are brokers": (
         topic(),
         replace(ONE_BROKER, default_replication_factor=3),
@@ -210,12 +230,12 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "an unknown config": (
         topic(config={"retention.ns": 1}),
         ONE_BROKER,
-        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic"),
+        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic; did you mean retention.ms?"),
     ),
     "an unknown config that is null": (
         topic(config={"retention.ns": None}),
         having(),
-        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic"),
+        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic; did you mean retention.ms?"),
     ),
     "a config out of range": (
         topic(config={"min.insync.replicas": 0}),

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
             report = gather_report(admin)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
-        out.print("start one with `barnabas up -f examples/quickstart/`, or name one with --bootstrap HOST:PORT")
+        if not given:
+            out.print("start one with `barnabas up -f examples/quickstart/`, or name one with --bootstrap HOST:PORT")
         return EXIT_FAILED
     if options.output == "json":
         print(report_json(report))

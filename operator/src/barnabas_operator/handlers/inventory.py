@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from barnabas_core.topic_name import folded
+
 Json = Mapping[str, Any]
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -28,7 +30,8 @@ class Inventory:
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
         """By namespace and the Cluster that they name, the Topics by name."""
         self._by_topic: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """By namespace and topic, the Topics about it by name: thousands are asked about one by one."""
+        """By namespace and topic (the same for topics whose names collide), the Topics about it by name: thousands are
+        asked about one by one."""
 
     def bodies(self) -> Iterator[Json]:
         """All."""
@@ -51,9 +54,16 @@ class Inventory:
 
     def namesake_of(self, topic: Json) -> str | None:
         """Another Topic of the same topic in the same Cluster."""
+        return next((name for name, other in self._alike(topic) if topic_name(other) == topic_name(topic)), None)
+
+    def colliding_with(self, topic: Json) -> str | None:
+        """Another Topic in the same Cluster whose topic's name differs in `.` and `_` only."""
+        return next((name for name, other in self._alike(topic) if topic_name(other) != topic_name(topic)), None)
+
+    def _alike(self, topic: Json) -> Iterator[tuple[str, Json]]:
         cluster, name = self.cluster_of(topic), topic["metadata"]["name"]
         there = self._by_topic.get(_subject(topic), {}) if cluster else {}
-        return next((each for each, body in there.items() if each != name and self.cluster_of(body) == cluster), None)
+        return ((each, body) for each, body in there.items() if each != name and self.cluster_of(body) == cluster)
 
     def stray_topics(self) -> Iterator[Json]:
         """Topics without a Cluster: it is not there (any more, or yet), or not named where there are several."""
@@ -116,7 +126,7 @@ def _named(topic: Json) -> Key:
 
 
 def _subject(topic: Json) -> Key:
-    return Key(topic["metadata"]["namespace"], topic_name(topic))
+    return Key(topic["metadata"]["namespace"], folded(topic_name(topic)))
 
 
 def _take(kept: defaultdict[Key, dict[str, Json]], at: Key, name: str) -> None:

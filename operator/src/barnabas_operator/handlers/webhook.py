@@ -8,7 +8,7 @@ from barnabas_operator.handlers.rehearsal import Rehearse
 from barnabas_operator.planning.admission import Around, Verdict, changes, review
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster import Brokers, Cluster
 
 Json = Mapping[str, Any]
 StateOf = Callable[[Key], ClusterState | None]
@@ -63,4 +63,8 @@ def _around(body: Json, inventory: Inventory, state_of: StateOf) -> Around:
     cluster = inventory.cluster_of(body) if body.get("kind") == "Topic" else None
     if cluster is None:
         return Around()
-    return Around(inventory.namesake_of(body), state_of(cluster))
+    state = state_of(cluster)
+    if state is not None and cluster in inventory.clusters:  # No round may have seen yet how many there shall be.
+        brokers = inventory.clusters[cluster].get("spec", {}).get("brokers", {})
+        state = state.with_brokers(brokers.get("replicas", Brokers().replicas))
+    return Around(inventory.namesake_of(body), state, inventory.colliding_with(body))

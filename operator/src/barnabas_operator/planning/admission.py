@@ -12,7 +12,7 @@ from barnabas_core.config.broker_config import unused_settings
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.pod_properties import pod_problems
-from barnabas_operator.planning.topic_checks import not_internal, refuse, valid_config, valid_name
+from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, not_internal, refuse, valid_config, valid_name
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
 from barnabas_operator.resources.cluster import Cluster
@@ -42,10 +42,12 @@ class Verdict(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What is there beside a Topic: who has the same topic, by name, and what the brokers said last."""
+    """What is there beside a Topic: who has the same topic, by name; what the brokers said last; and who has a topic
+    whose name differs in `.` and `_` only."""
 
     taken_by: str | None = None
     state: ClusterState | None = None
+    collides_with: str | None = None
 
 
 def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
@@ -87,15 +89,22 @@ def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
         problems.append(change.message)
-    warnings = tuple(f"spec.config {warning}" for warning in unused_settings(declared_texts(wanted.spec.config)))
-    return Verdict("; ".join(problems) or None, warnings)
+    told = before.spec.config if before is not None else {}
+    news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
+    return Verdict("; ".join(problems) or None, tuple(f"spec.config {warning}" for warning in unused_settings(news)))
 
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
     """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back."""
-    refusals = [_taken(wanted, around), _decreased(wanted, before), *_elsewhere(wanted, before)]
+    refusals = [
+        _taken(wanted, around),
+        _collides(wanted, before, around),
+        _decreased(wanted, before),
+        *_elsewhere(wanted, before),
+    ]
     if around.state is not None:
-        refusals.append(refusal.message if (refusal := refuse(wanted, around.state.complete)) else None)
+        refusal = refuse(wanted, around.state.complete)
+        refusals.append(refusal.message if refusal is not None and refusal.reason != CLUSTER_NOT_READY else None)
     else:
         found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
         refusals += [refusal.message for refusal in found if refusal is not None]
@@ -107,6 +116,15 @@ def _taken(wanted: Topic, around: Around) -> str | None:
     if around.taken_by is None:
         return None
     return f"topic {wanted.topic_name} is managed by the Topic {around.taken_by} already; allowed: one Topic each"
+
+
+def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+    """Of two that come before there is either topic, the second is told."""
+    is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
+    if around.collides_with is None or is_there:
+        return None
+    why = f"topic {wanted.topic_name} and that of the Topic {around.collides_with} differ in '.' and '_' only"
+    return f"{why}, which metrics cannot tell apart; allowed: another name"
 
 
 def _decreased(wanted: Topic, before: Topic | None) -> str | None:
@@ -123,11 +141,11 @@ def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
     if was.topic_name != now.topic_name:
         had = was.topic_name or "leave it out"
         yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, it cannot change"
-    if was.cluster is not None and was.cluster != now.cluster:
-        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {was.cluster}, it cannot change"
     has_it = before.status.cluster if before is not None and before.status is not None else None
-    if was.cluster is None and has_it is not None and now.cluster not in (None, has_it):
-        yield f"spec.cluster is {now.cluster}; allowed: {has_it}, which has the topic, or leave it out"
+    left_out = () if was.cluster is not None else (None,)
+    if has_it is not None and now.cluster not in (has_it, *left_out):
+        way_out = ", or leave it out" if left_out else ""
+        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
 
 
 def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:

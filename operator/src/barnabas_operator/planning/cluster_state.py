@@ -70,8 +70,9 @@ class StrayLog:
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
 
-    `troubles` are the partitions that are not fully replicated now, `leaving` the brokers that are to be removed,
-    `registered` those that have ever joined, the dead ones too. While brokers are `awaited` no replicas are placed.
+    `troubles` are the partitions that are not fully replicated now, `declared` is how many brokers there shall be (0
+    where nobody has said so), `leaving` are the brokers that are to be removed, `registered` those that have ever
+    joined, the dead ones too. While brokers are `awaited` no replicas are placed.
     """
 
     racks: Mapping[int, str | None]
@@ -81,6 +82,7 @@ class ClusterState:
     default_min_insync_replicas: int = 1
     controller_id: int | None = None
     troubles: tuple[Trouble, ...] = ()
+    declared: int = 0
     leaving: frozenset[int] = frozenset()
     registered: frozenset[int] = frozenset()
     awaited: frozenset[int] = frozenset()
@@ -90,7 +92,7 @@ class ClusterState:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
         known = (*self.racks, *self.registered, *holders)
-        return replace(self, leaving=frozenset(broker for broker in known if broker >= count))
+        return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
     def awaiting(self, count: int, told: Mapping[int, str | None]) -> Self:
         """The same when the brokers below `count` are to join, and know what they have been `told`: where they are.

@@ -63,5 +63,8 @@ def _said(before: Json, kind: str) -> Json:
 def _partitions(resource: Cluster | Topic, before: Json) -> Iterator[tuple[EventType, str, str]]:
     had = before.get("partitions")
     count = resource.status.partitions if isinstance(resource.status, TopicStatus) else None
-    if count is not None and had is not None and count > had:
-        yield "Normal", PARTITIONS_RAISED, f"from {had} to {count} partitions"
+    if not isinstance(resource, Topic) or count is None or had is None or count <= had:
+        return
+    declared = resource.spec.partitions
+    by_whom = "" if declared is not None and count <= declared else ", by somebody else"
+    yield "Normal", PARTITIONS_RAISED, f"from {had} to {count} partitions{by_whom}"

@@ -77,6 +77,14 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     )
 
 
+def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """A topic does not move to another Cluster; one that no Cluster has yet may be anybody's."""
+    has_it = topic.status.cluster if topic.status else None
+    if has_it is None or topic.spec.cluster in (None, has_it):
+        return None
+    return Refusal(NOT_SUPPORTED, f"spec.cluster is {topic.spec.cluster}; allowed: {has_it}, which has the topic")
+
+
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     """Keys and values by the same table that the brokers use."""
     problems = config_problems(topic.spec.config)
@@ -116,12 +124,21 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Each replica is on a broker of its own; only what is placed anew counts."""
+    """Each replica is on a broker of its own; only what is placed anew counts.
+
+    More than there are declared is a mistake; those that are declared and away are waited for.
+    """
     found = cluster.topics.get(topic.topic_name)
-    replicas, brokers = replicas_of(topic, cluster), len(cluster.homes)
-    if replicas <= brokers or (found is not None and not _places_replicas(topic, found, cluster)):
+    replicas, alive = replicas_of(topic, cluster), len(cluster.homes)
+    if replicas <= alive or (found is not None and not _places_replicas(topic, found, cluster)):
         return None
-    return Refusal(NOT_ENOUGH_BROKERS, f"spec.replicas is {replicas}; allowed: 1 to {brokers}, the number of brokers")
+    allowed = max(alive, cluster.declared)
+    if replicas > allowed:
+        message = f"spec.replicas is {replicas}; allowed: 1 to {allowed}, the number of brokers"
+        return Refusal(NOT_ENOUGH_BROKERS, message)
+    away = ", ".join(str(number) for number in range(cluster.declared) if number not in cluster.racks)
+    lack = f"spec.replicas is {replicas} and {alive} of {cluster.declared} brokers are alive"
+    return Refusal(CLUSTER_NOT_READY, f"{lack}; waiting for broker {away}")
 
 
 def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
@@ -154,11 +171,12 @@ def replicas_of(topic: Topic, cluster: ClusterState) -> int:
 
 CHECKS: Final[tuple[Check, ...]] = (
     same_name_as_before,
+    same_cluster_as_before,
     valid_name,
     not_internal,
     valid_config,
     may_adopt,
     no_fewer_partitions,
-    enough_brokers,
     reachable_min_insync,
+    enough_brokers,
 )

@@ -96,13 +96,6 @@ RULES: Final[dict[Any, list[Json]]] = {
             ),
         },
         _fixed("topicName"),
-        {
-            "rule": "!has(oldSelf.cluster) || (has(self.cluster) && self.cluster == oldSelf.cluster)",
-            "messageExpression": (
-                "'spec.cluster is ' + (has(self.cluster) ? self.cluster : 'missing')"
-                " + '; allowed: ' + oldSelf.cluster + ', it cannot change'"
-            ),
-        },
     ],
     Volume: [
         {
@@ -166,14 +159,15 @@ ROOT_RULES: Final[dict[Any, list[Json]]] = {
             "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
             "message": "metadata.name has more than 249 characters; allowed: 249, as many as a topic's name may have",
         },
-        {  # Said later, it is the one that has the topic.
+        {  # As long as no Cluster has the topic, a wrong name can be put right. Left out, it may be said later.
             "rule": (
-                "has(oldSelf.spec.cluster) || !has(self.spec.cluster) || !has(self.status)"
-                " || !has(self.status.cluster) || self.spec.cluster == self.status.cluster"
+                "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
+                " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
             ),
             "messageExpression": (
-                "'spec.cluster is ' + self.spec.cluster + '; allowed: ' + self.status.cluster"
-                " + ', which has the topic, or leave it out'"
+                "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
+                " + '; allowed: ' + self.status.cluster + ', which has the topic'"
+                " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
             ),
         },
     ],
