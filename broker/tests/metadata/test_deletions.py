@@ -12,7 +12,7 @@ from barnabas_broker.metadata import deletions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.decisions.elections import ElectionType
 from barnabas_broker.metadata.decisions.restoration import compared, confirmed, unled, with_newer_partitions
-from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
+from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key, topic_key
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
@@ -74,6 +74,21 @@ async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(clust
     one.beat()
     await one.until(lambda: not one.image.tombstones)
     assert await keys(one, "tombstones/") == []
+
+
+async def test_tombstones_stay_while_a_log_dir_is_away_that_may_hold_a_log_of_theirs(cluster: ClusterOfNodes) -> None:
+    one, _ = await cluster.start(1, 2)
+    topic = (await one.controller.create_topics([NewTopic("a", 1, 1)]))["a"]
+    assert isinstance(topic, TopicDocument)
+    await one.controller.delete_topics(["a"])
+    away = encode(msgspec.structs.replace(one.image.brokers[2], dirs_away=True))
+    await one.image.reached(await one.store.put(broker_key(2), away))
+    for _ in range(2 * deletions.KEPT_MS // SESSION_MS):
+        cluster.clock.time_ms += SESSION_MS - 1
+        for node in cluster.nodes.values():
+            node.beat()
+            await node.lease_renewed()
+    assert topic.topic_id in one.image.tombstones
 
 
 async def test_a_row_that_vanished_is_back_with_the_next_change(cluster: ClusterOfNodes) -> None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.replication.log_fates import only_topic
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -20,7 +22,7 @@ from barnabas_broker.storage.checkpoints import LastLife
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.log_manager import KnownTopics, LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
@@ -103,7 +105,8 @@ class Broker:
         folder = self.folder.parent
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
-        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, self._assigned)
+        topics = KnownTopics(self._assigned, partial(only_topic, self.image))
+        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, topics)
         self.logs.load(last_life=self.last_life)
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
         surroundings = Surroundings(

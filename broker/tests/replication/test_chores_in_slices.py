@@ -1,6 +1,7 @@
 """What comes round over all logs takes a few of them in a turn of the loop."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -97,6 +98,25 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
     assert len(looked) == 5
+
+
+def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, synced, threads = broker_with_logs(tmp_path), list[str](), set[int]()
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        threads.add(threading.get_ident())
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    monkeypatch.setattr(os, "fsync", note)
+    chores = LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None)
+    for _ in range(2):
+        asyncio.run(chores.sync_topic_ids())
+    directories = [log.directory for log in broker.logs.online_logs()]
+    assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
+    assert threading.get_ident() not in threads
 
 
 def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(

@@ -122,6 +122,25 @@ def test_a_topic_that_takes_the_place_of_one_that_nobody_deleted_sets_its_log_as
     assert broker.partition.log.log_end_offset == 0
 
 
+def lose_topic_id(broker: Broker) -> None:
+    broker.logs.shutdown({})
+    (broker.folder / str(FLIGHTS) / "partition.metadata").unlink()
+
+
+def test_a_log_without_an_id_is_of_the_only_topic_that_had_its_name(broker: Broker) -> None:
+    lose_topic_id(broker)
+    broker.start_anew(the_topic(led(HERE, 6, HERE)))
+    assert broker.partition.log.log_end_offset == 3
+    assert states(broker) == [""]
+
+
+def test_a_log_without_an_id_is_not_taken_where_an_earlier_topic_had_its_name(broker: Broker) -> None:
+    lose_topic_id(broker)
+    broker.start_anew(a_tombstone(), the_topic(led(HERE, 0, HERE), LATER_ID))
+    assert broker.partition.log.log_end_offset == 0
+    assert states(broker) == ["", "stray"]
+
+
 @pytest.mark.parametrize(("epoch", "expected"), [(5, "delete"), (4, "stray")])
 def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_log(
     broker: Broker, epoch: int, expected: str

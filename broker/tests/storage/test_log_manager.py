@@ -18,7 +18,8 @@ from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
-from barnabas_broker.storage.log_manager import LoadProgress, LogManager, LogManagerSettings
+from barnabas_broker.storage.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
@@ -376,19 +377,6 @@ def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_bef
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     again = started(tmp_path).logs[flights(2)]
     assert (again.log_start_offset, again.log_end_offset) == (0, 1)
-
-
-@pytest.mark.parametrize("left", [b"", b"version: 0\ntopic_id: ", b"\0\0\0\0"])
-def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, left: bytes) -> None:
-    logs = started(tmp_path)
-    fill(logs, 1)
-    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the power is lost"))
-    path = tmp_path / "flights-0" / "partition.metadata"
-    path.write_bytes(left)
-    again = started(tmp_path)
-    assert again.claim(flights(0), TOPIC_ID) is again.logs[flights(0)]
-    again.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
-    assert started(tmp_path).logs[flights(0)].topic_id == TOPIC_ID
 
 
 def shut_down(path: Path, broker_epoch: int) -> None:

@@ -10,6 +10,7 @@ from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.topic_ids import sync_call
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn
@@ -51,6 +52,7 @@ class LogChores:
             Chore("retention", retention_s, self.enforce_retention, min(first_s, retention_s)),
             Chore("checkpoints", checkpoint_ms / 1000, self.checkpoint),
             Chore("flushes", FLUSH_CHECK_S, self.flush),
+            Chore("topic ids", FLUSH_CHECK_S, self.sync_topic_ids),
             Chore("trash", TRASH_CHECK_S, self.empty_trash),
             Chore("disks", DISK_CHECK_S, self.look_at_disks),
             Chore("producer ids", expiry_s, self.expire_producers),
@@ -91,6 +93,15 @@ class LogChores:
                     each.flushed(job)
             except StorageError as error:
                 self._replicas.log_failed(each.topic_partition, error)
+
+    async def sync_topic_ids(self) -> None:
+        """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
+        async for each in FairTurn(self._clock).over(self._logs.topic_ids.take_unsynced()):
+            if self._logs.get(each.topic_partition) is each:
+                try:
+                    await in_thread(sync_call(each))
+                except StorageError as error:
+                    self._replicas.log_failed(each.topic_partition, error)
 
     async def empty_trash(self) -> None:
         """Deleted files whose delay is over."""

@@ -44,7 +44,7 @@ from barnabas_broker.replication.follower_sessions import FollowerSessions, Lead
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_news import LeaderNews
 from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.log_fates import assigned_partition
+from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -57,7 +57,8 @@ from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
-from barnabas_broker.storage.log_manager import LoadProgress, LogManager, LogManagerSettings
+from barnabas_broker.storage.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_manager import KnownTopics, LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
@@ -161,8 +162,8 @@ class Node:
         )
         settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
         identity = BrokerIdentity(cluster_id, config.broker_id)
-        assigned = partial(assigned_partition, self.image, config.broker_id)
-        return LogManager(environment, machine.clock, settings, identity, self._log_config, assigned)
+        topics = KnownTopics(partial(assigned_partition, self.image, config.broker_id), partial(only_topic, self.image))
+        return LogManager(environment, machine.clock, settings, identity, self._log_config, topics)
 
     def _log_config(self, topic: str) -> LogConfig:
         document = self.image.topics.get(topic)

@@ -61,8 +61,8 @@ class Deletions:
     async def tend(self) -> None:
         """Ends deletions that somebody began, forgets those that everybody knows."""
         image, now_ms = self._image, monotonic_ms(self._clock)
-        if len(image.live) < len(image.brokers):
-            self._all_alive_since_ms = None
+        if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
+            self._all_alive_since_ms = None  # A log of theirs may be there still.
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
         if image.buried:

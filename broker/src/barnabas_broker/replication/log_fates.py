@@ -11,9 +11,12 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
@@ -27,6 +30,16 @@ def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, num
         return None
     is_here = broker_id in document.partitions[number].replicas
     return TopicPartition(document.name, number) if is_here else None
+
+
+def only_topic(image: MetadataImage, name: str) -> UUID | None:
+    """The topic that a log of this name is of which has lost its id: None where an earlier one had that name, too.
+
+    Its tombstone is there as long as a broker is down that may have a log of it.
+    """
+    document = image.topics.get(name)
+    had_earlier = any(tombstone.name == name for tombstone in image.tombstones.values())
+    return None if document is None or had_earlier else document.topic_id
 
 
 def why_kept(
@@ -50,7 +63,7 @@ def why_kept(
 
 
 class LogFates:
-    """Deletes logs, sets them aside and takes them back, as the image says. What a disk refuses is said in the log."""
+    """Deletes logs, sets them aside, takes them back and begins them anew. What a disk refuses is said in the log."""
 
     def __init__(self, broker_id: int, logs: LogManager, image: MetadataImage) -> None:
         self._broker_id: Final = broker_id
@@ -100,6 +113,17 @@ class LogFates:
         """Whether a log whose dir was away at the start is nowhere, or may have lost its end to a power cut."""
         dirs = self._logs.log_dirs
         return found is None or any(each.may_have_lost for each in dirs if each.path == found.log_dir)
+
+    def begun_anew(self, partition: Partition) -> Log | None:
+        """An empty log, where the disk has lost the whole directory, and somebody else leads with all that there is."""
+        where, topic_id = partition.topic_partition, partition.topic_id
+        if partition.state.leader in (NO_LEADER, self._broker_id) or not self._logs.has_lost(where, topic_id):
+            return None
+        try:
+            return self._logs.create(where, topic_id, partition.log.config)
+        except (ApiError, StorageError) as error:
+            log.error("%s cannot be made again: %s", where, error)
+            return None
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of a partition that is here now, if there is one."""

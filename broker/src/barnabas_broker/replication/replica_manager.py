@@ -199,23 +199,12 @@ class ReplicaManager:
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self._give_up({topic_partition: partition.failed_epoch})
             return
-        loaded = self._fates.claim(topic_partition, partition.topic_id) or self._begun_anew(partition)
+        loaded = self._fates.claim(topic_partition, partition.topic_id) or self._fates.begun_anew(partition)
         if loaded is not None and loaded is not partition.log and not self._reports.has_lost(partition, loaded):
             partition.come_back(loaded)
             del self._offline[topic_partition]
             self._follow(partition)
             log.info("%s is online again", topic_partition)
-
-    def _begun_anew(self, partition: Partition) -> Log | None:
-        """An empty log, where the disk has lost the whole directory, and somebody else leads with all that there is."""
-        topic_partition, logs = partition.topic_partition, self._logs
-        if partition.state.leader in (NO_LEADER, self._broker_id) or not logs.has_lost(topic_partition):
-            return None
-        try:
-            return logs.create(topic_partition, partition.topic_id, partition.log.config)
-        except (ApiError, StorageError) as error:
-            log.error("%s cannot be made again: %s", topic_partition, error)
-            return None
 
     def _look_after_missing(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """One whose log could not be loaded or made."""

@@ -13,18 +13,19 @@ from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
-from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.errors import LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_closing import close_logs
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
+from barnabas_broker.storage.log_dir_loader import LoadProgress, LogDirLoader
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.replica_move import ReplicaMove
 from barnabas_broker.storage.segment import LogEnvironment
-from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs
-from barnabas_broker.storage.topic_ids import give_topic_id
+from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs, marked_directory
+from barnabas_broker.storage.topic_ids import TopicIds
 from barnabas_broker.storage.trash import remove_all
 from barnabas_broker.storage.truncated_logs import TruncatedLogs
 from barnabas_core import kafka_uuid
@@ -36,15 +37,6 @@ from barnabas_core.topic_partition import TopicPartition
 _logger: Final = logging.getLogger(__name__)
 
 
-class LoadProgress(NamedTuple):
-    """How far a start has come."""
-
-    log_dir: str
-    partitions_done: int
-    partitions_total: int
-    bytes_recovered: int
-
-
 class LogManagerSettings(NamedTuple):
     """`log.dirs` and what else of the broker's settings is the log manager's."""
 
@@ -53,11 +45,22 @@ class LogManagerSettings(NamedTuple):
     headroom_bytes: int = 0
 
 
-class LogManager:
-    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories.
+class KnownTopics(NamedTuple):
+    """What the metadata say of topics, as far as it tells which log is whose.
 
-    `assigned` says which partition of this broker a topic id and a number are, None where they are none.
+    `assigned` says which partition of this broker a topic id and a number are, None where they are none; `only_topic`
+    the id of the topic of a name, None where an earlier one may have had that name.
     """
+
+    assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
+    only_topic: Callable[[str], UUID | None] = lambda _: None
+
+
+NO_TOPICS: Final = KnownTopics()
+
+
+class LogManager:
+    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories."""
 
     def __init__(
         self,
@@ -66,11 +69,9 @@ class LogManager:
         settings: LogManagerSettings,
         identity: BrokerIdentity,
         config_of: Callable[[str], LogConfig],
-        assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None,
+        topics: KnownTopics = NO_TOPICS,
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
-        self.failed: dict[TopicPartition, StorageError] = {}
-        """Logs that are there and could not be loaded."""
         self.moves: dict[TopicPartition, ReplicaMove] = {}
         """Logs on their way to another directory; whoever started a move goes on with it."""
         self.interrupted_moves: dict[TopicPartition, str] = {}
@@ -81,9 +82,13 @@ class LogManager:
         self._clock = clock
         self._settings = settings
         self._identity = identity
-        self._config_of = config_of
-        self.strays = StrayLogs(self._environment, clock, config_of, assigned)
-        self._last_life = NO_LIFE
+        self.strays = StrayLogs(self._environment, clock, config_of, topics.assigned)
+        self.topic_ids = TopicIds(topics.only_topic)
+        self._loader = LogDirLoader(
+            self._environment, clock, settings.log_dirs, config_of, self.strays, self.topic_ids, self.truncated
+        )
+        self.failed = self._loader.failed
+        """Logs that are there and could not be loaded."""
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
 
     @property
@@ -125,10 +130,11 @@ class LogManager:
                 return log
         return None
 
-    def has_lost(self, topic_partition: TopicPartition) -> bool:
+    def has_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
         """Whether no disk has this log, though all of them work."""
-        is_elsewhere = topic_partition in self.failed or any(s.topic_partition == topic_partition for s in self.strays)
-        return all(each.is_online and topic_partition not in each.logs for each in self.log_dirs) and not is_elsewhere
+        is_stray = self.strays.find(topic_id, topic_partition.partition) is not None
+        is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
+        return is_missing and topic_partition not in self.failed and not is_stray
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """The log of this topic that a start found, or one that was set aside. Another topic's makes room.
@@ -142,7 +148,7 @@ class LogManager:
         if log is None:
             log = self._take_back(topic_partition, topic_id)
         if log is not None:
-            give_topic_id(log, topic_id)
+            self.topic_ids.give(log, topic_id)
             self._choice.forget(topic_partition)
         return log
 
@@ -151,8 +157,8 @@ class LogManager:
         self.stop_move(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            self._rename_away(log, file_names.STRAY_DIR)
-            self.strays.add(log, why)
+            self._forget(log)
+            self.strays.set_aside(log, why)
 
     def _take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         taken = self.strays.take_back(topic_partition, topic_id)
@@ -168,13 +174,9 @@ class LogManager:
         else:
             self.failed[topic_partition] = outcome
 
-    def _rename_away(self, log: Log, state: str) -> None:
+    def _forget(self, log: Log) -> None:
         for log_dir in self.log_dirs:
             log_dir.logs.pop(log.topic_partition, None)
-        self._mark(log, state)
-
-    def _mark(self, log: Log, state: str) -> None:
-        log.move_to(f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, self._new_uuid(), state)}")
 
     def load(
         self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_life: LastLife = NO_LIFE
@@ -184,12 +186,12 @@ class LogManager:
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
         Only the clean-shutdown marker of `last_life` counts: the registered one before this.
         """
-        self._last_life = last_life
+        self._loader.last_life = last_life
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
-            names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._names(log_dir)]
+            names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._loader.names(log_dir)]
             self.interrupted_moves = finish_interrupted_moves(self._environment, names)
-        self._on_each_online_dir(lambda log_dir: self._load_dir(log_dir, on_progress))
+        self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
         if not any(log_dir.is_online for log_dir in self.log_dirs):
             reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
             raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
@@ -208,83 +210,6 @@ class LogManager:
 
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
-
-    def _load_dir(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None]) -> None:
-        clean_shutdown_ns = log_dir.take_clean_mark(self._last_life)
-        recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
-        starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
-        found = self._partition_dirs(log_dir)
-        done, recovered_bytes = 0, 0
-
-        def count(recovered: int) -> None:
-            nonlocal recovered_bytes
-            recovered_bytes += recovered
-            on_progress(LoadProgress(log_dir.path, done, len(found), recovered_bytes))
-
-        for done, topic_partition in enumerate(found):  # noqa: B007 - `count` reads it
-            place = LogPlace(
-                log_dir=log_dir.path,
-                directory=f"{log_dir.path}/{topic_partition}",
-                topic_partition=topic_partition,
-                config=self._config_of(topic_partition.topic),
-                log_start_offset=starts.get(topic_partition, 0),
-                recovery_point=recovery_points.get(topic_partition),
-                clean_shutdown_ns=clean_shutdown_ns,
-                has_failed=log_dir.failure is not None,
-            )
-            self._load_log(log_dir, place, count)
-        log_dir.take_clean_offsets()
-        self.truncated.complete(log_dir)
-        on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
-        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
-        _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
-
-    def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """A damaged log stays out, a failed disk ends the loading of its directory.
-
-        An empty directory is a log whose making has failed: it may have been made in another log dir since.
-        """
-        try:
-            log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
-            if log.topic_id is None and self._is_empty(place):
-                self._environment.files.remove(place.directory)
-            else:
-                log.load_epochs()
-                log_dir.logs[place.topic_partition] = log
-        except LogDirFailed:
-            raise
-        except StorageError as error:
-            _logger.error("%s", error)
-            self.failed[place.topic_partition] = error
-        else:
-            self.failed.pop(place.topic_partition, None)
-
-    def _is_empty(self, place: LogPlace) -> bool:
-        try:
-            return not self._environment.files.scan(place.directory)
-        except OSError as error:
-            raise storage_error(place.log_dir, place.directory, error) from error
-
-    def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
-        """The partitions in a directory; what is marked for deletion goes to the trash."""
-        found = []
-        for name in self._names(log_dir):
-            parsed = file_names.parse_partition_dir(name)
-            if parsed is None:
-                continue
-            if parsed.state == "":
-                found.append(parsed.topic_partition)
-            elif parsed.state == file_names.DELETED_DIR:
-                self._environment.trash.add(f"{log_dir.path}/{name}", 0)
-            elif parsed.state == file_names.STRAY_DIR:
-                found += self.strays.load(log_dir.path, name, parsed.topic_partition, self._settings.log_dirs)
-        return found
-
-    def _names(self, log_dir: LogDir) -> list[str]:
-        try:
-            return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
-        except OSError as error:
-            raise storage_error(log_dir.path, log_dir.path, error) from error
 
     def _truncated(self, log: Log) -> None:
         """One that is being loaded waits for the end of that."""
@@ -321,7 +246,7 @@ class LogManager:
         except OSError as error:
             raise storage_error(place.log_dir, place.directory, error) from error
         log = open_log(self._environment, place, self._clock.now_ms())
-        give_topic_id(log, topic_id)
+        self.topic_ids.give(log, topic_id)
         return log
 
     def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
@@ -334,7 +259,8 @@ class LogManager:
         self.stop_move(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            self._rename_away(log, file_names.DELETED_DIR)
+            self._forget(log)
+            log.move_to(marked_directory(self._environment, log, file_names.DELETED_DIR))
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def start_move(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
@@ -393,7 +319,7 @@ class LogManager:
                 try:
                     log_dir.check()
                     log_dir.open(self._identity, self._new_uuid)
-                    self._load_dir(log_dir, lambda _: None)
+                    self._loader.load(log_dir)
                     self._set_aside_replaced(log_dir)
                 except StorageError as error:
                     log_dir.fail(error)
@@ -404,9 +330,7 @@ class LogManager:
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Logs of a directory that comes back, whose partitions went and came again meanwhile, to another directory."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
-            log = log_dir.logs.pop(topic_partition)
-            self._mark(log, file_names.STRAY_DIR)
-            self.strays.add(log, "the partition is in another log dir by now")
+            self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir by now")
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Paths to give to `remove_files`."""

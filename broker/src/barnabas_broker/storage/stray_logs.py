@@ -14,6 +14,7 @@ from barnabas_broker.storage.errors import StorageError, storage_error
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
@@ -41,6 +42,12 @@ class StrayTotal(NamedTuple):
     size_bytes: int
 
 
+def marked_directory(environment: LogEnvironment, log: Log, state: str) -> str:
+    """A new name for the directory of a log."""
+    unique = kafka_uuid.random_uuid(environment.random.getrandbits)
+    return f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, unique, state)}"
+
+
 class StrayLogs:
     """Those of all log dirs that are online. `assigned` says which partition here a topic id and a number are."""
 
@@ -61,8 +68,9 @@ class StrayLogs:
     def __iter__(self) -> Iterator[StrayLog]:
         return iter(list(self._by_directory.values()))
 
-    def add(self, log: Log, why: str) -> None:
-        """A log that was renamed just now."""
+    def set_aside(self, log: Log, why: str) -> None:
+        """Rename a log that its log dir has forgotten. StorageError."""
+        log.move_to(marked_directory(self._environment, log, file_names.STRAY_DIR))
         self._by_directory[log.directory] = StrayLog(
             log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes, log
         )

@@ -1,5 +1,11 @@
-"""Which topic a log is of (`partition.metadata`): a later one of the same name must not take it for its own."""
+"""Which topic a log is of (`partition.metadata`): a later one of the same name must not take it for its own.
 
+A sync for each new log would hold the loop up, so the ids are synced by a thread, about a second later, or with the
+log's first flush. A log that has lost its id with the power before that is known by its name, where only one topic can
+have had it.
+"""
+
+from collections.abc import Callable
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
@@ -8,13 +14,54 @@ from barnabas_broker.storage.errors import storage_error
 from barnabas_broker.storage.log import Log
 
 
-def give_topic_id(log: Log, topic_id: UUID) -> None:
-    """To a new log, and to one that has lost it with the power: it is synced at the first flush. StorageError."""
-    if log.topic_id == topic_id:
-        return
-    path = f"{log.directory}/{file_names.PARTITION_METADATA}"
+class TopicIds:
+    """`only_topic` gives the id of the topic of a name, None where an earlier one had that name, or there is none."""
+
+    def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
+        self._only_topic = only_topic
+        self._unsynced: dict[Log, None] = {}
+
+    def give(self, log: Log, topic_id: UUID) -> None:
+        """To a new log, and to one that has lost it with the power. StorageError."""
+        if log.topic_id == topic_id:
+            return
+        try:
+            log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
+        except OSError as error:
+            raise storage_error(log.log_dir, log.directory, error) from error
+        log.topic_id = topic_id
+        self._unsynced[log] = None
+
+    def find(self, log: Log) -> bool:
+        """Give a log that has lost its id the one that it had; False where that is not known. StorageError."""
+        topic_id = self._only_topic(log.topic_partition.topic)
+        if topic_id is not None:
+            self.give(log, topic_id)
+        return topic_id is not None
+
+    def take_unsynced(self) -> list[Log]:
+        """The logs whose ids are to be synced now (`sync_call`)."""
+        unsynced, self._unsynced = list(self._unsynced), {}
+        return unsynced
+
+
+def sync_call(log: Log) -> Callable[[], None]:
+    """What a thread has to do until the id of a log is on the disk. Both raise StorageError."""
+    files, log_dir, directory = log.files, log.log_dir, log.directory
     try:
-        log.files.write_atomically(path, encode_partition_metadata(topic_id), sync=False)
+        file = files.open_existing(_path(log))
     except OSError as error:
-        raise storage_error(log.log_dir, log.directory, error) from error
-    log.topic_id = topic_id
+        raise storage_error(log_dir, directory, error) from error
+
+    def sync() -> None:
+        try:
+            file.sync()
+            files.sync_dir(directory)
+        except OSError as error:
+            raise storage_error(log_dir, directory, error) from error
+
+    return sync
+
+
+def _path(log: Log) -> str:
+    return f"{log.directory}/{file_names.PARTITION_METADATA}"

@@ -1,0 +1,72 @@
+"""A log's topic id is on the disk soon after the log, and one that went with the power comes back, or its log goes."""
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch
+
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_manager import NO_TOPICS, KnownTopics, LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+WRITTEN, EMPTY = TopicPartition("flights", 0), TopicPartition("flights", 1)
+TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def started(path: Path, topics: KnownTopics = NO_TOPICS) -> LogManager:
+    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+    identity, settings = BrokerIdentity("cluster", 1), LogManagerSettings([str(path)])
+    logs = LogManager(environment, FixedClock(), settings, identity, lambda _: LogConfig(), topics)
+    logs.load()
+    return logs
+
+
+def end(logs: LogManager) -> None:
+    logs.log_dirs[0].fail(LogDirFailed(logs.log_dirs[0].path, "the process dies"))
+
+
+def lose_ids(path: Path, left: bytes) -> None:
+    """Two logs, one of which has records, as a power cut may leave them."""
+    logs = started(path)
+    append(logs.create(WRITTEN, TOPIC_ID, LogConfig()), batch(3))
+    logs.create(EMPTY, TOPIC_ID, LogConfig())
+    end(logs)
+    for each in (WRITTEN, EMPTY):
+        (path / str(each) / "partition.metadata").write_bytes(left)
+
+
+@pytest.mark.parametrize("left", [b"", b"version: 0\ntopic_id: ", b"\0\0\0\0"])
+def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, left: bytes) -> None:
+    lose_ids(tmp_path, left)
+    again = started(tmp_path, KnownTopics(only_topic={"flights": TOPIC_ID}.get))
+    assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
+    end(again)
+    assert {log.topic_id for log in started(tmp_path).logs.values()} == {TOPIC_ID}
+
+
+def test_a_log_whose_topic_nobody_can_tell_is_set_aside_and_kept(tmp_path: Path) -> None:
+    lose_ids(tmp_path, b"")
+    again = started(tmp_path)
+    assert again.logs.keys() == {EMPTY}, "one without records is of whoever takes it"
+    assert [stray.topic_partition for stray in again.strays] == [WRITTEN]
+    assert again.strays.totals()[str(tmp_path)].size_bytes >= len(batch(3))
+    assert again.has_lost(WRITTEN, LATER_ID), "a new one may be made"
+    assert again.create(WRITTEN, LATER_ID, LogConfig()).log_end_offset == 0
