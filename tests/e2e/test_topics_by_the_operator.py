@@ -88,8 +88,30 @@ def test_a_stateful_set_that_somebody_deletes_is_made_again_at_once(world: World
         patient.close()
 
 
-def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operator: ServerProcess) -> None:
-    world.apply("flights", partitions=2)
+def set_by_others(world: World, **configs: str) -> None:
+    """On the topic `flights`; `_` stands for a dot."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, "flights", incremental_configs=entries)
+    (done,) = world.admin.incremental_alter_configs([resource]).values()
+    done.result(WAIT_S)
+
+
+def overrides(world: World) -> dict[str, str]:
+    (found,) = world.admin.describe_configs([ConfigResource(ResourceType.TOPIC, "flights")]).values()
+    return {
+        name: entry.value
+        for name, entry in found.result(WAIT_S).items()
+        if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    }
+
+
+def test_a_topic_that_grew_by_other_hands_is_told_and_left_and_what_else_they_changed_is_undone(
+    world: World, operator: ServerProcess
+) -> None:
+    world.apply("flights", partitions=2, config={"retention.ms": 1000})
     world.await_ready("flights")
     grown = world.admin.create_partitions([NewPartitions("flights", 5)])["flights"]
     grown.result(WAIT_S)
@@ -98,28 +120,16 @@ def test_a_topic_that_grew_by_other_hands_is_told_and_left(world: World, operato
     warning = ("Warning", "NotSupported", why)
     wait_for(lambda: world.events("Topic", "flights"), lambda told: warning in told, SECONDS_MAX)
     assert world.partitions() == {"flights": 5}
+    set_by_others(world, retention_ms="5")
+    wait_for(lambda: overrides(world), lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
+    assert f"not undone: {why}" in world.kubectl("get", "topic", "flights", "-o=wide")
 
 
 def test_what_others_set_goes_back_to_what_is_declared(world: World, operator: ServerProcess) -> None:
     world.apply("flights", partitions=1, config={"retention.ms": 1000})
     world.await_ready("flights")
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in {"retention.ms": "5", "segment.ms": "70000"}.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, "flights", incremental_configs=entries)
-    (done,) = world.admin.incremental_alter_configs([resource]).values()
-    done.result(WAIT_S)
-
-    def overrides() -> dict[str, str]:
-        (found,) = world.admin.describe_configs([ConfigResource(ResourceType.TOPIC, "flights")]).values()
-        return {
-            name: entry.value
-            for name, entry in found.result(WAIT_S).items()
-            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        }
-
-    wait_for(overrides, lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
+    set_by_others(world, retention_ms="5", segment_ms="70000")
+    wait_for(lambda: overrides(world), lambda found: found == {"retention.ms": "1000"}, SECONDS_MAX)
 
 
 def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
 from barnabas_operator.planning.replica_placement import place_partitions
-from barnabas_operator.planning.steps import AlterConfigs, CreateTopic, MoveReplicas
+from barnabas_operator.planning.steps import AlterConfigs, CreateTopic
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_evacuation, plan_topics
 from barnabas_operator.planning.topic_status import topic_status
@@ -79,19 +79,19 @@ def test_what_others_change_is_undone() -> None:
 def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning() -> None:
     topic = ready(DECLARED, policy="Warn")
     planned = plan(topic, CHANGED)
-    assert (planned.steps, planned.drift) == ((), REPAIR)
+    said = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+    assert (planned.steps, planned.drift) == ((), (said,))
     status = topic_status(topic, CHANGED, None, "T2", drift=planned.drift)
     told = {each.type: (each.status, each.message) for each in status.conditions}
     assert told["Ready"] == ("True", "")
-    said = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
     assert told["Drifted"] == ("True", said)
     again = plan(replace(topic, status=status), CHANGED)
-    assert again.drift == REPAIR, "the warning itself does not end the warning"
+    assert again.drift == planned.drift, "the warning itself does not end the warning"
 
 
 def test_the_warning_goes_with_the_drift() -> None:
     topic = ready(DECLARED, policy="Warn")
-    warned = replace(topic, status=topic_status(topic, CHANGED, None, "T2", drift=REPAIR))
+    warned = replace(topic, status=topic_status(topic, CHANGED, None, "T2", drift=plan(topic, CHANGED).drift))
     repaired = topic_status(warned, TopicState("id", PLACED, SET), None, "T3")
     assert condition_of(repaired.conditions, "Drifted") is None
 
@@ -101,7 +101,7 @@ def test_fewer_replicas_by_others_are_told_and_the_resource_stays_ready() -> Non
     fewer = TopicState("id", tuple(row[:1] for row in PLACED), SET)
     planned = plan(topic, fewer)
     assert planned.steps == ()
-    assert isinstance(planned.drift[0], MoveReplicas)
+    assert planned.drift[0].startswith("spec.driftPolicy is Warn, so this was not done: move replicas of flights: 0 to")
     status = topic_status(topic, fewer, None, "T2", drift=planned.drift)
     assert [each.reason for each in status.conditions] == ["Reconciled", "ChangedByOthers"]
 
@@ -128,3 +128,64 @@ def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
     state = ClusterState(racks=BROKERS, topics={"flights": TopicState("id", PLACED, SET)}).with_brokers(2)
     plans = plan_topics([topic], state)
     assert plan_evacuation(plans, state) != ()
+
+
+RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})
+TOO_MANY = "Decreasing partitions not supported: spec.partitions is 3, the topic has 4; allowed: 4 or more"
+
+
+def after(topic: Topic, planned: TopicPlan, found: TopicState) -> Topic:
+    """The resource after a round with that plan."""
+    status = topic_status(topic, found, planned.refusal, "T2", drift=planned.drift)
+    return replace(topic, status=status)
+
+
+def conditions(topic: Topic) -> Mapping[str, tuple[str, str]]:
+    assert topic.status is not None
+    return {each.type: (each.status, each.message) for each in topic.status.conditions}
+
+
+def test_partitions_that_others_made_do_not_keep_what_else_they_changed_from_being_undone() -> None:
+    topic = ready(DECLARED, policy="Revert")
+    for _round in range(2):
+        planned = plan(topic, RAISED)
+        assert (planned.steps, planned.refusal) == (REPAIR, ("NotSupported", TOO_MANY))
+        topic = after(topic, planned, RAISED)
+        assert conditions(topic) == {"Ready": ("False", TOO_MANY), "Drifted": ("True", f"not undone: {TOO_MANY}")}
+
+
+def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    for _round in range(2):
+        planned = plan(topic, RAISED)
+        assert (planned.steps, planned.refusal) == ((), None)
+        topic = after(topic, planned, RAISED)
+        left = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+        assert conditions(topic) == {"Ready": ("True", ""), "Drifted": ("True", f"not undone: {TOO_MANY}; {left}")}
+
+
+def test_fewer_partitions_that_the_resource_itself_declares_are_refused_with_all_else() -> None:
+    topic = after(ready(DECLARED, policy="Revert"), plan(ready(DECLARED, policy="Revert"), RAISED), RAISED)
+    fewer = replace(topic.spec, partitions=2)
+    edited = replace(topic, spec=fewer, metadata=replace(topic.metadata, generation=2))
+    planned = plan(edited, RAISED)
+    assert planned.steps == ()
+    assert planned.refusal is not None
+    assert "Drifted" not in conditions(after(edited, planned, RAISED))
+
+
+def test_configs_are_undone_while_replicas_that_others_took_wait_for_a_broker() -> None:
+    topic = ready(DECLARED, policy="Revert")
+    fewer = TopicState("id", tuple((0,) for _ in PLACED), {"retention.ms": "7"})
+    state = ClusterState(racks={0: None}, topics={"flights": fewer}).with_brokers(3)
+    (planned,) = plan_topics([topic], state)
+    waits = "spec.replicas is 2 and 1 of 3 brokers are alive; waiting for broker 1, 2"
+    assert (planned.steps, planned.refusal) == (REPAIR, ("ClusterNotReady", waits))
+
+
+def test_a_topic_that_nobody_leads_was_brought_about_all_the_same() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    offline = [Trouble("flights", 0, missing=PLACED[0], in_sync=(), offline=True)]
+    topic = replace(topic, status=topic_status(topic, TopicState("id", PLACED, SET), None, "T2", offline))
+    assert conditions(topic)["Ready"][0] == "False"
+    assert plan(topic, CHANGED).steps == ()

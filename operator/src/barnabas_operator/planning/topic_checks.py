@@ -1,6 +1,6 @@
 """Why a topic may be refused: a table of named checks. The first that objects becomes the condition, unchanged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_core.errors import ApiError
@@ -40,9 +40,9 @@ def deletion_protected(name: str) -> Refusal:
     return Refusal(DELETION_PROTECTED, message)
 
 
-def refuse(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """The first objection, if there is any."""
-    objections = (check(topic, cluster) for check in CHECKS)
+def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[Check] | None = None) -> Refusal | None:
+    """The first objection, if there is any, of these checks or of all."""
+    objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
 
@@ -169,14 +169,14 @@ def replicas_of(topic: Topic, cluster: ClusterState) -> int:
     return found.replication_factor if found is not None else cluster.default_replication_factor
 
 
-CHECKS: Final[tuple[Check, ...]] = (
+OF_THE_RESOURCE: Final[tuple[Check, ...]] = (
     same_name_as_before,
     same_cluster_as_before,
     valid_name,
     not_internal,
     valid_config,
     may_adopt,
-    no_fewer_partitions,
-    reachable_min_insync,
-    enough_brokers,
 )
+OF_NUMBERS: Final[tuple[Check, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
+"""What others can bring about, too: by more partitions, or fewer replicas or brokers."""
+CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

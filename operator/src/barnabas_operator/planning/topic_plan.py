@@ -14,18 +14,23 @@ from barnabas_operator.planning.steps import (
     IncreasePartitions,
     MoveReplicas,
     Step,
+    describe,
 )
 from barnabas_operator.planning.topic_checks import (
     CLUSTER_NOT_READY,
+    OF_NUMBERS,
+    OF_THE_RESOURCE,
     RESOURCE_CONFLICT,
     Refusal,
     deletion_protected,
+    enough_brokers,
     refuse,
     replicas_of,
     was_made_by,
 )
 from barnabas_operator.planning.topic_config import config_changes, declared_texts
-from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.planning.topic_status import PARTITIONS_OFFLINE
+from barnabas_operator.resources.object_meta import DRIFTED, READY, RECORDS_LOST, condition_of
 from barnabas_operator.resources.topic import Topic
 
 PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
@@ -35,13 +40,13 @@ PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 class TopicPlan:
     """What to do for one resource: steps in order, or the reason why there are none.
 
-    `drift` is what would be done, were the topic not to be left as others have changed it.
+    `drift` tells what others have changed and stays so. Where that cannot be undone, the steps undo the rest.
     """
 
     resource: Topic
     steps: tuple[Step, ...] = ()
     refusal: Refusal | None = None
-    drift: tuple[Step, ...] = ()
+    drift: tuple[str, ...] = ()
 
 
 def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
@@ -97,25 +102,47 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
         return TopicPlan(topic, refusal=Refusal(RESOURCE_CONFLICT, message))
     if topic.spec.pause:
         return TopicPlan(topic)
-    refusal = refuse(topic, cluster)
+    refusal = refuse(topic, cluster, OF_THE_RESOURCE)
     if refusal is not None:
         return TopicPlan(topic, refusal=refusal)
     found = cluster.topics.get(topic.topic_name)
-    steps = tuple(_change(topic, found, cluster, moves)) if found is not None else (_create(topic, cluster),)
-    if cluster.awaited and any(isinstance(step, PLACING) for step in steps):
-        listed = ", ".join(map(str, sorted(cluster.awaited)))
-        return TopicPlan(topic, refusal=Refusal(CLUSTER_NOT_READY, f"waiting for broker {listed} to join"))
-    if found is not None and topic.spec.drift_policy == "Warn" and _was_brought_about(topic):
-        return TopicPlan(topic, drift=steps)
-    return TopicPlan(topic, steps)
+    steps, refusal = _bring_about(topic, found, cluster, moves)
+    if found is not None and _was_brought_about(topic):
+        return _of_drift(topic, steps, refusal)
+    return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
+
+
+def _of_drift(topic: Topic, steps: tuple[Step, ...], refusal: Refusal | None) -> TopicPlan:
+    """What others have changed is undone as far as can be, or left; what stays is told."""
+    drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
+    if topic.spec.drift_policy == "Revert":
+        return TopicPlan(topic, steps, refusal, drift)
+    left = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, steps))}"
+    return TopicPlan(topic, drift=(*drift, left) if steps else drift)
 
 
 def _was_brought_about(topic: Topic) -> bool:
     """All that is declared was so once: whatever differs now has been changed by others."""
     if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
         return False
-    ready = condition_of(topic.status.conditions, READY)
-    return ready is not None and ready.status == "True"
+    ready, drifted = (condition_of(topic.status.conditions, kind) for kind in (READY, DRIFTED))
+    is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
+    return is_there or drifted is not None
+
+
+def _bring_about(
+    topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
+) -> tuple[tuple[Step, ...], Refusal | None]:
+    """All steps, or why some of them cannot be taken (now), and the others."""
+    refusal = refuse(topic, cluster, OF_NUMBERS)
+    if enough_brokers(topic, cluster) is not None:
+        return tuple(_set_configs(topic, found) if found is not None else ()), refusal
+    steps = tuple(_change(topic, found, cluster, moves)) if found is not None else (_create(topic, cluster),)
+    if cluster.awaited and any(isinstance(step, PLACING) for step in steps):
+        listed = ", ".join(map(str, sorted(cluster.awaited)))
+        refusal = refusal or Refusal(CLUSTER_NOT_READY, f"waiting for broker {listed} to join")
+        steps = tuple(step for step in steps if not isinstance(step, PLACING))
+    return steps, refusal
 
 
 def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
@@ -131,12 +158,16 @@ def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: Repli
     placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
     if added:
         yield IncreasePartitions(topic.topic_name, added.stop, placed)
-    changes = config_changes(topic.spec.config, found.overrides)
-    if changes:
-        yield AlterConfigs(topic.topic_name, changes)
+    yield from _set_configs(topic, found)
     moved = moves.of_topic(topic.topic_name, topic.spec.replicas, placed) if topic.spec.replicas else None
     if moved is not None:
         yield moved
+
+
+def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
+    changes = config_changes(topic.spec.config, found.overrides)
+    if changes:
+        yield AlterConfigs(topic.topic_name, changes)
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:

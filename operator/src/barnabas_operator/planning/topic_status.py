@@ -6,7 +6,6 @@ from typing import Final
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.losses import named, records_lost
-from barnabas_operator.planning.steps import Step, describe
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_conditions
 from barnabas_operator.resources.topic import Topic, TopicStatus
@@ -21,13 +20,13 @@ def topic_status(
     problem: Refusal | None,
     now: str,
     troubles: Collection[Trouble] = (),
-    drift: Sequence[Step] = (),
+    drift: Sequence[str] = (),
     cluster: str | None = None,
 ) -> TopicStatus:
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
 
     `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
-    the others do not. Nor does `drift`, what others have changed and nobody undoes.
+    the others do not. Nor does `drift`, which tells what others have changed and nobody undoes.
 
     Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about, and
     `cluster` where it is.
@@ -69,6 +68,5 @@ def _moving(topic: Topic, found: TopicState) -> int:
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 
 
-def _drifted(topic: Topic, drift: Sequence[Step], now: str) -> Condition:
-    message = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, drift))}"
-    return condition(topic, DRIFTED, "True", "ChangedByOthers", message, now)
+def _drifted(topic: Topic, drift: Sequence[str], now: str) -> Condition:
+    return condition(topic, DRIFTED, "True", "ChangedByOthers", "; ".join(drift), now)
