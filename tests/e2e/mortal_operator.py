@@ -151,6 +151,7 @@ async def _live(
                 if done(bodies):
                     return
                 _tell(lanes, told, {body["metadata"]["uid"]: body for body in bodies})
+                lanes.begin(namespace)
                 await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
         raise AssertionError([body.get("status") for body in bodies]) from error

@@ -89,6 +89,7 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
         async with asyncio.timeout(SECONDS_MAX):
             for body in bodies:
                 lanes.resource_event(body, is_gone=False)
+            lanes.begin(None)
             while not done():
                 await asyncio.sleep(LOOK_S)
     finally:

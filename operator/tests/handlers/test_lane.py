@@ -69,6 +69,7 @@ def test_a_round_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         inventory = Inventory()
         lanes = Lanes(inventory, cast(KubeApi, None), SETTINGS, OperatorMetrics(inventory))
         lanes.resource_event(body, is_gone=False)
+        lanes.begin("here")
         await hangs.wait()
         was_dead = lanes.why_dead is not None
         assert not was_dead

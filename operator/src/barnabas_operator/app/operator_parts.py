@@ -7,10 +7,12 @@ from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
 
 from barnabas_operator.handlers.audit import Audit
+from barnabas_operator.handlers.first_lists import take_in
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.watch import BACKOFFS
 from barnabas_operator.kube.api import KubeApi
 
 
@@ -24,7 +26,7 @@ class Operator:
         self.lanes: Lanes | None = None
         self._client: client.ApiClient | None = None
         self._audit: Audit | None = None
-        self._auditing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def why_dead(self) -> str | None:
@@ -45,13 +47,15 @@ class Operator:
         tell_gone = partial(self.lanes.resource_event, is_gone=True)
         settings = self._settings
         self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
-        self._auditing = asyncio.create_task(self._audit.run())
+        places: tuple[str | None, ...] = settings.namespaces or (None,)
+        listings = (take_in(api, place, self.lanes, BACKOFFS) for place in places)
+        self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), *listings)]
         return self.lanes
 
     async def stop(self) -> None:
         """Ends all lanes and connections."""
-        if self._auditing is not None:
-            self._auditing.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.lanes is not None:
             await self.lanes.close()
         if self._client is not None:

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_operator.handlers.first_lists import KINDS
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 
 log = logging.getLogger(__name__)
 
 STALE_MAX: Final = 2
-KINDS: Final = ("Cluster", "Topic")
 Versions = Mapping[str, int]
 """Resource versions by namespace, name and uid."""
 

@@ -72,7 +72,10 @@ class Inventory:
                 yield from topics.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """What the watch tells of a Cluster or a Topic."""
+        """What the watch tells of a Cluster or a Topic, or a listing, which may be older."""
+        known = (self.clusters if body["kind"] == "Cluster" else self.topics).get(key_of(body))
+        if known is not None and _is_older(body, known):
+            return
         if body["kind"] == "Cluster":
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
         else:
@@ -118,6 +121,13 @@ def topic_name(body: Json) -> str:
 def key_of(body: Json) -> Key:
     """Where this resource is."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def _is_older(body: Json, known: Json) -> bool:
+    """Only versions of the same object have an order."""
+    meta, known_meta = body["metadata"], known["metadata"]
+    is_same = meta.get("uid") == known_meta.get("uid")
+    return is_same and int(meta.get("resourceVersion", 0)) < int(known_meta.get("resourceVersion", 0))
 
 
 def _named(topic: Json) -> Key:

@@ -31,7 +31,10 @@ ROUND_S_MAX: Final = 600.0
 
 
 class Lanes:
-    """`resource_event` and `broker_event` are called by the watch; `close` ends all."""
+    """`resource_event` and `broker_event` are called by the watch; `close` ends all.
+
+    Nothing is done in a namespace before `begin`: a part of its resources is not to be taken for all.
+    """
 
     def __init__(
         self, inventory: Inventory, api: KubeApi, settings: OperatorSettings, metrics: OperatorMetrics
@@ -43,8 +46,16 @@ class Lanes:
         self._statuses = StatusWriter(api)
         self.rehearse: Final = Rehearsal(api, settings.broker_image)
         self._lanes: dict[Key, tuple[Lane, asyncio.Task[None]]] = {}
+        self._begun: set[str | None] = set()
         self._strays_changed = asyncio.Event()
         self._strays = asyncio.create_task(self._tell_strays())
+
+    def begin(self, namespace: str | None) -> None:
+        """All that is there has been told, or (None) all that is in any namespace."""
+        self._begun.add(namespace)
+        for key in self._inventory.clusters:
+            self._open(key)
+        self._strays_changed.set()
 
     async def close(self) -> None:
         """Ends every lane; what is under way on the Kafka side is finished by the next operator."""
@@ -84,8 +95,11 @@ class Lanes:
         if name is not None:
             self._wake(Key(body["metadata"]["namespace"], name))
 
+    def _has_begun(self, namespace: str) -> bool:
+        return not self._begun.isdisjoint((namespace, None))
+
     def _open(self, key: Key) -> None:
-        if key not in self._lanes:
+        if key not in self._lanes and self._has_begun(key.namespace):
             lane = Lane(key, self._inventory, self._api, self._settings, self._metrics.round_ended)
             self._lanes[key] = lane, asyncio.create_task(lane.run())
 
@@ -103,14 +117,18 @@ class Lanes:
         """Topics without a Cluster hear why nothing happens; those that shall go, go: nobody could delete anything."""
         while True:
             await self._strays_changed.wait()
-            await asyncio.sleep(STRAY_PAUSE_S)  # At the start Topics may be listed before their Clusters.
+            await asyncio.sleep(STRAY_PAUSE_S)  # A Topic may be applied just before its Cluster.
             self._strays_changed.clear()
             try:
-                await asyncio.gather(*(self._tell_stray(body) for body in list(self._inventory.stray_topics())))
+                await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
             except Exception as error:  # Nobody else lets them go.
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
                 log.warning("topics without a cluster: trying again: %s", error, exc_info=is_bug)
                 self._strays_changed.set()
+
+    def _strays_now(self) -> list[Json]:
+        strays = self._inventory.stray_topics()
+        return [body for body in strays if self._has_begun(body["metadata"]["namespace"])]
 
     async def _tell_stray(self, body: Json) -> None:
         if "deletionTimestamp" in body["metadata"]:

@@ -1,0 +1,40 @@
+"""What is there when the operator starts: all of it is known before the first round.
+
+kopf's own gate (an index) wakes every object that waits at each that comes: 0.2 s for 250 objects, 4.8 s for 1,000.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = ("Cluster", "Topic")
+
+
+async def take_in(api: KubeApi, namespace: str | None, lanes: Lanes, pauses_s: Iterable[float]) -> None:
+    """Lists all in the namespace (None: anywhere), tells the lanes, and lets them begin.
+
+    The watch tells of changes meanwhile. What went since it was listed is found by the audit. An API server that is
+    away, that knows nobody's rights yet, or whose namespace is still to come is asked again after each pause.
+    """
+    for pause_s in pauses_s:
+        try:
+            await _tell_all(api, namespace, lanes)
+        except (KubeUnreachable, KubeRefused) as error:
+            log.warning("waiting for the first list of %s: %s", namespace or "all namespaces", error)
+            await asyncio.sleep(pause_s)
+        else:
+            lanes.begin(namespace)
+            return
+
+
+async def _tell_all(api: KubeApi, namespace: str | None, lanes: Lanes) -> None:
+    for kind in KINDS:
+        async for page in api.pages(kind, namespace):
+            for body in page:
+                lanes.resource_event(body, is_gone=False)
