@@ -54,6 +54,11 @@ def pods(*says: str, **brokers: Any) -> Bad:
     return cluster("rehearsal", *says, brokers=brokers)
 
 
+def in_template(by: By, *says: str, **entries: Any) -> Bad:
+    """A Cluster with these templates."""
+    return cluster(by, *says, template=entries)
+
+
 def config(by: By, *says: str, **settings: Any) -> Bad:
     """A Topic with these configs; `_` stands for a dot."""
     return topic(by, *says, config={name.replace("_", "."): value for name, value in settings.items()})
@@ -185,30 +190,65 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     ),
     "a disk of nothing": cluster("webhook", "spec.storage.volumes[0].size", "0", "10Gi", storage=volumes("0")),
     "a resource that is none": pods("spec.brokers.resources", "disk", resources={"limits": {"disk": "1Gi"}}),
-    "a toleration's operator that is none": pods(
-        "spec.brokers.pod.tolerations[0].operator",
+    "a toleration's operator that is none": in_template(
+        "rehearsal",
+        "spec.template.pod.spec.tolerations[0].operator",
         "Maybe",
         "Exists",
-        pod={"tolerations": [{"key": "a", "operator": "Maybe"}]},
+        pod={"spec": {"tolerations": [{"key": "a", "operator": "Maybe"}]}},
     ),
-    "a toleration's field that is none": pods(
-        "spec.brokers.pod.tolerations[0].operater", pod={"tolerations": [{"key": "a", "operater": "Exists"}]}
+    "a toleration's field that is none": in_template(
+        "rehearsal",
+        "spec.template.pod.spec.tolerations[0].operater",
+        pod={"spec": {"tolerations": [{"key": "a", "operater": "Exists"}]}},
     ),
-    "affinity in words": pods("Affinity", "string", pod={"affinity": {"nodeAffinity": "near"}}),
-    "a label that nobody may have": pods(
-        "spec.brokers.pod.labels", "a b", "alphanumeric", pod={"labels": {"x": "a b"}}
+    "affinity in words": in_template(
+        "rehearsal", "Affinity", "string", pod={"spec": {"affinity": {"nodeAffinity": "near"}}}
     ),
-    "a node's label that nobody has": pods("spec.brokers.pod.nodeSelector", "a b", pod={"nodeSelector": {"x": "a b"}}),
+    "a label that nobody may have": in_template(
+        "rehearsal",
+        "spec.template.pod.metadata.labels",
+        "a b",
+        "alphanumeric",
+        pod={"metadata": {"labels": {"x": "a b"}}},
+    ),
+    "a node's label that nobody has": in_template(
+        "rehearsal", "spec.template.pod.spec.nodeSelector", "a b", pod={"spec": {"nodeSelector": {"x": "a b"}}}
+    ),
+    "a variable without a name": in_template(
+        "webhook",
+        "spec.template.brokerContainer.env[0].name is missing",
+        "a new one",
+        brokerContainer={"env": [{"value": "x"}]},
+    ),
+    "a container's field that is none": in_template(
+        "rehearsal", "spec.template.brokerContainer.tty2", brokerContainer={"tty2": True}
+    ),
+    "brokers by the StatefulSet": in_template(
+        "webhook", "spec.template.statefulSet.spec.replicas is 5", "leave it out", statefulSet={"spec": {"replicas": 5}}
+    ),
+    "a label that finds the brokers": in_template(
+        "webhook",
+        "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine'",
+        "any other name",
+        pod={"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
+    ),
+    "a budget's field that is none": in_template(
+        "rehearsal",
+        "PodDisruptionBudget other-broker: spec.maxUnavailabel: field not declared",
+        podDisruptionBudget={"spec": {"maxUnavailabel": 1}},
+    ),
+    "an object that nobody makes": in_template("schema", "spec.template", "deployment", deployment={}),
     "racks by a label that is none": cluster(
         "schema", "spec.brokers.rack.topologyKey", "a b", brokers={"rack": {"topologyKey": "a b"}}
     ),
-    "a priority that cannot be": pods(
-        "spec.brokers.pod.priorityClassName", "Very High", pod={"priorityClassName": "Very High"}
+    "a priority that cannot be": in_template(
+        "rehearsal",
+        "spec.template.pod.spec.priorityClassName",
+        "Very High",
+        pod={"spec": {"priorityClassName": "Very High"}},
     ),
     "an image with a space": cluster("schema", "spec.brokers.image", " broker", brokers={"image": " broker"}),
-    "no time to end": cluster(
-        "schema", "terminationGracePeriodSeconds", "0", brokers={"pod": {"terminationGracePeriodSeconds": 0}}
-    ),
     "none may restart": cluster("schema", "maxUnavailablePerRack", "0", "1", rolling={"maxUnavailablePerRack": 0}),
     "a broker's field that is none": cluster("schema", "replica", brokers={"replica": 3}),
     "a name that is too long for pods": cluster("rule", "metadata.name", "40", name="c" * 41),

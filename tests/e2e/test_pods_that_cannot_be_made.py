@@ -55,7 +55,7 @@ def test_a_quota_without_room_is_named(world: World) -> None:
 
 
 def test_a_priority_class_that_is_not_there_is_named(world: World) -> None:
-    world.apply_cluster("one", brokers={"pod": {"priorityClassName": "nope"}})
+    world.apply_cluster("one", template={"pod": {"spec": {"priorityClassName": "nope"}}})
     await_message(world, "waiting for Kubernetes to start broker 0", "no PriorityClass with name nope was found")
 
 

@@ -234,8 +234,8 @@ def test_a_cluster_tells_why_kubernetes_makes_no_pod(world: World, operator: Ser
 
 def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: World, operator: ServerProcess) -> None:
     before = wait_for(lambda: world.stateful_set("one-broker"), seconds_max=SECONDS_MAX)
-    pod = {"tolerations": [{"key": "a", "operator": "Perhaps"}]}
-    change = {"spec": {"brokers": {"pod": pod}, "storage": {"volumes": [{"id": 0}, {"id": 1}]}}}
+    pod = {"spec": {"tolerations": [{"key": "a", "operator": "Perhaps"}]}}
+    change = {"spec": {"template": {"pod": pod}, "storage": {"volumes": [{"id": 0}, {"id": 1}]}}}
     world.kubectl("patch", "cluster", "one", "--type=merge", f"-p={json.dumps(change)}")
     world.apply("flights", partitions=1)
     world.await_ready("flights")
@@ -245,7 +245,7 @@ def test_what_the_api_server_refuses_of_brokers_is_told_and_topics_go_on(world: 
         SECONDS_MAX,
     )
     (message,) = (message for _, reason, message in told if reason == "InvalidSpec")
-    assert message.startswith("StatefulSet one-broker: spec.brokers.pod.tolerations[0].operator: ")
+    assert message.startswith("StatefulSet one-broker: spec.template.pod.spec.tolerations[0].operator: ")
     assert 'Unsupported value: "Perhaps"' in message
     assert world.stateful_set("one-broker") == before, "its pods would have nobody to start them again"
 

@@ -35,8 +35,8 @@ class OneAnswer(KubeApi):
     ("answer", "said"),
     [
         (None, None),
-        (KubeRefused(422, "Invalid", INVALID), 'spec.brokers.pod.tolerations[0].key: Invalid value: "a b"'),
-        (KubeRefused(400, "BadRequest", STRICT), 'unknown field "spec.brokers.pod.affinity.x"'),
+        (KubeRefused(422, "Invalid", INVALID), 'spec.template.pod.spec.tolerations[0].key: Invalid value: "a b"'),
+        (KubeRefused(400, "BadRequest", STRICT), 'unknown field "spec.template.pod.spec.affinity.x"'),
         (KubeRefused(409, "AlreadyExists", "it is there"), None),
         (KubeRefused(403, "Forbidden", "no such right"), None),
         (KubeUnreachable("not now"), None),

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
+from barnabas_operator.handlers.claim_metadata import ClaimMetadata
 from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.handlers.moment import now
@@ -60,6 +61,7 @@ class BrokerRounds:
         self._api = api
         self._settings = settings
         self._disks = ClaimGrowth(api)
+        self._claims = ClaimMetadata(api)
         self._leftovers = Leftovers(api)
         self._obstacles = StartObstacles(api)
         self._events = EventWriter(api)
@@ -71,6 +73,7 @@ class BrokerRounds:
         """Apply everything again: what others have changed goes back to what is declared."""
         self._objects.forget()
         self._disks.forget()
+        self._claims.forget()
         self._leftovers.forget()
         self._monitors = None
 
@@ -93,6 +96,7 @@ class BrokerRounds:
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._leftovers.remove(cluster, pods)
+        await self._claims.apply(cluster, pods)
         ungrown = await self._disks.grow(cluster)
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or outcome.waiting or ungrown)

@@ -1,4 +1,7 @@
-"""What the API server will say of a Cluster's pods, before the Cluster is stored: a dry run of its StatefulSet."""
+"""What the API server will say of a Cluster's objects before the Cluster is stored, by dry runs.
+
+Of its StatefulSet, and of what is made by a template.
+"""
 
 import asyncio
 import logging
@@ -6,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.manifests.cluster_objects import templated_objects
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.refused_pods import in_words_of_the_cluster
@@ -14,9 +18,11 @@ from barnabas_operator.resources.cluster import Cluster
 log = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 2.0
+OBJECTS_MAX: Final = 24
+"""Of those that a template changes: the Services of a thousand brokers are not asked about in two seconds."""
 
 Rehearse = Callable[[Cluster], Awaitable[str | None]]
-"""What is wrong with the pods of a Cluster; None where nothing is, or nobody can tell now."""
+"""What is wrong with the objects of a Cluster; None where nothing is, or nobody can tell now."""
 
 
 class Rehearsal:
@@ -29,12 +35,26 @@ class Rehearsal:
     async def __call__(self, cluster: Cluster) -> str | None:
         """A `Rehearse`."""
         pods = stateful_set(cluster, Facts(), self._image, cluster.spec.brokers.replicas)
+        others = templated_objects(cluster)[:OBJECTS_MAX]
+        requests = [self._api.rehearse(pods), *(self._api.apply(each, is_rehearsal=True) for each in others)]
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                await self._api.rehearse(pods)
-        except KubeRefused as error:
-            return in_words_of_the_cluster(error.message) if error.is_about_the_object else None
-        except (KubeUnreachable, TimeoutError) as error:
-            meta = cluster.metadata
-            log.warning("%s/%s: its pods were not rehearsed: %s", meta.namespace, meta.name, error or "no answer")
+                answers = await asyncio.gather(*requests, return_exceptions=True)
+        except TimeoutError:
+            answers = [TimeoutError("no answer")]
+        for each, answer in zip((pods, *others), answers, strict=False):
+            if isinstance(answer, KubeRefused) and answer.is_about_the_object:
+                name = "" if each is pods else f"{each['kind']} {each['metadata']['name']}: "
+                return name + in_words_of_the_cluster(answer.message)
+        for answer in answers:
+            _log_what_failed(cluster, answer)
         return None
+
+
+def _log_what_failed(cluster: Cluster, answer: object) -> None:
+    """Where it is no refusal nobody can tell now. Raises what was not expected."""
+    meta = cluster.metadata
+    if isinstance(answer, KubeUnreachable | TimeoutError):
+        log.warning("%s/%s: its objects were not rehearsed: %s", meta.namespace, meta.name, answer)
+    elif isinstance(answer, BaseException) and not isinstance(answer, KubeRefused):
+        raise answer

@@ -21,6 +21,7 @@ PAGE: Final = 500
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 INVALID: Final = (400, 422)
+UNKNOWN_FIELD: Final = "field not declared in schema"  # The API server says so of what is applied with the status 500.
 
 
 class KubeUnreachable(Exception):
@@ -81,13 +82,15 @@ class KubeApi:
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
 
-    async def apply(self, item: JsonObject) -> dict[str, Any]:
-        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are."""
+    async def apply(self, item: JsonObject, *, is_rehearsal: bool = False) -> dict[str, Any]:
+        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
+
+        A rehearsal stores nothing.
+        """
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
-        return await self.request(
-            "PATCH", path, query={"fieldManager": FIELD_MANAGER, "force": "true"}, body=item, content_type=APPLY
-        )
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_rehearsal else {})
+        return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
     async def create(self, item: JsonObject) -> dict[str, Any]:
         """A new object; its name may be left to the API server (`generateName`)."""
@@ -185,6 +188,8 @@ def _refusal(status: int, body: bytes | str | None) -> Exception:
     except ValueError:
         said = {}
     message = str(said.get("message", text))
+    if UNKNOWN_FIELD in message:
+        return KubeRefused(INVALID[0], "Invalid", message)
     if status == 429 or status >= 500:
         return KubeUnreachable(message or f"status {status}")
     return KubeRefused(status, str(said.get("reason", "Refused")), message)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.planning.object_names import brokers_name
 from barnabas_operator.resources.cluster import Cluster
 
@@ -12,7 +12,8 @@ RBAC: Final = "rbac.authorization.k8s.io"
 def access_objects(cluster: Cluster) -> list[KubeObject]:
     """ServiceAccount, Role and RoleBinding."""
     name = brokers_name(cluster.metadata.name)
-    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
+    patches = [patch_of(cluster.spec.template.service_account)]
+    account = kube_object("v1", "ServiceAccount", cluster, name, patches=patches, automountServiceAccountToken=False)
     role = kube_object(f"{RBAC}/v1", "Role", cluster, name, rules=broker_rules())
     binding = kube_object(
         f"{RBAC}/v1",

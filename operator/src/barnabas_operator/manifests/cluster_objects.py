@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from msgspec.structs import replace
+
 from barnabas_operator.manifests.access import access_objects
 from barnabas_operator.manifests.config_maps import config_map
 from barnabas_operator.manifests.kube_object import KubeObject
@@ -10,6 +12,7 @@ from barnabas_operator.manifests.services import services
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 
 
 def surrounding_objects(cluster: Cluster, apis: Collection[str] = ()) -> list[KubeObject]:
@@ -20,6 +23,14 @@ def surrounding_objects(cluster: Cluster, apis: Collection[str] = ()) -> list[Ku
     reached_by = services(cluster, cluster.spec.brokers.replicas)
     objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster)]
     return [*objects, pod_monitor(cluster)] if MONITORING in apis else objects
+
+
+def templated_objects(cluster: Cluster) -> list[KubeObject]:
+    """Of the surrounding objects those that a template changes."""
+    listeners = tuple(replace(each, template=ListenerTemplate()) for each in cluster.spec.listeners)
+    bare = replace(cluster, spec=replace(cluster.spec, template=ClusterTemplate(), listeners=listeners))
+    both = zip(surrounding_objects(cluster), surrounding_objects(bare), strict=True)
+    return [changed for changed, made in both if changed != made]
 
 
 def broker_objects(cluster: Cluster, facts: Facts, image: str, replicas: int) -> list[KubeObject]:

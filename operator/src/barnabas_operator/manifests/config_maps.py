@@ -7,7 +7,7 @@ it had, whatever is declared by then.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import pod_name, settings_name
 from barnabas_operator.planning.ownership import is_owned
@@ -23,7 +23,8 @@ def config_map(cluster: Cluster, facts: Facts, replicas: int) -> KubeObject:
         f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(pod_properties(cluster, number, facts))
         for number in range(replicas)
     }
-    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, facts), data=files)
+    patches = [patch_of(cluster.spec.template.config_map)]
+    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, facts), patches=patches, data=files)
 
 
 def config_map_name(cluster: Cluster, facts: Facts) -> str:

@@ -1,10 +1,15 @@
 """A Kubernetes object as JSON, and what all objects of a Cluster have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from barnabas_operator.planning.object_names import labels
+from barnabas_operator.planning.strategic_merge import Json, merged
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.template import BrokerServiceTemplate, MetadataTemplate, Template, TemplateMetadata
+
+AnyTemplate = Template | MetadataTemplate | BrokerServiceTemplate
 
 KubeObject = dict[str, Any]
 
@@ -16,11 +21,12 @@ def kube_object(
     name: str,
     *,
     more_labels: Mapping[str, str] | None = None,
+    patches: Sequence[Json] = (),
     **body: Any,
 ) -> KubeObject:
-    """An object in the Cluster's namespace that goes when the Cluster goes."""
+    """An object in the Cluster's namespace that goes when the Cluster goes; `patches` are merged over it in turn."""
     meta = cluster.metadata
-    return {
+    made: KubeObject = {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
@@ -31,6 +37,19 @@ def kube_object(
         },
         **body,
     }
+    return reduce(merged, (metadata_patch(cluster.spec.template.metadata), *patches), made)
+
+
+def patch_of(template: AnyTemplate) -> KubeObject:
+    """A template as the partial object that it stands for."""
+    spec = {} if isinstance(template, MetadataTemplate) else template.spec
+    return metadata_patch(template.metadata) | ({"spec": spec} if spec else {})
+
+
+def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
+    """Labels and annotations as a partial object; empty without any."""
+    said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
+    return {"metadata": said} if said else {}
 
 
 def _owner(cluster: Cluster) -> KubeObject:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.planning.object_names import OPERATOR_NAME, REPLICATION_PORT, brokers_name, selector
 from barnabas_operator.resources.cluster import Cluster
 
@@ -17,6 +17,7 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
         "PodDisruptionBudget",
         cluster,
         brokers_name(name),
+        patches=[patch_of(cluster.spec.template.pod_disruption_budget)],
         spec={"maxUnavailable": 1, "selector": {"matchLabels": dict(selector(name))}},
     )
 
@@ -33,6 +34,7 @@ def network_policy(cluster: Cluster) -> KubeObject:
         "NetworkPolicy",
         cluster,
         brokers_name(name),
+        patches=[patch_of(cluster.spec.template.network_policy)],
         spec={
             "podSelector": brokers["podSelector"],
             "policyTypes": ["Ingress"],
@@ -52,6 +54,7 @@ def pod_monitor(cluster: Cluster) -> KubeObject:
         "PodMonitor",
         cluster,
         brokers_name(name),
+        patches=[patch_of(cluster.spec.template.pod_monitor)],
         spec={
             "selector": {"matchLabels": dict(selector(name))},
             "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.planning.object_names import (
     BROKER_LABEL,
     HTTP_PORT,
@@ -58,6 +58,7 @@ def _headless(cluster: Cluster) -> KubeObject:
         "Service",
         cluster,
         brokers_name(cluster.metadata.name),
+        patches=[patch_of(cluster.spec.template.brokers_service)],
         spec={
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -70,9 +71,9 @@ def _headless(cluster: Cluster) -> KubeObject:
 def _bootstrap(cluster: Cluster) -> KubeObject:
     name = cluster.metadata.name
     ports = _listener_ports(cluster) or [_port("replication", REPLICATION_PORT)]
-    return kube_object(
-        "v1", "Service", cluster, bootstrap_name(name), spec={"selector": dict(selector(name)), "ports": ports}
-    )
+    patches = [patch_of(cluster.spec.template.bootstrap_service)]
+    spec = {"selector": dict(selector(name)), "ports": ports}
+    return kube_object("v1", "Service", cluster, bootstrap_name(name), patches=patches, spec=spec)
 
 
 def _bootstrap_outside(cluster: Cluster, listener: Listener) -> KubeObject:
@@ -82,7 +83,8 @@ def _bootstrap_outside(cluster: Cluster, listener: Listener) -> KubeObject:
         "selector": dict(selector(name)),
         "ports": [_port(listener.name, listener.port)],
     }
-    return kube_object("v1", "Service", cluster, f"{bootstrap_name(name)}-{listener.name}", spec=spec)
+    patches = [patch_of(listener.template.bootstrap_service)]
+    return kube_object("v1", "Service", cluster, f"{bootstrap_name(name)}-{listener.name}", patches=patches, spec=spec)
 
 
 def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObject:
@@ -95,8 +97,15 @@ def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObje
         "ports": [_port(listener.name, listener.port)],
     }
     more = {BROKER_LABEL: str(broker_id), LISTENER_LABEL: listener.name}
+    own = (each for each in listener.template.broker_services if each.broker_id == broker_id)
     return kube_object(
-        "v1", "Service", cluster, broker_service_name(name, listener.name, broker_id), more_labels=more, spec=spec
+        "v1",
+        "Service",
+        cluster,
+        broker_service_name(name, listener.name, broker_id),
+        more_labels=more,
+        patches=[patch_of(listener.template.broker_service), *map(patch_of, own)],
+        spec=spec,
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
-from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
 from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.object_names import (
@@ -16,6 +16,7 @@ from barnabas_operator.planning.object_names import (
     selector,
 )
 from barnabas_operator.planning.pod_properties import restart_hash, volume_folder
+from barnabas_operator.planning.strategic_merge import Json
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 CONFIG_FOLDER: Final = "/etc/barnabas"
@@ -25,6 +26,8 @@ USER_ID: Final = 10001
 START_S_MAX: Final = 1_800
 PROBE_S: Final = 10
 TOKEN_S: Final = 3_600
+END_S_MAX: Final = 60
+BROKER: Final = "broker"
 
 
 def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> KubeObject:
@@ -35,6 +38,7 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
         "StatefulSet",
         cluster,
         brokers_name(name),
+        patches=_patches(cluster),
         spec={
             "replicas": replicas,
             "serviceName": brokers_name(name),
@@ -48,17 +52,14 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
 
 
 def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
-    pod, name = cluster.spec.brokers.pod, cluster.metadata.name
+    name = cluster.metadata.name
     return {
-        "metadata": {
-            "labels": {**pod.labels, **labels(name)},
-            "annotations": {**pod.annotations, CONFIG_HASH: restart_hash(cluster, facts)},
-        },
+        "metadata": {"labels": dict(labels(name)), "annotations": {CONFIG_HASH: restart_hash(cluster, facts)}},
         "spec": {
             "serviceAccountName": brokers_name(name),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": pod.termination_grace_period_seconds,
+            "terminationGracePeriodSeconds": END_S_MAX,
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER_ID,
@@ -70,22 +71,20 @@ def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
             "containers": [_container(cluster, image)],
             "volumes": _volumes(config_map_name(cluster, facts)),
             "topologySpreadConstraints": _spread(cluster),
-            **_placement(cluster),
         },
     }
 
 
-def _placement(cluster: Cluster) -> KubeObject:
-    """What the resource says of where pods may run; nothing where it says nothing."""
-    pod = cluster.spec.brokers.pod
-    said = {
-        "nodeSelector": pod.node_selector,
-        "tolerations": list(pod.tolerations),
-        "affinity": pod.affinity,
-        "priorityClassName": pod.priority_class_name,
-        "imagePullSecrets": [{"name": each} for each in pod.image_pull_secrets],
-    }
-    return {field: value for field, value in said.items() if value}
+def _patches(cluster: Cluster) -> list[Json]:
+    """What templates say of the StatefulSet, its pods and their container; claims that are there get theirs."""
+    template = cluster.spec.template
+    container = {"name": BROKER, **template.broker_container}
+    pods = [
+        metadata_patch(template.metadata),
+        patch_of(template.pod),
+        {"spec": {"containers": [container]}},
+    ]
+    return [patch_of(template.stateful_set), *({"spec": {"template": each}} for each in pods)]
 
 
 def _spread(cluster: Cluster) -> list[KubeObject]:
@@ -104,7 +103,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
         each.name: each.port for each in cluster.spec.listeners
     }
     return {
-        "name": "broker",
+        "name": BROKER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",  # Why a broker does not start is in the Cluster's status.

@@ -16,6 +16,7 @@ from barnabas_operator.planning.server_properties import (
     owned_settings,
     volumes_twice,
 )
+from barnabas_operator.planning.template_checks import template_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.crd_rules import NAME_MAX
@@ -93,6 +94,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from _unfit_name(cluster)
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
+    yield from template_problems(cluster)
     conflicts = tuple(_listeners_in_conflict(cluster))
     yield from conflicts
     if not conflicts:

@@ -1,16 +1,16 @@
-"""What the API server says of a StatefulSet, in the words of the Cluster that it was made from. Pure."""
+"""What the API server says of an object, in the words of the Cluster that it was made from. Pure."""
 
 import re
 from typing import Final
 
-_ABOUT: Final = re.compile(r'^StatefulSet\.apps "[^"]*" is invalid: |^.*: strict decoding error: ')
+_ABOUT: Final = re.compile(
+    r'^\S+ "[^"]*" is invalid: |^.*: strict decoding error: |^failed to create typed patch object \([^)]*\): \.'
+)
 _FIELDS: Final = (
     (r"spec\.template\.spec\.containers\[0\]\.resources", "spec.brokers.resources"),
-    (
-        r"spec\.template\.spec\.(nodeSelector|tolerations|affinity|priorityClassName|imagePullSecrets)",
-        r"spec.brokers.pod.\1",
-    ),
-    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", r"spec.brokers.pod.\1"),
+    (r"spec\.template\.spec\.containers\[0\]", "spec.template.brokerContainer"),
+    (r"spec\.template\.spec\b", "spec.template.pod.spec"),
+    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", r"spec.template.pod.metadata.\1"),
 )
 
 

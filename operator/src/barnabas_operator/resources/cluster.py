@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.object_meta import API_VERSION, Condition, Message, ObjectMeta
+from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
 BROKERS_MAX: Final = 1_000
@@ -56,19 +57,6 @@ class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fie
     ] = "topology.kubernetes.io/zone"
 
 
-class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a broker's pod has besides; each as in a Kubernetes pod template."""
-
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: Annotated[tuple[JsonObject, ...], Meta(max_length=64)] = ()
-    affinity: JsonObject = {}
-    priority_class_name: str = ""
-    image_pull_secrets: Annotated[tuple[str, ...], Meta(max_length=16)] = ()
-    termination_grace_period_seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
-
-
 class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The brokers, numbered from 0."""
 
@@ -78,7 +66,6 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     ] = ""
     resources: Resources = Resources()
     rack: Rack | None = None
-    pod: PodTemplate = PodTemplate()
 
 
 class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -118,6 +105,10 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         Meta(description=f"which of its node's addresses a broker tells; else the first there is: {_IN_ORDER}"),
     ] = None
 
+    template: Annotated[
+        ListenerTemplate, Meta(description="what the Services of this listener have besides; not of an internal one")
+    ] = ListenerTemplate()
+
     @property
     def is_at_node(self) -> bool:
         """Whether clients reach a broker by the address of the node that it runs on."""
@@ -141,6 +132,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     listeners: Annotated[tuple[Listener, ...], Meta(min_length=1, max_length=LISTENERS_MAX)] = (Listener(name="plain"),)
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
+    template: ClusterTemplate = ClusterTemplate()
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
         Meta(description="what becomes of the disks with this resource: they stay, go, or keep the resource too"),

@@ -56,7 +56,8 @@ def schema_of(kind: inspect.Type) -> Json:
 def _metadata(kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.Metadata)
     said = kind.extra_json_schema or {}
-    return {**({"description": said["description"]} if "description" in said else {}), **schema_of(kind.type)}
+    schema = schema_of(kind.type)
+    return {"description": said["description"]} | {**schema, **said} if "description" in said else schema
 
 
 def _struct(kind: inspect.Type) -> Json:
@@ -85,13 +86,22 @@ def _plain_default(field: inspect.Field) -> Any:
         return UNSET
     if isinstance(value, tuple):
         return [_whole(each) for each in value]
-    return {} if isinstance(value, msgspec.Struct) else value
+    if not isinstance(value, msgspec.Struct):
+        return value
+    filled_in = (_plain_default(each) for each in _fields_of(type(value)))
+    return {} if any(each is not UNSET for each in filled_in) else UNSET
+
+
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    described = inspect.type_info(kind)
+    assert isinstance(described, inspect.StructType)
+    return described.fields
 
 
 def _whole(value: msgspec.Struct) -> Json:
     """Also what is as its type has it."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-    return {name: item for name, item in fields if item is not None}
+    return {name: item for name, item in fields if item is not None and not isinstance(item, msgspec.Struct)}
 
 
 def _dict(kind: inspect.Type) -> Json:

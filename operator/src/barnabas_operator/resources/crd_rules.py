@@ -8,6 +8,7 @@ from typing import Any, Final
 from barnabas_core.topic_name import INTERNAL_TOPICS
 from barnabas_operator.resources.cluster import Cluster, Listener, Volume
 from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.template import BrokerServiceTemplate
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 Json = dict[str, Any]
@@ -65,7 +66,12 @@ COLUMNS: Final[dict[Any, list[Json]]] = {
 
 SCALE: Final = {"specReplicasPath": ".spec.partitions", "statusReplicasPath": ".status.partitions"}
 
-LIST_KEYS: Final[dict[Any, str]] = {Volume: "id", Listener: "name", Condition: "type"}
+LIST_KEYS: Final[dict[Any, str]] = {
+    Volume: "id",
+    Listener: "name",
+    Condition: "type",
+    BrokerServiceTemplate: "brokerId",
+}
 
 
 def _fixed(field: str, inside: str = "spec") -> Json:

@@ -1,0 +1,46 @@
+"""The labels and annotations that templates give the claims of a Cluster's disks: which claims lack some. Pure.
+
+They are set on claims that are there: those of a StatefulSet's claim templates never change.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from barnabas_operator.planning.object_names import FIELD_MANAGER
+from barnabas_operator.resources.cluster import Cluster
+
+Json = Mapping[str, Any]
+FIELDS: Final = ("labels", "annotations")
+
+
+def claim_changes(cluster: Cluster, claims: Iterable[Json]) -> Iterator[dict[str, Any]]:
+    """What is to be applied so that claims have what templates say, and nothing that they said before."""
+    template = cluster.spec.template
+    wanted = {
+        field: {**getattr(template.metadata, field), **getattr(template.persistent_volume_claim.metadata, field)}
+        for field in FIELDS
+    }
+    for claim in claims:
+        meta = claim["metadata"]
+        if "deletionTimestamp" not in meta and _differs(meta, wanted):
+            which = {field: meta[field] for field in ("name", "namespace", "uid")}
+            yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {**which, **wanted}}
+
+
+def _differs(meta: Json, wanted: Mapping[str, Mapping[str, str]]) -> bool:
+    applied = _applied(meta)
+    return any(
+        applied[field] != each.keys() or not each.items() <= (meta.get(field) or {}).items()
+        for field, each in wanted.items()
+    )
+
+
+def _applied(meta: Json) -> dict[str, set[str]]:
+    """The names of what the operator has applied before."""
+    ours = [each for each in meta.get("managedFields", ()) if _is_ours(each)]
+    fields: Json = ours[0]["fieldsV1"].get("f:metadata", {}) if ours else {}
+    return {field: {name.removeprefix("f:") for name in fields.get(f"f:{field}", {})} - {"."} for field in FIELDS}
+
+
+def _is_ours(entry: Json) -> bool:
+    return bool(entry["manager"] == FIELD_MANAGER and entry["operation"] == "Apply")

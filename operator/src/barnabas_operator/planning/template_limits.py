@@ -1,0 +1,72 @@
+"""What a template may not change of its object, and why: the operator relies on it, or another field sets it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT
+
+Steps = tuple[str, ...]
+"""Fields, and the keys of entries of keyed lists (`9092,TCP`); as a pattern, `*` stands for anything."""
+
+RIGHTS: Final = "by which the brokers reach the Kubernetes API"
+SELECTOR: Final = "which finds the brokers' pods"
+BY_LISTENER: Final = "which spec.listeners sets"
+
+STATEFUL_SET: Final[Mapping[Steps, str]] = {
+    ("spec", "replicas"): "which spec.brokers.replicas sets",
+    ("spec", "template"): "which spec.template.pod and spec.template.brokerContainer change",
+    ("spec", "volumeClaimTemplates"): "which spec.storage sets",
+    ("spec", "selector"): SELECTOR,
+    ("spec", "serviceName"): "by which brokers find each other",
+    ("spec", "podManagementPolicy"): "for brokers start together",
+    ("spec", "updateStrategy"): "for only the operator restarts brokers",
+    ("spec", "ordinals"): "for brokers are numbered from 0",
+    ("spec", "persistentVolumeClaimRetentionPolicy"): "which deletionPolicy and deleteClaim set",
+}
+POD: Final[Mapping[Steps, str]] = {
+    ("spec", "containers", "broker"): "which spec.template.brokerContainer changes",
+    ("spec", "initContainers", "broker"): "which is the name of the brokers' container",
+    ("spec", "volumes", "config"): "which has the brokers' settings",
+    ("spec", "volumes", "access"): RIGHTS,
+    ("spec", "volumes", "volume-*"): "which spec.storage sets",
+    ("spec", "serviceAccountName"): RIGHTS,
+    ("spec", "serviceAccount"): RIGHTS,
+    ("spec", "hostname"): "by which brokers find each other",
+    ("spec", "subdomain"): "by which brokers find each other",
+    ("spec", "nodeName"): "for all brokers would be on one node; allowed: nodeSelector or affinity",
+    ("spec", "restartPolicy"): "for a broker that ends is started again",
+}
+CONTAINER: Final[Mapping[Steps, str]] = {
+    ("name",): "by which the operator finds it",
+    ("image",): "which spec.brokers.image sets",
+    ("resources",): "which spec.brokers.resources sets",
+    ("command",): "by which the operator starts brokers",
+    ("args",): "by which the operator starts brokers",
+    **{("env", name): "which tells the broker of its pod" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
+    ("volumeMounts", "/etc/barnabas*"): "which has the brokers' settings",
+    ("volumeMounts", "/var/lib/barnabas*"): "which has the brokers' disks",
+    ("volumeMounts", "/var/run/secrets/kubernetes.io/serviceaccount*"): RIGHTS,
+    **{
+        (f"{probe}Probe", "httpGet"): "for it tells the broker's state"
+        for probe in ("startup", "liveness", "readiness")
+    },
+    ("ports", f"{REPLICATION_PORT},*"): "by which brokers replicate",
+    ("ports", f"{HTTP_PORT},*"): "by which brokers tell their state",
+}
+SERVICE: Final[Mapping[Steps, str]] = {
+    ("spec", "selector"): SELECTOR,
+    ("spec", "type"): BY_LISTENER,
+    ("spec", "publishNotReadyAddresses"): "for who asks for a broker that starts wants this one",
+    **{("spec", "ports", "*", field): BY_LISTENER for field in ("name", "targetPort")},
+}
+HEADLESS: Final[Mapping[Steps, str]] = {
+    **SERVICE,
+    ("spec", "clusterIP"): "for each broker has a name of its own by it",
+    ("spec", "clusterIPs"): "for each broker has a name of its own by it",
+    ("spec", "ports"): BY_LISTENER,
+}
+SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
+NETWORK_POLICY: Final[Mapping[Steps, str]] = {
+    ("spec", "podSelector"): SELECTOR,
+    ("spec", "ingress"): "without which brokers would not reach each other",
+}
