@@ -44,7 +44,7 @@ async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_pat
         await image_feed.load(image, store)
         news = LogEndNews(HERE, store, image, broker.logs)
         broker.append(2)
-        await news.begin_life(9, machine_ran_on=True, undealt_epoch=None)
+        await news.begin_life(9, undealt_epoch=None)
         broker.append(8)
         shorter = LogEndsDocument(8, {UUID(int=7): msgspec.Raw(msgspec.json.encode((LogEnd(0, 4, 5, 5),)))})
         await store.put(log_ends_key(OTHER, part_of(UUID(int=7), 0)), encode(shorter))

@@ -41,9 +41,9 @@ class Told:
         await image_feed.load(self.image, self.store)
         return self.image
 
-    async def life(self, epoch: int, *, ran_on: bool = True, undealt_epoch: int | None = None) -> LogEnds:
+    async def life(self, epoch: int, *, undealt_epoch: int | None = None) -> LogEnds:
         log_ends = LogEnds(1, self.store, await self.see(), self.logs, lambda: asyncio.sleep(0))
-        await log_ends.begin_life(epoch, machine_ran_on=ran_on, undealt_epoch=undealt_epoch)
+        await log_ends.begin_life(epoch, undealt_epoch=undealt_epoch)
         return log_ends
 
     async def end(self, partition: int) -> LogEnd | None:
@@ -63,7 +63,7 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
     log_ends = await told.life(1)
     assert await told.end(0) == LogEnd(0, 3, 9308, 9308)
     told.held, told.is_whole = {0: (-1, 0)}, False
-    log_ends = await told.life(2, ran_on=False)
+    log_ends = await told.life(2)
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     await told.store.put(topic_key("t"), encode(a_topic("t", LOST)))
     await told.see()
@@ -111,7 +111,8 @@ async def test_what_may_not_have_been_written_is_written_again(told: Told, monke
 
 async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still(told: Told) -> None:
     told.held, told.is_whole = {0: (3, 100)}, False
-    await told.life(1, ran_on=False)
+    await told.life(1)
+    told.is_whole = True
     await told.life(2, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
     await told.life(3, undealt_epoch=None)
@@ -120,7 +121,8 @@ async def test_what_a_life_lacked_and_nobody_dealt_with_the_next_one_lacks_still
 
 async def test_a_life_that_died_before_it_was_registered_hides_nothing_of_what_was_lacking(told: Told) -> None:
     told.held, told.is_whole = {0: (3, 100)}, False
-    await told.life(1, ran_on=False)
+    await told.life(1)
+    told.is_whole = True
     await told.life(2, undealt_epoch=1)  # The registration of the first life stays.
     await told.life(3, undealt_epoch=1)
     assert await told.end(0) == LogEnd(0, 3, 100, 100, True)
@@ -145,7 +147,7 @@ async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100
     topics = [UUID(int=number << 64 | 77 * number) for number in range(3)]
     logs = [HeldLog("t", topic, n, 1234, 10**12, True) for topic in topics for n in range(10_000)]
     log_ends = LogEnds(1, store, await told.see(), lambda: logs, lambda: asyncio.sleep(0))
-    await log_ends.begin_life(1, machine_ran_on=True, undealt_epoch=None)
+    await log_ends.begin_life(1, undealt_epoch=None)
     documents = (await store.listing("log-ends/1/")).documents
     assert len(documents) <= PARTS
     assert max(len(each.value) for each in documents) < 100_000
@@ -164,7 +166,7 @@ async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told:
         looked_by_turn.append(looked[0])
 
     log_ends = LogEnds(1, told.store, await told.see(), logs, pause)
-    await log_ends.begin_life(1, machine_ran_on=True, undealt_epoch=None)
+    await log_ends.begin_life(1, undealt_epoch=None)
     assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
     assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= LOGS_A_TURN
     turns = len(looked_by_turn)

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from store_conformance import ManualClock
 
 from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -213,6 +215,32 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
     again = await registered(machine, life("third", was_clean=True))
     assert again.may_lack_records, "nobody has dealt with what the life before lacked"
     assert again.broker_epoch == 5
+
+
+async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_next(machine: Machine) -> None:
+    first, second = UUID(int=1), UUID(int=2)
+
+    async def life(boot_id: str, *dirs: UUID) -> BrokerRegistration:
+        machine.clock.time_ms += SESSION_MS
+        incarnation = UUID(int=machine.random.getrandbits(128))
+        away = len(dirs) < 2
+        registration = BrokerRegistration(0, incarnation, (), directory_ids=dirs, boot_id=boot_id, dirs_away=away)
+        store = machine.stores[0]
+        joining = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, asyncio.sleep)
+        found = await registered(machine, joining)
+        dealt_with = msgspec.structs.replace(found, may_lack_records=False)
+        await store.put(broker_key(0), encode(dealt_with))
+        return found
+
+    machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
+    await life("boot 1", first, second)
+    assert (await life("boot 2", first)).away_since == {second: "boot 1"}
+    assert (await life("boot 2", first)).away_since == {second: "boot 1"}
+    back = await life("boot 2", first, second)
+    assert back.may_lack_records, "the machine was booted since it was used"
+    assert back.away_since == {}
+    assert (await life("boot 2", first)).away_since == {second: "boot 2"}
+    assert not (await life("boot 2", first, second)).may_lack_records
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A broker with one replica, two log dirs, and a test that is its metadata."""
 
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -86,9 +86,17 @@ def _config(topic: str) -> LogConfig:
 class Broker:
     """Broker 1 with a replica of one partition; the test is the metadata."""
 
-    def __init__(self, folder: Path, state: PartitionState, *, machine_ran_on: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        state: PartitionState,
+        *,
+        machine_ran_on: bool = True,
+        cut_dirs: Collection[UUID | None] = (),
+    ) -> None:
         self.folder = folder / "logs"
-        self.last_life = LastLife(machine_ran_on=machine_ran_on)
+        cut = frozenset(each for each in cut_dirs if each is not None)
+        self.last_life = LastLife(machine_ran_on=machine_ran_on, cut_dirs=cut)
         self.time = StandingTime()
         self.fetching = Fetching()
         self.is_awake = True

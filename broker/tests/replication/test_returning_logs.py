@@ -222,23 +222,23 @@ def test_a_log_that_is_relied_on_is_not_made_anew_when_its_log_dir_is_back_witho
     assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 0)
 
 
-@pytest.mark.parametrize("machine_ran_on", [False, True])
+@pytest.mark.parametrize(("machine_ran_on", "was_cut_before"), [(False, False), (True, True), (True, False)])
 def test_a_log_dir_that_comes_up_late_after_a_power_cut_leads_only_when_the_loss_is_accepted(
-    tmp_path: Path, machine_ran_on: bool
+    tmp_path: Path, machine_ran_on: bool, was_cut_before: bool
 ) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1))
     broker.append(3)
     broker.stop()
-    here = tmp_path / "logs"
+    here, cut_dirs = tmp_path / "logs", [broker.logs.log_dirs[0].directory_id] * was_cut_before
     (here / ".kafka_cleanshutdown").unlink()
     here.rename(tmp_path / "away")
     here.write_text("no directory: its disk did not come up", encoding="utf-8")
-    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1), machine_ran_on=machine_ran_on)
+    broker = Broker(tmp_path, led(HERE, 4, HERE, replicas=1), machine_ran_on=machine_ran_on, cut_dirs=cut_dirs)
     assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
     here.unlink()
     (tmp_path / "away").rename(here)
     broker.find_disk()
-    if not machine_ran_on:
+    if was_cut_before or not machine_ran_on:
         assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.losses == [{FLIGHTS: 4}]
         lost = PartitionState((HERE,), NO_LEADER, 5, (), partition_epoch=5, last_known_leader=HERE, lacking=(HERE,))

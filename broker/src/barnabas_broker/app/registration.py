@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.lives import machine_ran_on
+from barnabas_broker.metadata.decisions.lives import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
@@ -34,4 +34,5 @@ def last_life(registered: BrokerRegistration | None, boot_id: str) -> LastLife:
     if registered is None:
         return NO_LIFE
     unnamed = () if registered.features else (NO_EPOCH,)
-    return LastLife((registered.broker_epoch, *unnamed), machine_ran_on(registered, boot_id))
+    epochs = (registered.broker_epoch, *unnamed)
+    return LastLife(epochs, machine_ran_on(registered, boot_id), cut_dirs(registered, boot_id))

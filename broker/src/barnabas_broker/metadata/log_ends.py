@@ -30,7 +30,7 @@ Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
-    """A log as it is now. `is_whole`: its log dir was shut down cleanly before this start."""
+    """A log as it is now. `is_whole`: its log dir has kept all that was written before this start."""
 
     topic: str
     topic_id: UUID
@@ -119,7 +119,7 @@ class LogEnds:
         """What the start found incomplete and the metadata may not know of yet."""
         self._turns = asyncio.Lock()
 
-    async def begin_life(self, broker_epoch: int, *, machine_ran_on: bool, undealt_epoch: int | None) -> None:
+    async def begin_life(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
         """Before the broker registers. `undealt_epoch` is the life before, if nobody has dealt with what it lacked.
 
         Raises StoreUnavailable.
@@ -129,8 +129,7 @@ class LogEnds:
             self._lacking = {
                 (each.topic_id, each.partition)
                 async for each in self._in_turns(self._logs())
-                if not (each.is_whole or machine_ran_on)
-                or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
+                if not each.is_whole or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
             }
         self._broker_epoch = broker_epoch
         await self._tell(starts=True)

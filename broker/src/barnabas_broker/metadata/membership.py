@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from barnabas_broker.metadata.decisions.lives import machine_ran_on, may_lack_records, remembered_dirs
+from barnabas_broker.metadata.decisions.lives import away_since, may_lack_records, remembered_dirs
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
@@ -65,10 +65,10 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
 class TellLogEnds(Protocol):
     """`log_ends.LogEnds.begin_life`."""
 
-    async def __call__(self, broker_epoch: int, *, machine_ran_on: bool, undealt_epoch: int | None) -> None: ...
+    async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None: ...
 
 
-async def _tell_nothing(broker_epoch: int, *, machine_ran_on: bool, undealt_epoch: int | None) -> None:
+async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
     """For a broker without logs."""
 
 
@@ -203,16 +203,17 @@ class Membership:
         found = await self._store.get(key)
         previous = decode(key, found.value) if found is not None else None
         registration = msgspec.structs.replace(self._registration, fenced=True, broker_epoch=broker_epoch)
-        ran_on, undealt_epoch = True, None
+        undealt_epoch = None
         if isinstance(previous, BrokerRegistration):
-            ran_on = machine_ran_on(previous, registration.boot_id)
             undealt_epoch = previous.broker_epoch if previous.may_lack_records else None
             lacks = may_lack_records(previous, registration, self._was_clean)
-            ids = remembered_dirs(previous, registration)
-            registration = msgspec.structs.replace(registration, may_lack_records=lacks, directory_ids=ids)
+            ids, since = remembered_dirs(previous, registration), away_since(previous, registration)
+            registration = msgspec.structs.replace(
+                registration, may_lack_records=lacks, directory_ids=ids, away_since=since
+            )
         else:  # A new broker, or its registration has vanished and with it what could be compared.
             registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
-        await self._tell_log_ends(broker_epoch, machine_ran_on=ran_on, undealt_epoch=undealt_epoch)
+        await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
         self.registered_epoch = broker_epoch
 

@@ -71,9 +71,10 @@ class BrokerRegistration(Extensible, frozen=True):
     `broker_epoch` is the token of its lease, so it rises with every life (KIP-903). `directory_ids` and `boot_id` are
     what the next life compares with its own: if they are the same, or the shutdown was clean, it still has every record
     that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in which partitions. With
-    `dirs_away` a log dir did not work at the start: what lies there may come back whole. Somebody
-    has unregistered it where `is_unregistered`: its document goes now. `features` are the lowest and the highest
-    level of each that it supports; none before there were levels.
+    `dirs_away` a log dir did not work at the start: what lies there may come back whole. `away_since` has the id of
+    each that is known, and the boot of the last life that used it. Somebody has unregistered the broker where
+    `is_unregistered`: its document goes now. `features` are the lowest and the highest level of each that it supports;
+    none before there were levels.
     """
 
     broker_id: int
@@ -89,6 +90,7 @@ class BrokerRegistration(Extensible, frozen=True):
     is_shutting_down: bool = False
     is_unregistered: bool = False
     dirs_away: bool = False
+    away_since: dict[UUID, str] = {}
     features: dict[str, tuple[int, int]] = {}
 
 

@@ -88,11 +88,13 @@ def decode_clean_mark(data: bytes) -> int:
 class LastLife(NamedTuple):
     """What a start has to know of the broker's life before: the epochs that its clean marks may name.
 
-    Where the machine was booted since, what was not synced may be lost.
+    Where the machine was booted since, what was not synced may be lost. Of `cut_dirs`, which were away in that life, it
+    may be lost though the machine ran on since: they were used last before an earlier boot.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)
     machine_ran_on: bool = True
+    cut_dirs: frozenset[UUID] = frozenset()
 
 
 NO_LIFE: Final = LastLife()

@@ -253,7 +253,8 @@ class LogDir:
         """
         found_ns = self._take_clean_mark(last)
         self.was_clean = found_ns is not None
-        self.may_have_lost = not (self.was_clean or last.machine_ran_on)
+        ran_on = last.machine_ran_on and self.directory_id not in last.cut_dirs
+        self.may_have_lost = not (self.was_clean or ran_on)
         return found_ns
 
     def _take_clean_mark(self, last: LastLife) -> int | None:

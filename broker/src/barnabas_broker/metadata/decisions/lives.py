@@ -9,17 +9,30 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
     """Whether a broker that starts anew may have lost records that the life before has acknowledged (KIP-966).
 
     It has lost none if it shut down cleanly, or if the machine ran on, for then what was written is in the page cache
-    still; in both cases only with all the log directories that it had. What a life before lost and the controller has
-    not dealt with is lost still. Which partitions that concerns is told by what its logs end at (`log_ends`).
+    still; in both cases only with all the log directories that it had, and none that was cut while it was away. What a
+    life before lost and the controller has not dealt with is lost still. Which partitions that concerns is told by what
+    its logs end at (`log_ends`).
     """
-    has_all_dirs = set(previous.directory_ids) <= set(registration.directory_ids)
-    is_whole = was_clean or machine_ran_on(previous, registration.boot_id)
-    return previous.may_lack_records or not is_whole or not has_all_dirs
+    present = set(registration.directory_ids)
+    has_all_dirs = set(previous.directory_ids) <= present
+    ran_on = machine_ran_on(previous, registration.boot_id) and not present & cut_dirs(previous, registration.boot_id)
+    return previous.may_lack_records or not (was_clean or ran_on) or not has_all_dirs
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
     """Whether the machine was not booted between a life and the next, which has this boot id."""
     return previous.boot_id != "" and previous.boot_id == boot_id
+
+
+def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
+    """The directories that were away in the life before, and since whose last use the machine was booted."""
+    return frozenset(each for each, used_in in previous.away_since.items() if used_in != boot_id or not used_in)
+
+
+def away_since(previous: BrokerRegistration, registration: BrokerRegistration) -> dict[UUID, str]:
+    """Of each directory that is away in the next life: the boot of the last life that had it."""
+    away = [each for each in remembered_dirs(previous, registration) if each not in registration.directory_ids]
+    return {each: previous.away_since.get(each, previous.boot_id) for each in away}
 
 
 def remembered_dirs(previous: BrokerRegistration, registration: BrokerRegistration) -> tuple[UUID, ...]:
