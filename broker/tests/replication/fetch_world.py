@@ -193,7 +193,13 @@ class WorldBroker:
         log = open_log(self.environment, place, START_MS)
         time = self.world.time
         context = PartitionContext(
-            self.broker_id, time, lambda _, __: True, lambda: 30_000, self.world.proposals.append, lambda: 1
+            self.broker_id,
+            time,
+            lambda _, __: True,
+            lambda: 30_000,
+            self.world.proposals.append,
+            lambda: 1,
+            lambda: None,
         )
         waiters = Purgatory(time).wait_list()
         partition = Partition(topic_partition, TOPIC_ID, log, 0, context, waiters, CommitQueue(time))

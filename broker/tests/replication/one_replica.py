@@ -127,6 +127,7 @@ class Broker:
             self.losses.append,
             self.ahead.append,
             lambda: self.is_awake,
+            lambda: None,
         )
         self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
 

@@ -99,6 +99,7 @@ class Broker:
             nothing,
             nothing,
             lambda: True,
+            lambda: None,
         )
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(folder)})
         self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)

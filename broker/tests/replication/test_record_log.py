@@ -67,7 +67,9 @@ def _alone(loop: Loop) -> Surroundings:
     def nothing(_: object) -> None:
         """No ISR changes, and nobody else could lead."""
 
-    return Surroundings(loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing, nothing, nothing, lambda: True)
+    return Surroundings(
+        loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing, nothing, nothing, lambda: True, lambda: None
+    )
 
 
 class Broker:

@@ -68,6 +68,7 @@ class Replicas:
         self.time = Time()
         self.fenced: set[int] = set()
         self.proposals: list[IsrChange] = []
+        self.turned_away: list[int] = []
         self.state = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 2, 3))
         config = LogConfig(min_insync_replicas=isr_size_min)
         self.partitions = {each: self._make(each, folder / str(each), config) for each in (1, 2, 3)}
@@ -80,7 +81,13 @@ class Replicas:
         place = LogPlace(log_dir=str(folder), directory=str(directory), topic_partition=FLIGHTS, config=config)
         log = open_log(environment, place, NOW_MS)
         context = PartitionContext(
-            broker_id, self.time, lambda each, _: each not in self.fenced, lambda: LAG_MS_MAX, self._propose, lambda: 1
+            broker_id,
+            self.time,
+            lambda each, _: each not in self.fenced,
+            lambda: LAG_MS_MAX,
+            self._propose,
+            lambda: 1,
+            lambda: self.turned_away.append(broker_id),
         )
         waiters = Purgatory(self.time).wait_list()
         return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.time))
@@ -374,3 +381,13 @@ def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
     follower.out_of_range(2, 4, NOW_MS)
     replicas.catch_up(2)
     assert (follower.log_start_offset, follower.log.log_end_offset) == (2, 4)
+
+
+def test_who_asks_for_a_leader_that_is_elsewhere_is_noted_as_turned_away(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    with pytest.raises(ApiError):
+        replicas.partitions[2].check_readable(-1)
+    with pytest.raises(ApiError):
+        replicas.leader.check_readable(replicas.state.leader_epoch + 1)
+    replicas.leader.check_readable(replicas.state.leader_epoch)
+    assert replicas.turned_away == [2, 1]

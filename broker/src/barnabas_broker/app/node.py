@@ -37,6 +37,7 @@ from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Transitions
 from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.replication.departures import Departures
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
@@ -131,6 +132,7 @@ class Node:
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
         self._leader_news: LeaderNews
+        self._departures: Departures
         self._log_ends: LogEndNews
 
     async def load(
@@ -177,6 +179,7 @@ class Node:
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
         self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
+        self._departures = Departures(clock, asyncio.sleep)
         replicas = self._wire_replicas(logs, controller, purgatory, links)
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
@@ -243,6 +246,7 @@ class Node:
             Resignations(controller.lose, self.supervisor.spawn).propose,
             Resignations(controller.overtake, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
+            self._departures.turned_away,
         )
         return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
 
@@ -389,7 +393,7 @@ class Node:
     async def hand_over(self) -> None:
         """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death.
 
-        Return once the others know: clients that ask them find no leader that is gone.
+        Return once the others know, and the clients have gone to them: clients that ask find no leader that is gone.
         """
         others = [broker for broker in self.image.live_brokers() if broker != self.config.broker_id]
         if not others or not self.config.controlled_shutdown_enable:
@@ -403,7 +407,9 @@ class Node:
         else:
             if left:
                 log.warning("nobody else can lead %d partitions while this broker is away", len(left))
-        await self._leader_news.until_heard(led)
+        if led:
+            await self._leader_news.until_heard(led)
+            await self._departures.until_all_left()
 
     def _led_topics(self) -> list[str]:
         broker_id, topics = self.config.broker_id, self.image.topics.values()

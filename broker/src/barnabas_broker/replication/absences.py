@@ -1,5 +1,6 @@
-"""Why a partition cannot be found on a broker: the answer for the client."""
+"""Why a partition does not answer who asks for it: the answer for the client, or for a follower."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from barnabas_broker.metadata.image import MetadataImage
@@ -25,3 +26,14 @@ def why_missing(
     if broker_id in document.partitions[index].replicas:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
+
+
+def other_epoch(asked: int, current: int) -> ApiError:
+    """For who asks in an epoch that is over, or that this replica has not heard of (KIP-320)."""
+    code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ApiError(code, f"leader epoch {asked}; {current} is current")
+
+
+def no_replica(broker_id: int, replicas: Sequence[int]) -> ApiError:
+    """For a broker that fetches as a follower, and is none as far as this leader knows."""
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is no replica; {tuple(replicas)} are")

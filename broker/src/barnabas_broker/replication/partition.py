@@ -9,6 +9,7 @@ from uuid import UUID
 
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.replication.absences import no_replica, other_epoch
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext, is_ahead
@@ -217,10 +218,10 @@ class Partition:
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            behind = current_leader_epoch < self.leader_epoch
-            code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise ApiError(code, f"leader epoch {current_leader_epoch}; {self.leader_epoch} is current")
+            self._context.turned_away()
+            raise other_epoch(current_leader_epoch, self.leader_epoch)
         if self._leadership is None:
+            self._context.turned_away()
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
@@ -337,8 +338,7 @@ class Partition:
     def check_follower(self, follower_id: int) -> None:
         """ApiError for who is no replica of this partition, as far as this leader knows."""
         if follower_id not in self._state.replicas:
-            message = f"broker {follower_id} is no replica of {self.topic_partition}; {self._state.replicas} are"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            raise no_replica(follower_id, self._state.replicas)
 
     def read_for_follower(self, offset: int, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Batches up to the log's end. ApiError OFFSET_OUT_OF_RANGE."""

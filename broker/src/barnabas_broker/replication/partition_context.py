@@ -47,3 +47,5 @@ class PartitionContext(NamedTuple):
     lag_ms_max: Callable[[], int]
     propose_isr: Callable[["Partition"], object]
     own_broker_epoch: Callable[[], int]
+    turned_away: Callable[[], object]
+    """Hears of each request for a partition that is led elsewhere, or in another epoch than the client knows."""

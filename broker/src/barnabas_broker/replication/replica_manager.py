@@ -68,6 +68,7 @@ class ReplicaManager:
             lambda: self._config.replica_lag_time_max_ms,
             surroundings.propose_isr,
             self._own_broker_epoch,
+            surroundings.turned_away,
         )
         self.checkpointed: dict[TopicPartition, int] = {}
         """High watermarks from before the start, of partitions that are not made yet."""

@@ -38,3 +38,5 @@ class Surroundings(NamedTuple):
     """Logs here have later leader epochs than the metadata."""
     is_awake: Callable[[], bool]
     """False while this broker may not know that others lead by now."""
+    turned_away: Callable[[], object]
+    """See `PartitionContext`."""
