@@ -51,3 +51,33 @@ def test_what_a_thread_raises_reaches_who_waits() -> None:
         return ""
 
     assert asyncio.run(story()) == "no space left"
+
+
+def test_what_a_thread_raises_reaches_who_is_cancelled_meanwhile() -> None:
+    """A sync fails once, and the next one passes: if nobody heard of it, what it lost would count as written."""
+    begun, may_end, heard, went_on = threading.Event(), threading.Event(), [], []
+
+    def fail() -> None:
+        begun.set()
+        may_end.wait()
+        raise OSError("a sync failed")
+
+    async def flush() -> None:
+        try:
+            await in_thread(fail)
+        except OSError as error:
+            heard.append(str(error))
+        await asyncio.sleep(0)
+        went_on.append("a cancelled task")
+
+    async def story() -> None:
+        task = asyncio.ensure_future(flush())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        may_end.set()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(story())
+    assert heard == ["a sync failed"]
+    assert went_on == []

@@ -10,7 +10,7 @@ import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
-from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
@@ -147,3 +147,20 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
     again = logs.logs[FLIGHTS]
     assert again.recovery_point == 4
     assert len(read_all(again)) == 3
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the page cache whole: only a note of the process before tells that the disk may lack some of it."""
+    logs = started(tmp_path)
+    filled(logs, tmp_path)
+    with monkeypatch.context() as failing:
+        failing_syncs(failing, errno.EIO, at="flights-0")
+        logs.shutdown({})
+    rewritten: list[int] = []
+    monkeypatch.setattr(PosixFile, "rewrite", lambda _, position: rewritten.append(position))
+    assert len(read_all(started(tmp_path).logs[FLIGHTS])) == 3
+    assert rewritten == [0]
+    started(tmp_path)
+    assert rewritten == [0]

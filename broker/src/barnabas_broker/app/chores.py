@@ -58,10 +58,15 @@ async def in_thread(call: Callable[[], R]) -> R:
     """What `call` returns. Nothing stops a thread, so whoever is cancelled goes on only when it has ended.
 
     A checkpoint that is written late would otherwise take the place of the last one, which says where the logs end.
+    Who is cancelled hears of a failure first, and ends at its next wait: a sync fails once, the next one passes.
     """
-    job = asyncio.ensure_future(asyncio.to_thread(call))
+    job, task = asyncio.ensure_future(asyncio.to_thread(call)), asyncio.current_task()
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
         await asyncio.gather(job, return_exceptions=True)
-        raise
+        failure = job.exception()
+        if failure is None or task is None:
+            raise
+        task.cancel()
+        raise failure from None

@@ -345,9 +345,12 @@ class ReplicaManager:
     def _take_over(self, partition: Partition, state: PartitionState, config: LogConfig) -> None:
         led_by = (partition.leader_id, partition.leader_epoch)
         partition.configure(config)
-        partition.apply(state)
-        if led_by != (partition.leader_id, partition.leader_epoch):
-            self._follow(partition)
+        try:
+            partition.apply(state)
+            if led_by != (partition.leader_id, partition.leader_epoch):
+                self._follow(partition)
+        except StorageError as error:
+            self.storage_failed(partition, error)
         if partition.failure is not None:
             self._look_after(partition)
 

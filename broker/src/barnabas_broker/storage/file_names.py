@@ -29,6 +29,8 @@ CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
+SYNC_FAILED: Final = ".sync-failed"
+"""Not one of Kafka's: a sync failed here, and not all is written again yet."""
 
 FUTURE_DIR: Final = "-future"
 DELETED_DIR: Final = "-delete"

@@ -1,6 +1,7 @@
 """One log directory: whose it is, its checkpoints, and whether its disk works."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from threading import Lock
@@ -135,12 +136,27 @@ class LogDir:
         return meta.directory_id
 
     def fail(self, failure: StorageError) -> None:
-        """Take it offline. What is being sent from its files goes on."""
+        """Take it offline. What is being sent from its files goes on.
+
+        A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
+        """
         self.failure = failure
+        with suppress(OSError):
+            self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
         for log in self.logs.values():
             log.release_files()
         self.logs = {}
+
+    @disk_access
+    def has_failed(self) -> bool:
+        """Whether its disk failed in the life of this process or of one before, and not all was written again since."""
+        return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
+
+    @disk_access
+    def is_rewritten(self) -> None:
+        """All that may not have reached the disk was written again: from now on a sync that passes can be trusted."""
+        self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
     def check(self) -> None:

@@ -59,7 +59,7 @@ class LogDirLoader:
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         found = self._partition_dirs(log_dir)
-        done, recovered_bytes = 0, 0
+        done, recovered_bytes, has_failed = 0, 0, log_dir.has_failed()
 
         def count(recovered: int) -> None:
             nonlocal recovered_bytes
@@ -75,11 +75,12 @@ class LogDirLoader:
                 log_start_offset=starts.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition),
                 clean_shutdown_ns=clean_shutdown_ns,
-                has_failed=log_dir.failure is not None,
+                has_failed=has_failed,
             )
             self._load_log(log_dir, place, count)
         log_dir.take_clean_offsets()
         self._truncated.complete(log_dir)
+        log_dir.is_rewritten()
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)

@@ -370,4 +370,5 @@ class LogManager:
                     log_dir.checkpoint(high_watermarks)
                     log_dir.mark_clean(broker_epoch)
                 except StorageError as error:
+                    log_dir.fail(error)
                     _logger.error("%s", error)
