@@ -101,6 +101,28 @@ def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(
     wait_for(lambda: names(world, "one", "Pod", "PersistentVolumeClaim"), lambda left: not left, SECONDS_MAX)
 
 
+def test_a_cluster_made_again_with_fewer_brokers_starts_all_that_have_disks(world: World) -> None:
+    """They may hold the only copies: they go in the ordinary way, once they are empty."""
+    volumes = [{"id": 0, "size": "1Gi"}]
+    pods = {f"one-broker-{number}" for number in range(3)}
+    world.apply_cluster("one", brokers={"replicas": 3}, storage={"volumes": volumes})
+    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == pods, SECONDS_MAX)
+    disks_there = names(world, "one", "PersistentVolumeClaim")
+    world.kubectl("delete", "cluster", "one", "--timeout=60s")
+    wait_for(lambda: names(world, "one", "Pod", "StatefulSet"), lambda left: not left, SECONDS_MAX)
+    assert names(world, "one", "PersistentVolumeClaim") == disks_there
+    world.apply_cluster("one", brokers={"replicas": 1}, storage={"volumes": volumes})
+    wait_for(lambda: names(world, "one", "Pod"), lambda found: found == pods, SECONDS_MAX)
+
+
+def test_claims_carry_no_label_that_argo_cd_tracks_by(world: World) -> None:
+    """Kubernetes copies the selector's labels to claims, which nobody owns: a sync with pruning would take them."""
+    make(world, "one")
+    for claim in world.plane.requests.listing("PersistentVolumeClaim", world.namespace, {LABEL: "one"}):
+        assert claim["metadata"]["labels"].keys() == {"app.kubernetes.io/name", LABEL}
+        assert "ownerReferences" not in claim["metadata"]
+
+
 @pytest.mark.parametrize("policy", ["Retain", "Delete", "Protect"])
 def test_nothing_keeps_a_namespace_that_ends(world: World, policy: str) -> None:
     make(world, "one", deletionPolicy=policy)

@@ -125,3 +125,14 @@ def of_broker(number: int) -> Json:
         "spec": {"volumes": [{"name": "volume-0", **claim}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
+
+
+def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) -> Json:
+    """As a StatefulSet makes it. `labels` are those of barnabas.dev besides."""
+    named = {CLUSTER_LABEL: "one", **{f"barnabas.dev/{name}": value for name, value in labels.items()}}
+    meta = {"name": f"volume-{volume}-one-broker-{broker_id}", "labels": named}
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": meta,
+        "spec": {"resources": {"requests": {"storage": size}}},
+    }

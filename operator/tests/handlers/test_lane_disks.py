@@ -1,13 +1,15 @@
 """Rounds of a lane over disks that are there, and over the StatefulSet and the files that brokers start with."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.kube.gather import REVISION
-from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from harness.lane_world import Json, Play, World, of_broker, refuses, resource
+from barnabas_operator.planning.cluster_state import TopicState
+from barnabas_operator.planning.object_names import EMPTIED_LABEL
+from harness.lane_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource
 
 TWO_DISKS: Json = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
 
@@ -18,6 +20,18 @@ async def disks_are_refused(here: World, why: str, **spec: Any) -> None:
     await here.round()
     assert here.said("Cluster", "one") == ("False", "NotSupported", why)
     assert here.api.found("StatefulSet", "one-broker") == before
+
+
+def places(here: World) -> int:
+    made = here.api.found("StatefulSet", "one-broker")
+    assert made is not None
+    return int(made["spec"]["replicas"])
+
+
+def claims(here: World) -> dict[str, bool]:
+    """By name whether each is marked as emptied."""
+    found = here.api.of_kind("PersistentVolumeClaim")
+    return {each["metadata"]["name"]: EMPTIED_LABEL in each["metadata"]["labels"] for each in found}
 
 
 @pytest.mark.parametrize(
@@ -44,12 +58,11 @@ def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
 
 def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Play) -> None:
     async def scenario(here: World) -> None:
-        for volume in range(2):
-            meta = {"name": f"volume-{volume}-one-broker-0", "labels": {CLUSTER_LABEL: "one"}}
-            claim = {"resources": {"requests": {"storage": "10Gi"}}}
-            here.api.put({"kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim})
-        why = "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: all ids there were"
-        await disks_are_refused(here, why)
+        for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
+            here.api.put(claim_of(volume, broker_id))
+        left = "of which an earlier Cluster one left claims: volume-1-one-broker-0 and 1 more"
+        allowed = "allowed: declare the id 1, or delete these claims with what is on them"
+        await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
         assert not here.api.of_kind("ConfigMap")
 
     play(scenario)
@@ -116,4 +129,93 @@ def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_started_with
         (after,) = here.api.of_kind("ConfigMap")
         assert "num.partitions=3" in after["data"]["one-broker-0.properties"]
 
+    play(scenario)
+
+
+def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_disks(play: Play) -> None:
+    """Theirs may be the only copies; they are emptied and removed as any others."""
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(5):
+            here.api.put(claim_of(0, number))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        assert places(here) == 5
+
+    play(scenario)
+
+
+def test_brokers_that_were_removed_in_order_are_not_started_again(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(3):
+            here.api.put(claim_of(0, number))
+        for number in (3, 4):
+            here.api.put(claim_of(0, number, emptied="true"))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        assert places(here) == 3
+
+    play(scenario)
+
+
+def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_back(play: Play) -> None:
+    """Also where nothing but the metadata knows of it: its disk is gone."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        here.brokers.count = 5
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 3),), {})
+        await here.round()
+        assert places(here) == 4
+
+    play(scenario)
+
+
+def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        here.brokers.count = 3
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 7),), {})
+        await here.round()
+        assert places(here) == 3
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("delete_claim", "left"), [(True, {0: False}), (False, {0: False, 1: True})])
+def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else(
+    play: Play, monkeypatch: pytest.MonkeyPatch, delete_claim: bool, left: dict[int, bool]
+) -> None:
+    storage = {"volumes": [{"id": 0, "deleteClaim": delete_claim}]}
+    config = {"auto.leader.rebalance.enable": False}
+
+    def declared(replicas: int) -> Json:
+        made = resource("Cluster", "one", brokers={"replicas": replicas}, storage=storage, config=config)
+        return {**made, "metadata": {"name": "one", "generation": 10 - replicas}}
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 2
+        here.api.put(declared(2))
+        await here.round()
+        here.kubernetes_saw("new")
+        for number in range(2):
+            here.api.put(of_broker(number))
+            here.api.put(claim_of(0, number))
+        here.api.put(declared(1))
+        await here.round()
+        while places(here) > 1:
+            await here.next()
+        assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
+        del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
+        here.brokers.count = 1
+        await here.round()
+        await here.round()
+        assert claims(here) == {f"volume-0-one-broker-{number}": marked for number, marked in left.items()}
+        here.api.put(declared(2))
+        await here.round()
+        assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
+
+    monkeypatch.setattr("harness.lane_world.SETTINGS", replace(SETTINGS, busy_s=0.01))
     play(scenario)

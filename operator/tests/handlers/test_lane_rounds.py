@@ -7,8 +7,7 @@ import pytest
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.cluster_state import StrayLog, Trouble
-from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from harness.lane_world import SETTINGS, Json, Play, World, of_broker, refuses, resource, topic
+from harness.lane_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource, topic
 
 UNREADABLE = {"config": {"retention.ms": [1]}}
 
@@ -182,8 +181,7 @@ def test_a_topic_that_cannot_be_read_goes_as_its_deletion_policy_says(play: Play
 @pytest.mark.parametrize(("policy", "claims"), [("Delete", 0), ("Retain", 1)])
 def test_a_cluster_of_a_newer_version_goes_with_its_topics(play: Play, policy: str, claims: int) -> None:
     async def scenario(here: World) -> None:
-        labels = {CLUSTER_LABEL: "one"}
-        here.api.put({"kind": "PersistentVolumeClaim", "metadata": {"name": "volume-0-one-broker-0", "labels": labels}})
+        here.api.put(claim_of(0, 0))
         here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy=policy, unheard={"of": 1}))
         here.api.put(topic("flights", goes=True, deletionPolicy="Delete"))
         await here.round()

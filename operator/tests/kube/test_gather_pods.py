@@ -73,7 +73,7 @@ class AskedApi(KubeApi):
         if plural == "statefulsets":
             owner = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": self.owner}
             return {"metadata": {"generation": 1, "ownerReferences": [owner]}, "spec": {"replicas": 1}}
-        return {"items": OBJECTS[plural]}
+        return {"items": OBJECTS.get(plural, [])}
 
 
 def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, set[str]]:

@@ -12,11 +12,13 @@ from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.removed_brokers import RemovedBrokers
 from barnabas_operator.handlers.start_obstacles import StartObstacles
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.planning.broker_claims import brokers_holding
 from barnabas_operator.planning.broker_steps import (
     NOT_READY,
     ROLLING_PAUSED,
@@ -63,6 +65,7 @@ class BrokerRounds:
         self._disks = ClaimGrowth(api)
         self._claims = ClaimMetadata(api)
         self._leftovers = Leftovers(api)
+        self._removed = RemovedBrokers(api)
         self._obstacles = StartObstacles(api)
         self._events = EventWriter(api)
         self._objects = AppliedObjects(api)
@@ -88,7 +91,7 @@ class BrokerRounds:
         if left_behind is not None:
             return BrokersOutcome(pods, left_behind)
         try:
-            is_new = await self._apply_brokers(cluster, pods)
+            is_new = await self._apply_brokers(cluster, pods, state)
         except ObjectRefused as error:
             return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
         if is_new:
@@ -124,11 +127,11 @@ class BrokerRounds:
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
-    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
+    async def _apply_brokers(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> bool:
         """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
-        replicas = max(pods.count, cluster.spec.brokers.replicas)
+        replicas = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
         if pods.broker_set is None:
             self._objects.forget_one("StatefulSet", brokers_name(cluster.metadata.name))
         settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
@@ -183,6 +186,7 @@ class BrokerRounds:
                 await asyncio.gather(*(self._restart(cluster, pods.pods[each]) for each in batch))
                 return Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
+                await self._removed.mark(cluster, number)
                 await self._scale(cluster, number)
                 return Refusal(NOT_READY, f"broker {number} is removed")
         unready = pods.unready()

@@ -2,22 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
-from barnabas_operator.planning.claim_growth import claims_to_erase, claims_to_grow, refuse_disks
-from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.kube.claims import CLAIM, claims_of
+from barnabas_operator.planning.broker_claims import BrokerClaim, claims_to_erase
+from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 log = logging.getLogger(__name__)
 
-CLAIM: Final = "PersistentVolumeClaim"
 CANNOT_GROW: Final = "VolumeCannotGrow"
-
-Claims = Mapping[str, str]
-"""What each asks for, by its name."""
 
 
 class ClaimGrowth:
@@ -25,7 +22,7 @@ class ClaimGrowth:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
-        self._found: tuple[int | None, Claims] | None = None
+        self._found: tuple[int | None, Sequence[BrokerClaim]] | None = None
         self._grown: tuple[int | None, Refusal | None] | None = None
 
     def forget(self) -> None:
@@ -46,28 +43,20 @@ class ClaimGrowth:
     async def erase(self, cluster: Cluster) -> None:
         """Takes away the claims that shall not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
-        listed = await self._api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
-        for claim in claims_to_erase(cluster, (each["metadata"]["name"] for each in listed)):
-            log.info("%s/%s: the claim %s goes with its Cluster", namespace, name, claim)
-            await self._api.delete(CLAIM, namespace, claim)
+        for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
+            log.info("%s/%s: the claim %s goes with its Cluster", namespace, name, claim.name)
+            await self._api.delete(CLAIM, namespace, claim.name)
 
     async def _grow(self, cluster: Cluster) -> Refusal | None:
-        namespace, wanted = (
-            cluster.metadata.namespace or "default",
-            claims_to_grow(cluster, await self._claims(cluster)),
-        )
+        namespace = cluster.metadata.namespace or "default"
+        wanted = claims_to_grow(cluster, await self._claims(cluster))
         said = await asyncio.gather(*(self._resize(namespace, name, size) for name, size in wanted.items()))
         return next((refusal for refusal in said if refusal is not None), None)
 
-    async def _claims(self, cluster: Cluster) -> Claims:
-        """Without those that go."""
+    async def _claims(self, cluster: Cluster) -> Sequence[BrokerClaim]:
         generation = cluster.metadata.generation
         if self._found is None or self._found[0] != generation:
-            namespace = cluster.metadata.namespace or "default"
-            listed = await self._api.listing(CLAIM, namespace, {CLUSTER_LABEL: cluster.metadata.name})
-            found = [each for each in listed if "deletionTimestamp" not in each["metadata"]]
-            sizes = {each["metadata"]["name"]: each["spec"]["resources"]["requests"]["storage"] for each in found}
-            self._found = generation, sizes
+            self._found = generation, await claims_of(self._api, cluster)
         return self._found[1]
 
     async def _resize(self, namespace: str, name: str, size: str) -> Refusal | None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_operator.handlers.removed_brokers import RemovedBrokers
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.config_maps import leftover_config_maps
 from barnabas_operator.manifests.services import leftover_services
@@ -24,6 +25,7 @@ class Leftovers:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
+        self._removed = RemovedBrokers(api)
         self._seen: object = None
 
     def forget(self) -> None:
@@ -37,6 +39,7 @@ class Leftovers:
             return
         for kind, choose in CHOSEN.items():
             await self._remove(kind, choose, cluster, pods)
+        await self._removed.tidy(cluster, pods.count)
         self._seen = about
 
     async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.claims import claims_of
+from barnabas_operator.planning.broker_claims import brokers_claimed
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
@@ -28,11 +30,14 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
         api.listing("Node", None, {}) if needs_nodes else _nothing(),
     )
     node_of = {node["metadata"]["name"]: node for node in nodes}
+    broker_set = _broker_set(found) if found is not None and is_owned(cluster, found) else None
+    claimed = brokers_claimed(await claims_of(api, cluster)) if broker_set is None else 0
     brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
     return PodsState(
-        _broker_set(found) if found is not None and is_owned(cluster, found) else None,
+        broker_set,
         {pod.broker_id: pod for pod in brokers},
         Facts(_node_ports(services), _balancer_hosts(services), _node_hosts(cluster, brokers)),
+        claimed,
     )
 
 

@@ -1,13 +1,13 @@
 """Disks that are there and disks that are declared: which claims are to grow, and what cannot be. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 
 from msgspec.structs import replace
 
+from barnabas_operator.planning.broker_claims import BrokerClaim, named
 from barnabas_operator.planning.cluster_checks import refuse_change
-from barnabas_operator.planning.object_names import claim_name, volume_of
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.topic_checks import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Storage, Volume
 from barnabas_operator.resources.quantity import quantity_value
 
@@ -21,33 +21,35 @@ def _sizes(volumes: Iterable[Volume]) -> dict[int, Decimal]:
     return {volume.id: quantity_value(volume.size) for volume in volumes}
 
 
-def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[str]) -> Refusal | None:
-    """Why the brokers cannot have the declared disks: those of their pods, or claims by their names, would be left.
+def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Why the brokers cannot have the declared disks: those of their pods, or claims, would be left.
 
     The API server and the webhook refuse such a change; this is for one that neither of them saw.
     """
     there = {volume.id: volume for volume in volumes}
+    storage = Storage(volumes=tuple(there.values()))
+    before = replace(cluster, spec=replace(cluster.spec, storage=storage))
+    return refuse_change(before, cluster, in_pods=True) or _left_behind(cluster, claims)
+
+
+def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Of an earlier Cluster of this name there may be disks that nobody declares."""
     declared = {volume.id for volume in cluster.spec.storage.volumes}
-    claimed = {volume_of(claim, cluster.metadata.name) for claim in claims}
-    left = [Volume(id=each) for each in claimed if each is not None and each not in declared | there.keys()]
-    storage = Storage(volumes=(*there.values(), *left))
-    return refuse_change(replace(cluster, spec=replace(cluster.spec, storage=storage)), cluster, in_pods=True)
+    left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
+    if not left:
+        return None
+    volume = min(claim.volume_id for claim in left)
+    names = named([claim for claim in left if claim.volume_id == volume])
+    message = f"spec.storage.volumes lacks the id {volume}, of which an earlier Cluster {cluster.metadata.name} left"
+    allowed = f"allowed: declare the id {volume}, or delete these claims with what is on them"
+    return Refusal(NOT_SUPPORTED, f"{message} claims: {names}; {allowed}")
 
 
-def claims_to_grow(cluster: Cluster, claims: Mapping[str, str]) -> dict[str, str]:
-    """What each claim that is too small shall ask for, by its name; `claims` has what each asks for now."""
-    sizes = {claim_name(volume.id): str(volume.size) for volume in cluster.spec.storage.volumes}
+def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
+    """What each claim that is too small shall ask for, by its name."""
+    sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
-        name: size
-        for name, asked in claims.items()
-        for template, size in sizes.items()
-        if name.startswith(f"{template}-") and quantity_value(asked) < quantity_value(size)
+        claim.name: sizes[claim.volume_id]
+        for claim in claims
+        if claim.volume_id in sizes and quantity_value(claim.size) < quantity_value(sizes[claim.volume_id])
     }
-
-
-def claims_to_erase(cluster: Cluster, claims: Iterable[str]) -> list[str]:
-    """Those that go with the Cluster, by their names: all of its own, or those of disks with `deleteClaim`."""
-    erased = {volume.id for volume in cluster.spec.storage.volumes if volume.delete_claim}
-    volumes = {claim: volume_of(claim, cluster.metadata.name) for claim in claims}
-    erases_all = cluster.spec.deletion_policy == "Delete"
-    return [claim for claim, volume in volumes.items() if volume is not None and (erases_all or volume in erased)]

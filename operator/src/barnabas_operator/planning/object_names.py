@@ -6,6 +6,8 @@ from typing import Final
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 BROKER_LABEL: Final = "barnabas.dev/broker-id"
 LISTENER_LABEL: Final = "barnabas.dev/listener"
+EMPTIED_LABEL: Final = "barnabas.dev/emptied"
+"""On the claims of a broker that held nothing when it was removed."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "barnabas-operator"
@@ -45,11 +47,13 @@ def claim_name(volume_id: int) -> str:
     return f"volume-{volume_id}"
 
 
-def volume_of(claim: str, cluster: str) -> int | None:
-    """The disk that a claim is for; None where it is none of this cluster's."""
+def disk_of(claim: str, cluster: str) -> tuple[int, int] | None:
+    """The volume and the broker that a claim is for; None where it is none of this cluster's."""
     template, _, number = claim.partition(f"-{brokers_name(cluster)}-")
     volume = template.removeprefix("volume-")
-    return int(volume) if number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume)) else None
+    if not (number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume))):
+        return None
+    return int(volume), int(number)
 
 
 def pod_host(cluster: str, namespace: str, broker_id: int) -> str:

@@ -48,11 +48,12 @@ class BrokerSet:
 
 @dataclass(frozen=True, slots=True)
 class PodsState:
-    """What was found of a Cluster on Kubernetes."""
+    """What was found of a Cluster on Kubernetes. `claimed`: how many brokers have disks, where no StatefulSet tells."""
 
     broker_set: BrokerSet | None
     pods: Mapping[int, BrokerPod] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
+    claimed: int = 0
 
     @property
     def volumes(self) -> Collection[Volume]:
@@ -61,8 +62,10 @@ class PodsState:
 
     @property
     def count(self) -> int:
-        """How many brokers have a place; pods keep theirs while their StatefulSet is made anew."""
-        return self.broker_set.replicas if self.broker_set is not None else max(self.pods, default=-1) + 1
+        """How many brokers have a place; pods and disks keep theirs while there is no StatefulSet."""
+        if self.broker_set is not None:
+            return self.broker_set.replicas
+        return max(self.claimed, max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
         """Every broker that has a place, for the next step."""

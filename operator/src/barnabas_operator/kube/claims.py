@@ -1,0 +1,33 @@
+"""The claims of a Cluster's disks, as Kubernetes has them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.broker_claims import BrokerClaim
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, EMPTIED_LABEL, disk_of
+from barnabas_operator.resources.cluster import Cluster
+
+CLAIM: Final = "PersistentVolumeClaim"
+
+
+async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
+    """Without those that are ending. Raises KubeUnreachable and KubeRefused."""
+    namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
+    return [claim for each in listed for claim in _claims(each, name)]
+
+
+async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
+    """Raises KubeUnreachable and KubeRefused."""
+    change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
+    await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
+
+
+def _claims(found: Mapping[str, Any], cluster: str) -> Iterator[BrokerClaim]:
+    meta, spec = found["metadata"], found["spec"]
+    disk = disk_of(meta["name"], cluster)
+    if disk is None or "deletionTimestamp" in meta:
+        return
+    size, storage_class = spec["resources"]["requests"]["storage"], spec.get("storageClassName")
+    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, EMPTIED_LABEL in meta["labels"])
