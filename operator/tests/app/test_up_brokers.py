@@ -5,7 +5,8 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from confluent_kafka import Producer
+import pytest
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeClusterRequest
 
@@ -32,6 +33,12 @@ def replicas_in_sync(up: RunningUp, topic: str) -> dict[int, set[int]]:
     found = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=10).topics[topic].partitions
     assert all(set(part.isrs) == set(part.replicas) for part in found.values())
     return {number: set(part.isrs) for number, part in found.items()}
+
+
+def settled_replicas(up: RunningUp, topic: str) -> dict[int, set[int]]:
+    """By partition; nothing of one that has replicas out of sync."""
+    found = AdminClient({"bootstrap.servers": up.bootstrap}).list_topics(topic, timeout=10).topics[topic].partitions
+    return {number: set(part.replicas) for number, part in found.items() if set(part.isrs) == set(part.replicas)}
 
 
 def send_to_each_partition(up: RunningUp, topic: str, partitions: int) -> None:
@@ -206,6 +213,33 @@ def test_brokers_are_added_and_emptied_and_removed_while_the_others_run(up: Runn
     up.write("cluster.yaml", cluster_manifest(5, **QUICK))
     wait_for(lambda: up.cluster_status().ready_brokers == 5 and up.cluster_reason() == "BrokersReady")
     assert all(StockClient(up.bootstrap).read("wide", number) == [b"kept"] for number in range(5))
+
+
+def await_offsets_on(up: RunningUp, brokers: int) -> None:
+    """All replicas of the offsets topic, of which each broker has one of every partition."""
+    wait_for(lambda: len(up.bootstrap.split(",")) == brokers and up.cluster_reason() == "BrokersReady", seconds_max=60)
+    every = {number: set(range(brokers)) for number in range(4)}
+    wait_for(lambda: settled_replicas(up, "__consumer_offsets"), lambda found: found == every, 60)
+
+
+@pytest.mark.slow
+def test_the_brokers_own_topics_get_more_and_fewer_replicas_with_the_brokers(up: RunningUp) -> None:
+    few = {"offsets_topic_num_partitions": 4, **QUICK}
+    up.write("cluster.yaml", cluster_manifest(1, **few))
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 1"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    consumer = StockClient(up.bootstrap).consumer("boards")
+    consumer.commit(offsets=[TopicPartition("flights", 0, 2)], asynchronous=False)
+    consumer.close()
+    assert replicas_in_sync(up, "__consumer_offsets") == {number: {0} for number in range(4)}
+    for brokers in (3, 2):
+        up.write("cluster.yaml", cluster_manifest(brokers, **few))
+        await_offsets_on(up, brokers)
+    consumer = StockClient(up.bootstrap).consumer("boards")
+    (committed,) = consumer.committed([TopicPartition("flights", 0)], timeout=20)
+    consumer.close()
+    assert committed.offset == 2
 
 
 def test_a_broker_that_a_topic_needs_stays_and_why_is_told(up: RunningUp) -> None:

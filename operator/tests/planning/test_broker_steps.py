@@ -146,8 +146,14 @@ CASES: Mapping[str, Case] = {
         Refusal(
             "BrokerHoldsReplicas",
             "broker 2 stays until its replicas have moved: wide-0; wide must have 2 or fewer replicas first: "
-            "set spec.replicas, or use kafka-reassign-partitions.sh where no Topic declares it",
+            "set spec.replicas of its Topic, which may be made for a topic that has none",
         ),
+    ),
+    "the brokers' own topics get fewer replicas by themselves": (
+        2,
+        brokers(),
+        state(__consumer_offsets=((0, 1, 2),)),
+        Refusal("BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: __consumer_offsets-0"),
     ),
     "nobody tells what it has": (
         2,

@@ -332,14 +332,14 @@ def test_of_two_resources_as_old_the_first_has_the_topic() -> None:
 
 def test_a_broker_that_is_to_go_is_emptied_also_of_topics_that_nobody_declares() -> None:
     cluster = replace(having(partitions=3, replicas=2, brokers=3), leaving=frozenset({2}))
-    assert plan_evacuation((), cluster) == (MoveReplicas("flights", {1: (1, 0), 2: (1, 0)}),)
+    assert plan_evacuation((), cluster, {}) == (MoveReplicas("flights", {1: (1, 0), 2: (1, 0)}),)
     declared = plan_topics([topic(replicas=1)], cluster)
     assert declared[0].steps == (MoveReplicas("flights", {0: (0,), 1: (1,), 2: (0,)}),)
-    assert plan_evacuation(declared, cluster) == ()
+    assert plan_evacuation(declared, cluster, {}) == ()
 
 
 def test_a_topic_that_needs_the_broker_to_go_keeps_its_replicas() -> None:
-    assert plan_evacuation((), having(replicas=3, brokers=3).with_brokers(2)) == ()
+    assert plan_evacuation((), having(replicas=3, brokers=3).with_brokers(2), {}) == ()
 
 
 def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_same() -> None:
@@ -441,7 +441,7 @@ def test_planning_twice_gives_the_same_plan(declared: list[Topic], cluster: Clus
 
 def apply_plans(declared: list[Topic], cluster: ClusterState) -> ClusterState:
     plans = plan_topics(declared, cluster)
-    for step in (*(step for plan in plans for step in plan.steps), *plan_evacuation(plans, cluster)):
+    for step in (*(step for plan in plans for step in plan.steps), *plan_evacuation(plans, cluster, {})):
         assert describe(step)
         cluster = apply(step, cluster)
     return cluster
@@ -453,7 +453,7 @@ def test_once_plans_are_applied_nothing_is_left_to_do(declared: list[Topic], clu
     done = apply_plans(declared, apply_plans(declared, cluster))
     plans = plan_topics(declared, done)
     assert all(plan.steps == () for plan in plans)
-    assert plan_evacuation(plans, done) == ()
+    assert plan_evacuation(plans, done, {}) == ()
     assert all(plan.refusal is not None for plan in plans if _has_leaving(plan.resource, done))
 
 

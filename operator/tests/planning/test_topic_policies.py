@@ -127,7 +127,7 @@ def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
     topic = ready(DECLARED, policy="Warn")
     state = ClusterState(racks=BROKERS, topics={"flights": TopicState("id", PLACED, SET)}).with_brokers(2)
     plans = plan_topics([topic], state)
-    assert plan_evacuation(plans, state) != ()
+    assert plan_evacuation(plans, state, {}) != ()
 
 
 RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})

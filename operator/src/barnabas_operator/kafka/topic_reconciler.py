@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.internal_topics import internal_factors
 from barnabas_operator.planning.log_dir_places import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.steps import (
@@ -53,7 +54,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     state = _gather(admin, wanted, names, told)
     plans = plan_topics(wanted.topics, state)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
-    evacuation = plan_evacuation(plans, state)
+    evacuation = plan_evacuation(plans, state, internal_factors(wanted.cluster))
     steps = [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation]
     _choose_log_dirs(admin, wanted.cluster, steps, state)
     done, refused = _apply(admin, steps)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
+from barnabas_core.topic_name import is_internal
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
@@ -168,11 +169,15 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)
-    too_wide = [name for name, topic in sorted(state.topics.items()) if max(map(len, topic.targets)) > wanted]
+    too_wide = [
+        name
+        for name, topic in sorted(state.topics.items())
+        if max(map(len, topic.targets)) > wanted and not is_internal(name)
+    ]
     message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
     if too_wide:
-        message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: set spec.replicas, "
-        message += "or use kafka-reassign-partitions.sh where no Topic declares it"
+        message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: "
+        message += "set spec.replicas of its Topic, which may be made for a topic that has none"
     return Refusal(HOLDS_REPLICAS, message)
 
 

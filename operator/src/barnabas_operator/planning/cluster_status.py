@@ -7,6 +7,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.losses import cluster_losses, lost_in_cluster
+from barnabas_operator.planning.moves_under_way import moves_under_way
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.topic_checks import Refusal
@@ -32,7 +33,8 @@ def cluster_status(
     rolls = rolling is not None and not cluster.spec.rolling.pause
     shown = _of_roll(why, pods) if pods is not None and rolls else why
     lost = lost_in_cluster(state) if state is not None else None
-    told = (*conditions_of(cluster, shown or lost, now), *cluster_losses(cluster, now, state, strays))
+    ready_or_not, losses = conditions_of(cluster, shown or lost, now), cluster_losses(cluster, now, state, strays)
+    told = (*ready_or_not, *losses, *moves_under_way(cluster, now, state))
     return ClusterStatus(
         conditions=merge_conditions(before.conditions, told),
         observed_generation=cluster.metadata.generation,

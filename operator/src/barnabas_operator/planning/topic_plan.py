@@ -1,6 +1,6 @@
 """From declared topics and the cluster's state to steps. Pure: the same input always gives the same plan."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,19 +55,26 @@ def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[Topic
     return tuple(_plan(topic, owners[topic.topic_name], cluster, moves) for topic in declared)
 
 
-def plan_evacuation(plans: Iterable[TopicPlan], cluster: ClusterState) -> tuple[MoveReplicas, ...]:
+def plan_evacuation(
+    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int]
+) -> tuple[MoveReplicas, ...]:
     """Empties the brokers that are to go of all that these plans do not move, also of topics that nobody declares.
 
-    A topic that needs more brokers than stay keeps its replicas where they are.
+    Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
+    needs more brokers than there are keeps its replicas where they are.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
-    moves = ReplicaMoves(cluster)
-    names = (name for name, topic in sorted(cluster.topics.items()) if name not in moved and _fits(topic, cluster))
-    return tuple(step for name in names if (step := moves.of_topic(name)) is not None) if cluster.leaving else ()
+    moves, followed = ReplicaMoves(cluster), {} if cluster.awaited else factors
+    names = (
+        name
+        for name, topic in sorted(cluster.topics.items())
+        if name not in moved and (cluster.leaving or name in followed) and _fits(topic, followed.get(name), cluster)
+    )
+    return tuple(step for name in names if (step := moves.of_topic(name, followed.get(name))) is not None)
 
 
-def _fits(topic: TopicState, cluster: ClusterState) -> bool:
-    return max(map(len, topic.targets)) <= len(cluster.homes)
+def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
+    return (factor or max(map(len, topic.targets))) <= len(cluster.homes)
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
