@@ -201,9 +201,15 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
 
 MAY: Final = (
     ("list", "nodes", True),
+    ("bind", "clusterroles.rbac.authorization.k8s.io/barnabas-broker", True),
+    ("bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin", False),
+    ("create", "roles.rbac.authorization.k8s.io", False),
+    ("escalate", "roles.rbac.authorization.k8s.io", False),
+    ("create", "statedocuments.internal.barnabas.dev", False),
     ("watch", "pods", True),
     ("delete", "pods", True),
-    ("patch", "topics.barnabas.dev/status", True),
+    ("patch", "topics.barnabas.dev --subresource=status", True),
+    ("update", "topics.barnabas.dev", False),
     ("patch", "persistentvolumeclaims", True),
     ("create", "events", True),
     ("list", "events", True),
@@ -220,7 +226,7 @@ MAY: Final = (
 def test_the_operator_may_do_no_more_than_it_does(
     verb: str, resource: str, *, allowed: bool, installed: ControlPlane
 ) -> None:
-    done = installed.kubectl.ask("-n", NAMESPACE, "auth", "can-i", verb, resource, f"--as={OPERATOR}")
+    done = installed.kubectl.ask("-n", NAMESPACE, "auth", "can-i", verb, *resource.split(), f"--as={OPERATOR}")
     assert done.stdout.split()[-1:] == (["yes"] if allowed else ["no"]), done.stderr
 
 

@@ -76,7 +76,7 @@ def test_a_cluster_takes_along_what_its_deletion_policy_says(world: World) -> No
         SECONDS_MAX,
     )
     assert names(world, "kept", "Lease") == {"kept.broker-0"}
-    owned = ("Service", "StatefulSet", "ConfigMap", "Role")
+    owned = ("Service", "StatefulSet", "ConfigMap", "RoleBinding")
     wait_for(lambda: names(world, "kept", *owned), lambda left: not left, SECONDS_MAX)
 
 

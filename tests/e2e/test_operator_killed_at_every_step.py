@@ -20,7 +20,6 @@ OWNED = (
     "ConfigMap",
     "NetworkPolicy",
     "PodDisruptionBudget",
-    "Role",
     "RoleBinding",
     "Service",
     "ServiceAccount",

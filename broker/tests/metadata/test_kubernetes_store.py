@@ -31,7 +31,7 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
     Write,
 )
-from barnabas_operator.manifests.access import broker_rules
+from barnabas_operator.resources.cluster_roles import broker_rules
 from e2e.control_plane import ControlPlane
 from e2e.helm import template
 from e2e.state_documents import define_state_documents

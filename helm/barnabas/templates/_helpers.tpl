@@ -37,11 +37,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- if .Values.watchAnyNamespace }}{{ list | toJson }}{{ else if .Values.watchNamespaces }}{{ .Values.watchNamespaces | toJson }}{{ else }}{{ list .Release.Namespace | toJson }}{{ end }}
 {{- end }}
 
-{{/* What the operator may do to the resources of a namespace; it grants brokers a part of it, so it must have that too. */}}
+{{/*
+Those of them that are there, as a JSON list: in others nothing can be made yet. Nobody knows where helm only renders, and
+that of the release may be made by helm itself.
+*/}}
+{{- define "barnabas.presentNamespaces" -}}
+{{- $present := list }}
+{{- $asks := lookup "v1" "Namespace" "" "kube-system" }}
+{{- range include "barnabas.namespaces" . | fromJsonArray }}
+{{- if or (not $asks) (eq . $.Release.Namespace) (lookup "v1" "Namespace" "" .) }}{{ $present = append $present . }}{{ end }}
+{{- end }}
+{{- $present | toJson }}
+{{- end }}
+
+{{/* What the operator may do in a namespace that it watches. */}}
 {{- define "barnabas.rules" -}}
-- apiGroups: [barnabas.dev]
-  resources: [clusters, topics]
-  verbs: [get, list, watch, patch]
 - apiGroups: [barnabas.dev]
   resources: [clusters/status, topics/status]
   verbs: [get, patch]
@@ -50,10 +60,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
   verbs: [update]
 - apiGroups: [internal.barnabas.dev]
   resources: [statedocuments]
-  verbs: [get, list, watch, create, patch, delete, deletecollection]
+  verbs: [deletecollection]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [list, create, patch, deletecollection]
+  verbs: [deletecollection]
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts, services]
   verbs: [get, list, create, patch, delete]
@@ -76,9 +86,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
 - apiGroups: [rbac.authorization.k8s.io]
-  resources: [roles, rolebindings]
+  resources: [rolebindings]
   verbs: [get, list, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [clusterroles]
+  resourceNames: [barnabas-broker]
+  verbs: [bind]
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
   verbs: [get, list, create, patch, delete]
+{{- end }}
+
+{{- define "barnabas.subject" -}}
+- kind: ServiceAccount
+  name: {{ include "barnabas.operator" . }}
+  namespace: {{ .Release.Namespace }}
 {{- end }}

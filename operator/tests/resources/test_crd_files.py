@@ -1,11 +1,13 @@
 """The files in crds/ are what the types say, and the chart has the same."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.topic import Topic
 
@@ -14,9 +16,11 @@ CRDS = ROOT / "crds"
 OF_THE_CHART = ROOT / "helm" / "barnabas" / "crd-files"
 
 
-@pytest.mark.parametrize("kind", [Cluster, Topic])
-def test_the_file_that_people_apply_is_the_one_that_the_types_make(kind: type[Cluster] | type[Topic]) -> None:
-    made = crd_of(kind)
+MADE = [crd_of(Cluster), crd_of(Topic), *cluster_roles()]
+
+
+@pytest.mark.parametrize("made", MADE, ids=[each["metadata"]["name"] for each in MADE])
+def test_the_file_that_people_apply_is_the_one_that_the_types_make(made: dict[str, Any]) -> None:
     file = CRDS / f"{made['metadata']['name']}.yaml"
     assert YAML(typ="safe").load(file) == made, f"python -m barnabas_operator.resources.crd {CRDS} writes it"
 

@@ -7,6 +7,7 @@ from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
 
 from barnabas_operator.handlers.audit import Audit
+from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
 from barnabas_operator.handlers.first_lists import take_in
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
@@ -44,12 +45,13 @@ class Operator:
         self._client = client.ApiClient(chosen)
         api = KubeApi(self._client)
         self.lanes = Lanes(self.inventory, api, self._settings, self.metrics)
-        tell_gone = partial(self.lanes.resource_event, is_gone=True)
+        tell, tell_gone = (partial(self.lanes.resource_event, is_gone=is_gone) for is_gone in (False, True))
         settings = self._settings
         self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
         places: tuple[str | None, ...] = settings.namespaces or (None,)
         listings = (take_in(api, place, self.lanes, BACKOFFS) for place in places)
-        self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), *listings)]
+        ending = EndingNamespaces(api, settings.namespaces, tell)
+        self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), ending.run(), *listings)]
         return self.lanes
 
     async def stop(self) -> None:

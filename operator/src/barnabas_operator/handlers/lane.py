@@ -148,7 +148,9 @@ class Lane:
     async def _end(self, body: Json, topics: Bodies) -> float:
         """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
         cluster, problem = _read(body)
-        if cluster.spec.deletion_policy == "Protect" and not await self._rounds.namespace_ends(cluster):
+        if await self._rounds.namespace_ends(cluster):
+            return await self._let_go(body, topics)
+        if cluster.spec.deletion_policy == "Protect":
             if problem is not None or cluster.spec.pause:
                 return await self._leave(cluster, body, topics, PROTECTED, _why_left(cluster, problem))
             return await self._bring(cluster, body, topics, PROTECTED)
@@ -163,6 +165,12 @@ class Lane:
             return self._settings.busy_s
         await self._statuses.release(body)
         return self._settings.drift_s
+
+    async def _let_go(self, body: Json, topics: Bodies) -> float:
+        """All that the Cluster has goes with its namespace, where the operator may do nothing else any more."""
+        await self._topics.release(topics)
+        is_gone = await self._statuses.release(body)
+        return self._settings.drift_s if is_gone else self._settings.busy_s
 
     async def _bring(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None = None) -> float:
         """`told` is what the Cluster says whatever else is the matter."""

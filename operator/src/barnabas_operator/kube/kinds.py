@@ -28,7 +28,6 @@ KINDS: Final = {
     "NetworkPolicy": Kind("apis/networking.k8s.io/v1", "networkpolicies"),
     "PodDisruptionBudget": Kind("apis/policy/v1", "poddisruptionbudgets"),
     "PodMonitor": Kind("apis/monitoring.coreos.com/v1", "podmonitors"),
-    "Role": Kind("apis/rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": Kind("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
 }
 

@@ -18,7 +18,7 @@ HTTP_PORT: Final = 9404
 
 
 def brokers_name(cluster: str) -> str:
-    """The StatefulSet, its ServiceAccount, Role, PodDisruptionBudget and headless Service."""
+    """The StatefulSet, its ServiceAccount, RoleBinding, PodDisruptionBudget and headless Service."""
     return f"{cluster}-broker"
 
 

@@ -1,6 +1,7 @@
 """The CustomResourceDefinitions of the resources: their schema is read from the types, the one definition.
 
-`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files that people and the chart apply.
+`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files that people and the chart apply, with the
+ClusterRoles that belong to them.
 """
 
 import sys
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, inspect
 
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.crd_rules import COLUMNS, LIST_KEYS, LIST_RULES, NAMES, ROOT_RULES, RULES, SCALE
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.yaml_text import yaml_text
@@ -167,12 +169,11 @@ _SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], Json]]] = {
 
 
 def main() -> None:
-    """Writes a file a resource into each directory."""
-    for kind in (Cluster, Topic):
-        definition = crd_of(kind)
+    """Writes a file for each object into each directory."""
+    for made in (crd_of(Cluster), crd_of(Topic), *cluster_roles()):
         for directory in sys.argv[1:]:
-            file = Path(directory) / f"{definition['metadata']['name']}.yaml"
-            file.write_text(yaml_text(definition), encoding="utf-8")
+            file = Path(directory) / f"{made['metadata']['name']}.yaml"
+            file.write_text(yaml_text(made), encoding="utf-8")
             print(file)
 
 
