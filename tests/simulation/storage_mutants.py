@@ -46,7 +46,7 @@ def swaps_a_copy_that_is_not_synced() -> Iterator[None]:
 def writes_epochs_without_a_sync() -> Iterator[None]:
     """The name is on the disk, what it names is not; and what is lost so is not looked for in the batches."""
 
-    def save(self: LeaderEpochs, entries: list[EpochStart]) -> None:
+    def save(self: LeaderEpochs, entries: list[EpochStart], _: int) -> None:
         self._files.write_atomically(self.path, encode_epochs(entries), sync=False)
         self._saved = entries
 

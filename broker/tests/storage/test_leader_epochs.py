@@ -1,6 +1,8 @@
 """The table of leader epochs."""
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from storage_samples import OneLog, append, batch
@@ -113,3 +115,61 @@ def test_no_leader_begins_an_epoch_below_the_latest(tmp_path: Path) -> None:
         epochs.check_may_begin(4)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert epochs.entries == [EpochStart(5, 0)]
+
+
+def save_of(epochs: LeaderEpochs) -> Callable[[], None]:
+    save = epochs.save_call()
+    assert save is not None
+    return save
+
+
+def test_a_save_that_comes_late_leaves_what_a_later_one_has_saved(tmp_path: Path) -> None:
+    epochs = table(tmp_path, (2, 10))
+    earlier = save_of(epochs)
+    epochs.assign(3, 20)
+    save_of(epochs)()
+    earlier()
+    assert table(tmp_path).entries == [(2, 10), (3, 20)]
+    assert epochs.save_call() is None
+
+
+def test_a_save_that_comes_after_the_log_began_anew_brings_nothing_back(tmp_path: Path) -> None:
+    epochs = table(tmp_path, (2, 10))
+    earlier = save_of(epochs)
+    epochs.clear()
+    earlier()
+    assert table(tmp_path).entries == []
+
+
+class Meddling(PosixFileSystem):
+    """In the midst of its first write another thread wants to write, too."""
+
+    def __init__(self) -> None:
+        self.meddle: Callable[[], None] | None = None
+        self.thread: Thread | None = None
+        self.under_way = self.together = 0
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        self.under_way += 1
+        self.together = max(self.together, self.under_way)
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            self.thread = Thread(target=meddle)
+            self.thread.start()
+            self.thread.join(timeout=0.2)
+        super().write_atomically(path, data, sync=sync)
+        self.under_way -= 1
+
+
+def test_two_threads_that_save_do_not_write_the_same_file_at_once(tmp_path: Path) -> None:
+    files = Meddling()
+    epochs = LeaderEpochs.load(files, str(tmp_path / "leader-epoch-checkpoint"), 0, iter(()))
+    epochs.assign(2, 10)
+    earlier = save_of(epochs)
+    epochs.assign(3, 20)
+    files.meddle = save_of(epochs)
+    earlier()
+    assert files.thread is not None
+    files.thread.join()
+    assert files.together == 1
+    assert table(tmp_path).entries == [(2, 10), (3, 20)]

@@ -1,7 +1,8 @@
 """What the metadata store holds: one readable JSON document a topic, a broker, a set of configs.
 
 Values never change; a change is a new document, written by compare-and-set on the version of the old one.
-While a cluster is upgraded, brokers of two versions write the same documents: what a newer one has added stays.
+While a cluster is upgraded, brokers of two versions write the same documents: what a newer one has added to a document
+or to a partition's state stays. What it adds to a listener or to the end of a log would not: new fields go elsewhere.
 """
 
 from typing import Final

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from threading import Lock
 from typing import Final
 
 from barnabas_broker.storage.batch_scan import FoundBatch
@@ -22,7 +23,7 @@ UNKNOWN: Final = (-1, -1)
 class LeaderEpochs:
     """Epochs and their start offsets, both rising, kept in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_entries", "_files", "_saved", "path")
+    __slots__ = ("_begun", "_done", "_entries", "_files", "_saved", "_saving", "path")
 
     def __init__(self, files: FileSystem, path: str, saved: Iterable[EpochStart] = ()) -> None:
         self._files = files
@@ -30,6 +31,9 @@ class LeaderEpochs:
         self._saved = list(saved)
         """As the checkpoint has them."""
         self._entries = self._saved
+        self._saving = Lock()
+        self._begun = self._done = 0
+        """How many saves there were, and which is the latest that was done: none before that is done any more."""
 
     @classmethod
     def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
@@ -84,6 +88,8 @@ class LeaderEpochs:
 
     def clear(self) -> None:
         """Forget all, and that there ever was any: the log begins anew. OSError."""
+        self._begun += 1
+        self._done = self._begun
         self._files.remove(self.path)
         self._entries = self._saved = []
 
@@ -103,17 +109,24 @@ class LeaderEpochs:
         return self._entries[following - 1].epoch if following else -1
 
     def save_call(self) -> Callable[[], None] | None:
-        """What a thread has to do before the recovery point moves; None where the checkpoint is right. OSError."""
-        return partial(self._save, self._entries) if self._entries != self._saved else None
+        """What a thread has to do before the recovery point moves; None where the checkpoint is right. OSError.
+
+        Several may run at the same time; an earlier one never replaces what a later one has saved.
+        """
+        if self._entries == self._saved:
+            return None
+        self._begun += 1
+        return partial(self._save, self._entries, self._begun)
 
     def save_to(self, path: str) -> None:
         """Write a synced copy of the checkpoint. OSError."""
         self._files.write_atomically(path, encode_epochs(self._entries), sync=True)
 
-    def _save(self, entries: list[EpochStart]) -> None:
-        with suppress(FileNotFoundError):  # The log was deleted or moved meanwhile, with its directory.
-            self._files.write_atomically(self.path, encode_epochs(entries), sync=True)
-            self._saved = entries
+    def _save(self, entries: list[EpochStart], number: int) -> None:
+        with self._saving, suppress(FileNotFoundError):  # The log was deleted or moved meanwhile, with its directory.
+            if number > self._done:
+                self._files.write_atomically(self.path, encode_epochs(entries), sync=True)
+                self._saved, self._done = entries, number
 
 
 def _read(files: FileSystem, path: str) -> list[EpochStart]:
