@@ -28,6 +28,7 @@ from simulation.watch import Watch
 
 FAULTY_S = 14.0
 HEALING_S_MAX = 60.0
+HEALING_CHECKS: Final = 60
 TOPIC = "t"
 TOPIC_CHANGES_SHARE = 0.5
 """Of the seeds: topics come and go besides."""
@@ -144,6 +145,7 @@ class Simulation:
         self.cluster.note("all is mended")
         self.cluster.heal()
         await asyncio.sleep(2)
+        await self._until_enough_is_acknowledged()
         for task in tasks:
             task.cancel()
         if self._topics is not None:
@@ -156,6 +158,13 @@ class Simulation:
             self.history.violation(f"it does not heal: {why}")
             return
         await self._check_at_the_end()
+
+    async def _until_enough_is_acknowledged(self) -> None:
+        """Where no broker could start for most of the time, clients need a little more of it. Not for ever."""
+        for _ in range(HEALING_CHECKS):
+            if self.history.acknowledged_count >= ACKNOWLEDGED_MIN * self.partitions:
+                return
+            await asyncio.sleep(HEALING_S_MAX / HEALING_CHECKS)
 
     async def _accept_losses(self) -> None:
         """As an administrator does, where the metadata says that every replica lacks records, and nowhere else."""
