@@ -88,11 +88,16 @@ class Traffic:
         """The longest time in which a member of the group was given nothing."""
         return max(reader.longest_gap_s for reader in self._readers)
 
+    @property
+    def slowest_s(self) -> float:
+        """The longest time that a record waited for its acknowledgement: also where one partition stalls alone."""
+        return max(self.writer.latencies_s)
+
     def summary(self) -> str:
         """A line for a table."""
         acknowledged = len(self.history.acknowledged)
         p50_ms, p99_ms = (quantiles(self.writer.latencies_s, n=100)[each] * 1000 for each in (49, 98))
-        times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms"
+        times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms, slowest {self.slowest_s:.1f} s"
         gaps = f"longest time without one {self.writer_gap_s:.1f} s"
         gaps += f", of a reader without records {self.reader_gap_s:.1f} s"
         return f"{acknowledged} records acknowledged, {times}; {gaps}"

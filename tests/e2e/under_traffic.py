@@ -19,10 +19,9 @@ from e2e.traffic import Traffic
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
-WRITER_GAP_SECONDS_MAX: Final = 10.0
-"""Without an acknowledgement: 0.1 to 3 s are usual, a broker that is killed included."""
-READER_GAP_SECONDS_MAX: Final = 45.0
-"""Without records. Most have less than 1 s, two of six rolls had 15 and 23 s, of which the reason is not known yet."""
+STALL_SECONDS_MAX: Final = 3.0
+"""For writers, readers and the slowest record, on a machine with little load: 0.1 to 1 s are usual, 3 s where a broker
+is killed. With more load it is longer, as each processor has more than one process to run: clients share them."""
 
 
 @contextmanager
@@ -36,8 +35,8 @@ def under_traffic(castle: Castle, figures: Figures, what: str, topic: str) -> It
         traffic.await_progress()
     figures.tell(what, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
     load = f"load {os.getloadavg()[0]:.1f}"
-    assert traffic.writer_gap_s < WRITER_GAP_SECONDS_MAX, load
-    assert traffic.reader_gap_s < READER_GAP_SECONDS_MAX, load
+    stall_seconds_max = STALL_SECONDS_MAX * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert max(traffic.writer_gap_s, traffic.reader_gap_s, traffic.slowest_s) < stall_seconds_max, load
     assert traffic.problems == []
     assert in_sync.looks > in_sync.failed_looks, f"{in_sync.failed_looks} looks failed, {in_sync.looks} did not; {load}"
     assert in_sync.fewest >= MIN_IN_SYNC
