@@ -138,10 +138,10 @@ class Castle:
         """Empty where there are none; else what was seen, for the message of a failure."""
         found = self.read("cluster", self.name)
         status = found.get("status", {})
-        ready = [each for each in status.get("conditions", []) if each["type"] == "Ready"]
+        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
         fine = (
-            bool(ready)
-            and ready[0]["status"] == "True"
+            conditions.get("Ready") == "True"
+            and conditions.get("Rolling") == "False"
             and status.get("observedGeneration") == found["metadata"]["generation"]
             and status.get("readyBrokers") == self.brokers
             and status.get("underReplicatedPartitions") == 0

@@ -1,36 +1,44 @@
-"""Restarts of brokers are told as Events of their Cluster, which a real API server takes."""
+"""How brokers are restarted, by a real API server: evicted where they run, and told as Events of their Cluster."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from kubernetes_asyncio import client, config
 
+from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.kube.kinds import path_of
+from barnabas_operator.manifests.protection import disruption_budget
+from barnabas_operator.planning.object_names import labels, selector
 from barnabas_operator.planning.pods import BrokerPod
-from barnabas_operator.planning.restart_events import restart_event, restart_reason
+from barnabas_operator.planning.restart_events import restart_event, why_restarted
+from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
+from harness.deadline import wait_for
 
 NOW = "2026-01-01T00:00:00Z"
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
+CHANGED = "the Cluster was changed since it was made"
+SECONDS_MAX = 60.0
 
 
 @pytest.mark.parametrize(
-    ("pod", "reason"),
+    ("pod", "why"),
     [
-        (OLD, "POD_HAS_OLD_REVISION"),
-        (OLD._replace(is_ready=False), "POD_STUCK"),
-        (OLD._replace(restart_asked=True), "MANUAL_ROLLING_UPDATE"),
-        (OLD._replace(restart_asked=True, is_ready=False), "MANUAL_ROLLING_UPDATE"),
+        (OLD, CHANGED),
+        (OLD._replace(is_ready=False), CHANGED),
+        (OLD._replace(is_ready=False, is_down=True), f"it does not run, and {CHANGED}"),
+        (OLD._replace(restart_asked=True, is_down=True), "its annotation asks for it"),
     ],
 )
-def test_the_reason_of_a_restart_is(pod: BrokerPod, reason: str) -> None:
-    assert restart_reason(pod).word == reason
+def test_why_a_broker_restarts_is_told_in_words(pod: BrokerPod, why: str) -> None:
+    assert why_restarted(pod) == why
 
 
 def with_api(plane: ControlPlane, work: Callable[[KubeApi], Awaitable[None]]) -> None:
@@ -43,23 +51,107 @@ def with_api(plane: ControlPlane, work: Callable[[KubeApi], Awaitable[None]]) ->
     asyncio.run(run())
 
 
-def test_only_the_very_pod_that_was_seen_is_deleted(api_server: ControlPlane) -> None:
+def namespace_of(plane: ControlPlane) -> str:
     namespace = f"pods-{uuid4().hex[:8]}"
-    api_server.kubectl("create", "namespace", namespace)
-    api_server.kubectl("-n", namespace, "create", "serviceaccount", "default")
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": OLD.name, "namespace": namespace}}
-    body = {**pod, "spec": {"containers": [{"name": "broker", "image": "broker"}]}}
+    plane.kubectl("create", "namespace", namespace)
+    plane.kubectl("-n", namespace, "create", "serviceaccount", "default")
+    return namespace
 
-    async def delete_twice(api: KubeApi) -> None:
-        uid = (await api.request("POST", path_of("Pod", namespace), body=body))["metadata"]["uid"]
+
+def cluster_in(namespace: str) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name="castle", namespace=namespace, uid=str(uuid4())), spec=ClusterSpec())
+
+
+async def make(api: KubeApi, namespace: str, number: int) -> BrokerPod:
+    """A broker's pod, which no node runs."""
+    name = f"castle-broker-{number}"
+    meta = {"name": name, "namespace": namespace, "labels": dict(labels("castle"))}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    made = await api.create({**body, "spec": {"containers": [{"name": "broker", "image": "broker"}]}})
+    return BrokerPod(number, name, made["metadata"]["uid"], "old", is_ready=True)
+
+
+async def is_there(api: KubeApi, namespace: str, pod: BrokerPod) -> bool:
+    found = await api.get("Pod", namespace, pod.name)
+    return found is not None and found["metadata"]["uid"] == pod.uid and "deletionTimestamp" not in found["metadata"]
+
+
+def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: ControlPlane) -> None:
+    namespace = namespace_of(api_server)
+
+    async def end_twice(api: KubeApi) -> None:
+        pod = await make(api, namespace, 1)
         with pytest.raises(KubeRefused, match="precondition") as refused:
-            await api.delete("Pod", namespace, OLD.name, preconditions={"uid": str(uuid4())})
+            await api.delete("Pod", namespace, pod.name, preconditions={"uid": str(uuid4())})
         assert refused.value.status == CONFLICT
-        assert await api.get("Pod", namespace, OLD.name) is not None
-        await api.delete("Pod", namespace, OLD.name, preconditions={"uid": uid})
-        assert await api.get("Pod", namespace, OLD.name) is None
+        with pytest.raises(KubeRefused, match="precondition") as refused:
+            await api.evict(namespace, pod.name, str(uuid4()))
+        assert refused.value.status == CONFLICT
+        assert await is_there(api, namespace, pod)
+        await api.evict(namespace, pod.name, pod.uid)
+        assert not await is_there(api, namespace, pod)
+        await api.evict(namespace, pod.name, pod.uid)
 
-    with_api(api_server, delete_twice)
+    with_api(api_server, end_twice)
+
+
+def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_not(controllers: ControlPlane) -> None:
+    namespace = namespace_of(controllers)
+    cluster = cluster_in(namespace)
+    controllers.kubectl("create", "-f-", stdin=json.dumps(three_pods(namespace)))
+    for each in ({"phase": "Running"}, {"conditions": [{"type": "Ready", "status": "True"}]}):
+        for number in range(3 if "phase" in each else 2):
+            name = f"castle-broker-{number}"
+            wait_for(partial(controllers.requests.get, "Pod", namespace, name), seconds_max=SECONDS_MAX)
+            controllers.requests.merge_status("Pod", namespace, name, each)
+    allowed = {name: value for name, value in disruption_budget(cluster).items() if name != "metadata"}
+    meta = {"name": "castle-broker", "namespace": namespace}
+    controllers.kubectl("create", "-f-", stdin=json.dumps({**allowed, "metadata": meta}))
+    wait_for(lambda: budget(controllers, namespace), lambda told: told == "2 2", SECONDS_MAX)
+
+    async def begin(api: KubeApi) -> None:
+        pods = [await seen(api, namespace, number) for number in range(3)]
+        said = "The disruption budget castle-broker needs 2 healthy pods and has 2 currently"
+        restarts = PodRestarts(api)
+        refused = await restarts.begin(cluster, [pods[1], pods[0]])
+        assert refused == Refusal("EvictionRefused", f"broker 1 is to restart: {said}")
+        assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, True]
+        assert await restarts.begin(cluster, [pods[2]._replace(is_ready=False, is_down=True)]) is None
+        assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, False]
+
+    with_api(controllers, begin)
+    controllers.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def three_pods(namespace: str) -> dict[str, Any]:
+    """What makes them; no node runs them."""
+    template = {
+        "metadata": {"labels": dict(labels("castle"))},
+        "spec": {"containers": [{"name": "broker", "image": "broker"}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "castle-broker", "namespace": namespace},
+        "spec": {
+            "replicas": 3,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": dict(selector("castle"))},
+            "template": template,
+        },
+    }
+
+
+async def seen(api: KubeApi, namespace: str, number: int) -> BrokerPod:
+    found = await api.get("Pod", namespace, f"castle-broker-{number}")
+    assert found is not None
+    return BrokerPod(number, found["metadata"]["name"], found["metadata"]["uid"], "old", is_ready=True)
+
+
+def budget(plane: ControlPlane, namespace: str) -> str:
+    """How many pods have to be ready, and are."""
+    path = "-o=jsonpath={.status.desiredHealthy} {.status.currentHealthy}"
+    return plane.kubectl("-n", namespace, "get", "pdb", "castle-broker", path)
 
 
 def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
@@ -75,6 +167,6 @@ def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
     chosen = f"--field-selector=involvedObject.kind=Cluster,involvedObject.uid={uid}"
     found = json.loads(api_server.kubectl("-n", namespace, "get", "events", chosen, "-ojson"))["items"]
     assert sorted((each["reason"], each["message"]) for each in found) == [
-        ("MANUAL_ROLLING_UPDATE", "broker 2 restarts: its annotation asks for it"),
-        ("POD_HAS_OLD_REVISION", "broker 1 restarts: it was made from an older template"),
+        ("BrokerRestarted", f"broker 1 restarts: {CHANGED}"),
+        ("BrokerRestarted", "broker 2 restarts: its annotation asks for it"),
     ]

@@ -69,6 +69,9 @@ class KubeMemory(KubeApi):
         match method:
             case "GET":
                 return self._read(path)
+            case "POST" if path.endswith("/eviction"):
+                self._delete(path.removesuffix("/eviction"), given["deleteOptions"])
+                return {}
             case "POST":
                 return self._keep(f"{path}/{next(self._versions)}", dict(given))
             case "PATCH" if content_type == APPLY:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, KubeApi, KubeRefused
+from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.topic_checks import Refusal
@@ -48,6 +48,9 @@ class FewPods(KubeApi):
         self.is_template_seen = True
         self.monitoring: tuple[str, ...] = ()
         self.monitors: list[Json] = []
+        self.evicted: list[str] = []
+        self.budget: str | None = None
+        """Why it allows no eviction, where it does not."""
         self.told: dict[str, list[dict[str, Any]]] = {}
         self._set: dict[str, Any] | None = None
 
@@ -83,6 +86,11 @@ class FewPods(KubeApi):
                 raise KubeRefused(NOT_FOUND, "NotFound", path)
             case "DELETE", ("pods", name):
                 self._delete(name, given["body"])
+            case "POST", (name, "eviction"):
+                self.evicted.append(name)
+                if self.budget is not None:
+                    raise KubeRefused(TOO_MANY, "TooManyRequests", self.budget)
+                self._delete(name, given["body"]["deleteOptions"])
             case "POST", ("air", "events"):
                 self.events.append(given["body"])
         return {}
@@ -108,7 +116,7 @@ def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             outcome = await first_round(api, cluster())
             assert set(api.pods) == {"flights-broker-0"}
-            assert [each["reason"] for each in api.events] == ["MANUAL_ROLLING_UPDATE"]
+            assert [each["reason"] for each in api.events] == ["BrokerRestarted"]
             assert outcome.waiting is not None
             assert outcome.waiting.message == "broker 1 restarts"
 
@@ -182,27 +190,65 @@ def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
 
 def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
-    return pod(number, "a", asked=asked) | {"status": {"containerStatuses": [{"state": state}]}}
+    return pod(number, "a", asked=asked) | {"status": {"containerStatuses": [{"name": "broker", "state": state}]}}
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "message"),
+    ("asked", "waiting"),
     [
-        (False, "BrokersNotReady", "flights-broker-1: CrashLoopBackOff: back-off 5m0s"),
-        (
-            True,
-            "RollingPaused",
-            "spec.rolling.pause is true: broker 1 is to restart; flights-broker-1: CrashLoopBackOff: back-off 5m0s",
-        ),
+        (False, Refusal("BrokersNotReady", "waiting for broker 1 to be ready")),
+        (True, Refusal("RollingPaused", "spec.rolling.pause is true: broker 1 is to restart")),
     ],
 )
-def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, reason: str, message: str) -> None:
+def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Refusal) -> None:
     async def run() -> None:
         async with ApiClient() as connection:
             api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
             outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
             assert len(api.pods) == 2
-            assert outcome.waiting == Refusal(reason, message)
+            assert outcome.waiting == waiting
+            assert outcome.trouble == "flights-broker-1: CrashLoopBackOff: back-off 5m0s"
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
+            rounds = BrokerRounds(api, OperatorSettings("image"))
+            waiting = (await rounds.advance(cluster(), STATE)).waiting
+            assert waiting == Refusal("EvictionRefused", f"broker 1 is to restart: {api.budget}")
+            assert (len(api.pods), api.events) == (2, [])
+            api.budget = None
+            waiting = (await rounds.advance(cluster(), STATE)).waiting
+            assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+            assert api.evicted == ["flights-broker-1"] * 2
+            assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
+            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
+            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+            assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
+            api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
+            message = "waiting for broker 0 to be ready, before broker 1 restarts"
+            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", message)
+            assert len(api.pods) == 2
 
     asyncio.run(run())
 
@@ -230,8 +276,7 @@ def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() ->
             said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
             api.told["StatefulSet"] = [told_of("flights-broker", said)]
             outcome = await first_round(api, cluster())
-            message = "waiting for Kubernetes to start broker 1: exceeded quota: few"
-            assert outcome.waiting == Refusal("BrokersNotReady", message)
+            assert outcome.trouble == "waiting for Kubernetes to start broker 1: exceeded quota: few"
 
     asyncio.run(run())
 
@@ -245,9 +290,8 @@ def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -
             missing = 'storageclass.storage.k8s.io "fsat" not found'
             api.told["PersistentVolumeClaim"] = [told_of("volume-0-flights-broker-1", missing)]
             outcome = await first_round(api, cluster())
-            assert outcome.waiting is not None
-            assert outcome.waiting.message == (
-                "flights-broker-1: Unschedulable: pod has unbound immediate PersistentVolumeClaims;"
+            assert outcome.trouble == (
+                "flights-broker-1 is Pending: pod has unbound immediate PersistentVolumeClaims;"
                 f" volume-0-flights-broker-1: {missing}"
             )
 

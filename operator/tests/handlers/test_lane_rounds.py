@@ -73,7 +73,7 @@ def test_what_brokers_say_of_losses_is_told_until_it_is_over(play: Play) -> None
         assert "broker 0 /data/0/t-0-stray" in here.said("Cluster", "one", "LogsSetAside")[2]
         here.brokers.troubles, here.brokers.strays, here.brokers.count = (), (), 2
         await here.round()
-        assert here.conditions("Cluster", "one") == ["Ready"]
+        assert here.conditions("Cluster", "one") == ["Ready", "Rolling"]
 
     play(scenario)
 

@@ -1,6 +1,7 @@
 """A round asks the API server only for what the Cluster needs of it."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.planning.object_names import BROKER_LABEL, LISTENER_LABEL
-from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
 
@@ -25,7 +26,7 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
         {
             "metadata": {"name": f"flights-broker-{number}", "uid": f"u-{number}", "labels": {}},
             "spec": {"nodeName": node} if node else {},
-            "status": {"hostIP": host, "containerStatuses": [{"state": state}]} if host else {},
+            "status": {"hostIP": host, "containerStatuses": [{"name": "broker", "state": state}]} if host else {},
         }
         for number, (node, host, state) in enumerate(
             [
@@ -34,6 +35,13 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
                 ("", "", {}),
             ]
         )
+    ],
+    "persistentvolumeclaims": [
+        {
+            "metadata": {"name": f"volume-0-flights-broker-{number}", "uid": f"c-{number}", "labels": {}, **meta},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+        }
+        for number, meta in enumerate(({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}))
     ],
     "services": [
         {
@@ -88,8 +96,9 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
             return await gather_pods(api, cluster), api.asked
 
     found, asked = asyncio.run(gathered())
-    assert asked >= {"statefulsets", "pods"}
-    return found, asked - {"statefulsets", "pods"}
+    always = {"statefulsets", "pods", "persistentvolumeclaims"}
+    assert asked >= always
+    return found, asked - always
 
 
 @pytest.mark.parametrize(
@@ -114,6 +123,22 @@ def test_a_pod_is_in_the_rack_of_its_node() -> None:
 
 def test_a_pod_that_starts_is_no_trouble() -> None:
     assert gather(INSIDE)[0].troubles() == "flights-broker-0: CrashLoopBackOff"
+
+
+def test_a_broker_whose_container_does_not_run_is_down() -> None:
+    assert [pod.is_down for pod in gather(INSIDE)[0].pods.values()] == [True, True, True]
+
+
+def test_a_claim_that_was_deleted_is_told_with_the_broker_that_uses_it() -> None:
+    assert [view.ending for view in replace_set(gather(INSIDE)[0], 3).views()] == [
+        "",
+        "claim volume-0-flights-broker-1",
+        "",
+    ]
+
+
+def replace_set(found: PodsState, replicas: int) -> PodsState:
+    return dataclasses.replace(found, broker_set=BrokerSet(replicas, "", {}))
 
 
 def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:

@@ -21,9 +21,17 @@ from barnabas_operator.planning.topic_checks import Refusal
 
 
 def broker(
-    number: int, *, running: bool = True, ready: bool = True, changed: bool = False, lacking: bool = False
+    number: int,
+    *,
+    running: bool = True,
+    ready: bool = True,
+    changed: bool = False,
+    lacking: bool = False,
+    down: bool = False,
+    ending: str = "",
 ) -> BrokerView:
-    return BrokerView(number, running, ready and running, changed or lacking, lacking)
+    is_ready = ready and running and not down
+    return BrokerView(number, running, is_ready, changed or lacking, lacking, down, ending)
 
 
 def brokers(*changed: int, of: int = 3) -> list[BrokerView]:
@@ -56,9 +64,45 @@ CASES: Mapping[str, Case] = {
     "the controller goes when all others have": (3, brokers(0), state(controller=0), RestartBroker(0)),
     "one that is down needs no care": (
         3,
-        [broker(0, changed=True), broker(1, ready=False, changed=True), broker(2)],
+        [broker(0, changed=True), broker(1, down=True, changed=True), broker(2)],
         None,
         RestartBroker(1),
+    ),
+    "brokers that are all not ready, and alive for Kafka, do not restart": (
+        3,
+        [broker(number, ready=False, changed=True) for number in range(3)],
+        state(),
+        Refusal("BrokersNotReady", "waiting for broker 0, 2 to be ready, before broker 1 restarts"),
+    ),
+    "one that is not ready and leads what nobody else has in sync does not restart": (
+        3,
+        [broker(0), broker(1, ready=False, changed=True), broker(2)],
+        state(behind(0, 2, 1)),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2), before broker 1 restarts"),
+    ),
+    "one that is not ready and not in sync restarts, where all others are well": (
+        3,
+        [broker(0), broker(1, ready=False, changed=True), broker(2)],
+        state(behind(0, 1, 0, 2)),
+        RestartBroker(1),
+    ),
+    "nobody restarts while the pod of another ends": (
+        3,
+        [broker(0, changed=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
+        state(),
+        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end, before broker 0 restarts"),
+    ),
+    "also not one that is down": (
+        3,
+        [broker(0, changed=True, down=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
+        state(),
+        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end, before broker 0 restarts"),
+    ),
+    "nobody restarts while a claim goes with its pod": (
+        3,
+        [broker(0, changed=True, ending="claim volume-0-flights-broker-0"), broker(1), broker(2)],
+        state(),
+        Refusal("BrokersNotReady", "waiting for claim volume-0-flights-broker-0 to end, before broker 0 restarts"),
     ),
     "with one more volume they restart from the lowest on, the controller or not": (
         3,
@@ -78,6 +122,12 @@ CASES: Mapping[str, Case] = {
         state(behind(0, 1, 0, 2)),
         RestartBroker(0),
     ),
+    "who lacks a volume and holds up another pod is the last one in sync for none but that": (
+        3,
+        [broker(0, lacking=True), broker(1, running=False), broker(2, lacking=True)],
+        state(behind(0, 2, 0)),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2), before broker 0 restarts"),
+    ),
     "who lacks a volume holds up nobody in the same turn, nor below": (
         3,
         [broker(0, running=False), broker(1, lacking=True), broker(2, running=False)],
@@ -88,7 +138,7 @@ CASES: Mapping[str, Case] = {
         3,
         brokers(0),
         None,
-        Refusal("BrokersNotReady", "waiting for a broker to tell which replicas are in sync"),
+        Refusal("BrokersUnreachable", "waiting for a broker to tell which replicas are in sync"),
     ),
     "another is down": (
         3,
@@ -159,7 +209,7 @@ CASES: Mapping[str, Case] = {
         2,
         brokers(),
         None,
-        Refusal("BrokersNotReady", "waiting for a broker to tell which replicas it has, before one is removed"),
+        Refusal("BrokersUnreachable", "waiting for a broker to tell which replicas it has, before one is removed"),
     ),
     "restarts go before removals": (2, brokers(1), state(), RestartBroker(1)),
 }
@@ -179,7 +229,7 @@ def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanc
         "UnderReplicated", "waiting for flights-0 (without broker 2), before leaders are balanced"
     )
     assert next_step(3, brokers(), None, unbalanced=True) == Refusal(
-        "BrokersNotReady", "waiting for a broker to tell which replicas are in sync"
+        "BrokersUnreachable", "waiting for a broker to tell which replicas are in sync"
     )
     assert next_step(3, brokers(), state(), unbalanced=True) == BalanceLeaders()
 

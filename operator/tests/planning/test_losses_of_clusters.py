@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from barnabas_operator.planning.broker_steps import NOT_READY
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.cluster_status import cluster_status
+from barnabas_operator.planning.readiness import Findings
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
@@ -39,7 +40,7 @@ def told(
 ) -> Cluster:
     """The Cluster with its next status."""
     refusal = Refusal(NOT_READY, why) if why is not None else None
-    return replace(before, status=cluster_status(before, now, refusal, None, found, strays))
+    return replace(before, status=cluster_status(before, now, refusal, Findings(None, found, strays)))
 
 
 def said(cluster: Cluster, kind: str) -> tuple[str, str, str] | None:
@@ -61,7 +62,7 @@ def test_a_cluster_is_not_ready_while_every_replica_of_a_partition_lacks_records
 
 def test_what_a_cluster_waits_for_hides_no_loss() -> None:
     found = told(state(LOST), why="waiting for broker 1 to be ready")
-    assert said(found, "Ready") == ("False", NOT_READY, "waiting for broker 1 to be ready")
+    assert said(found, "Ready") == ("False", "RecordsLost", LOST_TEXT)
     assert said(found, "RecordsLost") == ("True", "RecordsLost", LOST_TEXT)
 
 
@@ -83,12 +84,12 @@ def test_both_conditions_end_with_what_they_are_about() -> None:
     after = told(state(), (), before=before)
     assert (said(after, "RecordsLost"), said(after, "LogsSetAside")) == (None, None)
     assert said(after, "Ready") == ("True", "Reconciled", "")
-    assert events(before, after) == []
+    assert events(before, after) == [("Normal", "Ready", f"is ready; it was not, for RecordsLost: {LOST_TEXT}")]
 
 
 def test_while_nobody_answers_both_conditions_stay_and_are_not_told_again() -> None:
     before = told(state(LOST), (STRAY,))
-    after = told(None, None, "the brokers do not answer", before, LATER)
+    after = told(None, None, None, before, LATER)
     assert said(after, "RecordsLost") == ("True", "RecordsLost", LOST_TEXT)
     assert said(after, "LogsSetAside") == ("True", "UnknownTopics", STRAY_TEXT)
     back = told(state(LOST), (STRAY,), None, after, LATER)

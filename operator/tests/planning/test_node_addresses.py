@@ -9,6 +9,7 @@ from barnabas_operator.planning.broker_settings import place_settings, setting_c
 from barnabas_operator.planning.cluster_status import cluster_status
 from barnabas_operator.planning.facts import Facts, node_host
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.readiness import Findings
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 
@@ -95,7 +96,7 @@ def test_what_was_told_stays_while_the_pod_is_on_no_node_or_is_one_of_before() -
 
 
 def bootstrap(cluster: Cluster, pods: PodsState) -> str:
-    status = cluster_status(cluster, NOW, None, pods, None)
+    status = cluster_status(cluster, NOW, None, Findings(pods))
     return {each.name: each.bootstrap_servers for each in status.listeners}.get("outside", "")
 
 
@@ -103,5 +104,5 @@ def test_clients_are_told_every_broker_at_its_node_and_one_without_a_node_where_
     placed = [pod(number, f"10.0.0.{number}") for number in range(2)]
     before = state(*placed, outside_0="a", outside_1="b")
     assert bootstrap(CLUSTER, before) == "a:29094,b:29095"
-    known = replace(CLUSTER, status=cluster_status(CLUSTER, NOW, None, before, None))
+    known = replace(CLUSTER, status=cluster_status(CLUSTER, NOW, None, Findings(before)))
     assert bootstrap(known, state(placed[0], outside_0="c")) == "c:29094,b:29095"

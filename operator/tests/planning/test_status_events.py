@@ -1,7 +1,7 @@
 """Which changes of a status are told as Events."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, cast
 
 import msgspec
 import pytest
@@ -21,23 +21,27 @@ BROKEN = ("False", "InvalidConfig", "retention.ms is many")
 MOVING = ("False", "ReplicasMoving", "6 of 6 partitions are getting other replicas")
 FEWER = ("False", "ReplicasMoving", "2 of 6 partitions are getting other replicas")
 UNKNOWN = ("False", "ClusterNotReady", "Cluster one does not answer yet")
-BEHIND = ("False", "UnderReplicated", "waiting for a-0 (without broker 1) and 12 more, before broker 2 restarts")
-CAUGHT_UP = ("False", "UnderReplicated", "waiting for a-0 (without broker 1), before broker 2 restarts")
+HOLDS = ("False", "BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: a-0, a-1")
+HOLDS_LESS = ("False", "BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: a-1")
 DOWN = ("False", "BrokersNotReady", "waiting for broker 1 to be ready")
-ROLLS = ("False", "Rolling", "broker 1 restarts")
-ROLLS_ON = ("False", "Rolling", "waiting for broker 1 to be ready, before broker 2 restarts")
+SILENT = ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
+PAUSED = ("Unknown", "Paused", "spec.pause is true: nothing is changed")
 IN_TROUBLE = ("False", "BrokersNotReady", "flights-broker-1: CrashLoopBackOff")
 Said = tuple[str, str, str]
 
 
-def conditions(said: Said | None) -> tuple[Condition, ...]:
+def conditions(said: Said | None, kind: str = "Ready") -> tuple[Condition, ...]:
     if said is None:
         return ()
     status, reason, message = said
     told = Condition(
-        type="Ready", status="True" if status == "True" else "False", reason=reason, message=message,
-        last_transition_time=NOW, observed_generation=1,
-    )  # fmt: skip
+        type=kind,
+        status=cast(Literal["True", "False", "Unknown"], status),
+        reason=reason,
+        message=message,
+        last_transition_time=NOW,
+        observed_generation=1,
+    )
     return (told,)
 
 
@@ -80,14 +84,12 @@ def test_a_topic_tells_once_why_it_is_not_ready(before: Said | None, after: Said
         (READY, DOWN, "Warning"),
         (DOWN, DOWN, None),
         (DOWN, IN_TROUBLE, "Warning"),
-        (DOWN, BEHIND, "Normal"),
-        (BEHIND, CAUGHT_UP, None),
-        (CAUGHT_UP, DOWN, "Warning"),
-        (DOWN, READY, None),
-        (READY, ROLLS, "Normal"),
-        (ROLLS, ROLLS_ON, None),
-        (ROLLS_ON, IN_TROUBLE, "Warning"),
-        (ROLLS_ON, READY, None),
+        (DOWN, HOLDS, "Normal"),
+        (HOLDS, HOLDS_LESS, None),
+        (HOLDS_LESS, DOWN, "Warning"),
+        (READY, SILENT, "Warning"),
+        (READY, PAUSED, None),
+        (PAUSED, READY, None),
         (READY, None, None),
     ],
 )
@@ -98,6 +100,40 @@ def test_a_cluster_tells_what_it_waits_for_and_does_not_count_down(
     old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before)))
     told = [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
     assert told == ([] if kind is None or after is None else [(kind, *after[1:])])
+
+
+@pytest.mark.parametrize("before", [DOWN, IN_TROUBLE, SILENT])
+def test_a_cluster_that_is_ready_again_tells_it_and_what_was_the_matter(before: Said) -> None:
+    cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
+    (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
+    assert (event["type"], event["reason"]) == ("Normal", "Ready")
+    assert event["message"] == f"is ready; it was not, for {before[1]}: {before[2]}"
+
+
+CALM = ("False", "NoRestarts", "no broker is to restart")
+ROLLS = ("True", "Restarting", "0 of 3 brokers run with what is declared; broker 1 restarts")
+ROLLS_ON = ("True", "UnderReplicated", "1 of 3 brokers run with what is declared; waiting for a-0")
+HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with what is declared; spec.rolling.pause is true")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (None, CALM, None),
+        (CALM, ROLLS, "Rolling"),
+        (ROLLS, ROLLS_ON, None),
+        (ROLLS_ON, HELD_UP, "RollingPaused"),
+        (HELD_UP, ROLLS, "Rolling"),
+        (ROLLS, CALM, "Rolled"),
+    ],
+)
+def test_a_roll_is_told_when_it_begins_and_when_it_is_over(
+    before: Said | None, after: Said, reason: str | None
+) -> None:
+    cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after, "Rolling")))
+    old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before, "Rolling")))
+    told = [(each["type"], each["reason"], each["message"]) for each in status_events(cluster, old, NOW)]
+    assert told == ([("Normal", reason, after[2])] if reason is not None else [])
 
 
 @pytest.mark.parametrize(

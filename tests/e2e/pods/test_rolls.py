@@ -82,8 +82,8 @@ def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> No
         castle.await_ready()
     castle.patch({"config": {"log.retention.ms": None}})
     assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}
-    told = castle.kubectl("get", "events", "--field-selector=reason=MANUAL_ROLLING_UPDATE", "-o=jsonpath={..message}")
-    assert told.startswith("broker 1 restarts")
+    told = castle.kubectl("get", "events", "--field-selector=reason=BrokerRestarted", "-o=jsonpath={..message}")
+    assert "broker 1 restarts: its annotation asks for it" in told
 
 
 def _message(castle: Castle) -> str:

@@ -117,7 +117,8 @@ class LocalCluster:
         if broker is None:
             return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
         is_changed = self._file(number).read_text(encoding="utf-8") != self._settings(cluster, number)
-        return BrokerView(number, is_running=True, is_ready=broker.ready.is_set(), is_changed=is_changed)
+        is_up = broker.ready.is_set()
+        return BrokerView(number, is_running=True, is_ready=is_up, is_changed=is_changed, is_down=not is_up)
 
     async def _stop_broker(self, number: int) -> None:
         """It counts as running until it has ended, so that nothing is forgotten when this is cancelled."""

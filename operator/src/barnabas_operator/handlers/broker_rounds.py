@@ -1,27 +1,23 @@
 """One round over a Cluster's brokers: its objects applied, and one step taken with its pods."""
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.claim_metadata import ClaimMetadata
-from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.leftovers import Leftovers
-from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.handlers.removed_brokers import RemovedBrokers
 from barnabas_operator.handlers.start_obstacles import StartObstacles
-from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.broker_claims import brokers_holding
 from barnabas_operator.planning.broker_steps import (
     NOT_READY,
-    ROLLING_PAUSED,
     BalanceLeaders,
     BrokerStep,
     RemoveBroker,
@@ -36,24 +32,25 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
-from barnabas_operator.planning.pods import BrokerPod, PodsState
+from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
-from barnabas_operator.planning.restart_events import restart_event
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
-
-log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 MADE_ANEW: Final = Refusal(NOT_READY, "waiting for Kubernetes to end the StatefulSet: another one takes over its pods")
 
 
 class BrokersOutcome(NamedTuple):
-    """What was found, why the brokers are not as wanted (None: they are), whether leaders are to be balanced now."""
+    """What was found, why the brokers are not as wanted (None: they are), whether leaders are to be balanced now.
+
+    `trouble` is what Kubernetes says of pods that do not run.
+    """
 
     pods: PodsState
     waiting: Refusal | None
     balance: bool = False
+    trouble: str = ""
 
 
 class BrokerRounds:
@@ -67,7 +64,7 @@ class BrokerRounds:
         self._leftovers = Leftovers(api)
         self._removed = RemovedBrokers(api)
         self._obstacles = StartObstacles(api)
-        self._events = EventWriter(api)
+        self._restarts = PodRestarts(api)
         self._objects = AppliedObjects(api)
         self._monitors: bool | None = None
         self.unbalanced = True  # An operator that starts anew does not know.
@@ -166,25 +163,20 @@ class BrokerRounds:
         unbalanced = self.unbalanced and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
-        if waiting is not None and (troubles := pods.troubles()):
-            troubles = "; ".join(filter(None, (troubles, await self._obstacles.of_claims(cluster, troubles))))
-            is_told = waiting.reason == ROLLING_PAUSED  # Nothing that pods say tells that.
-            waiting = waiting._replace(message=f"{waiting.message}; {troubles}" if is_told else troubles)
-        return BrokersOutcome(pods, waiting, balance=isinstance(step, BalanceLeaders))
+        trouble = await self._obstacles.of(cluster, pods)
+        return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
 
     async def _carry_out(
         self, cluster: Cluster, pods: PodsState, state: ClusterState | None, step: BrokerStep | None
     ) -> Refusal | None:
         match step:
             case StartBrokers(numbers):
-                waited_for = f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}"
-                why = await self._obstacles.of_pods(cluster, numbers)
-                return Refusal(NOT_READY, f"{waited_for}: {why}" if why else waited_for)
+                return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}")
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
-                self.unbalanced = True
-                await asyncio.gather(*(self._restart(cluster, pods.pods[each]) for each in batch))
-                return Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
+                refused = await self._restarts.begin(cluster, [pods.pods[each] for each in batch])
+                self.unbalanced = self.unbalanced or refused is None
+                return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
                 await self._removed.mark(cluster, number)
                 await self._scale(cluster, number)
@@ -195,25 +187,6 @@ class BrokerRounds:
         if not pods.is_settled:
             return Refusal(NOT_READY, "waiting for Kubernetes to take over what the brokers run with")
         return None
-
-    async def _restart(self, cluster: Cluster, pod: BrokerPod) -> None:
-        """Its StatefulSet makes the pod anew."""
-        namespace = cluster.metadata.namespace
-        if not await self._end_pod(namespace, pod):
-            return
-        event = restart_event(cluster, pod, now())
-        log.info("%s/%s: %s (%s)", namespace, cluster.metadata.name, event["message"], event["reason"])
-        await self._events.tell(event)
-
-    async def _end_pod(self, namespace: str | None, pod: BrokerPod) -> bool:
-        """This one, never the one that has taken its place since it was seen: then the next round looks again."""
-        try:
-            await self._api.delete("Pod", namespace, pod.name, preconditions={"uid": pod.uid})
-        except KubeRefused as error:
-            if error.status != CONFLICT:
-                raise
-            return False
-        return True
 
     async def _scale(self, cluster: Cluster, replicas: int) -> None:
         name = brokers_name(cluster.metadata.name)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from barnabas_operator.handlers.answers import Answers
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
@@ -20,11 +21,12 @@ from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING_PAUSED
+from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import cluster_status
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.readiness import NOTHING_FOUND, Findings
 from barnabas_operator.planning.topic_checks import (
     DELETION_PROTECTED,
     INVALID_CONFIG,
@@ -70,6 +72,7 @@ class Lane:
         self._topics = TopicRounds(self._statuses, self._connected)
         self._running = RunningBrokers(self._connected)
         self._loop = asyncio.get_running_loop()
+        self._answers = Answers(self._loop.time)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
@@ -184,7 +187,11 @@ class Lane:
         outcome = await parts.run(self._bring_topics(cluster, topics, state))
         state = self.state = outcome.state if outcome is not None else state
         waiting = brokers.waiting if brokers is not None else None
-        await self._tell(cluster, body, told or first_told(waiting, parts.problem()), self._pods, state)
+        problem = parts.problem()
+        self._note_answers(state, problem)
+        trouble = brokers.trouble if brokers is not None else ""
+        found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence)
+        await self._tell(cluster, body, told or first_told(waiting, problem), found)
         parts.check()
         if waiting is not None and waiting.reason == KUBERNETES_ERROR:
             raise RoundIncomplete(waiting.message)
@@ -219,18 +226,19 @@ class Lane:
             return await asyncio.to_thread(lambda: self._connected(cluster).cluster_state(()))
         except ClusterUnreachable as error:
             log.debug("%s/%s: %s", *self.key, error)
+            self._answers.missed(f"no broker answers the operator at {self._settings.bootstrap_of(cluster)}: {error}")
             self._drop_admin()
             return None
 
-    async def _tell(
-        self,
-        cluster: Cluster,
-        body: Json,
-        why: Refusal | None,
-        pods: PodsState | None = None,
-        state: ClusterState | None = None,
-    ) -> None:
-        status = cluster_status(cluster, now(), why, pods, state, self._running.strays)
+    def _note_answers(self, state: ClusterState | None, problem: Refusal | None) -> None:
+        """Of brokers that were looked at; who answers and then says nothing more has not answered."""
+        if problem is not None and problem.reason == BROKERS_UNREACHABLE:
+            self._answers.missed(problem.message)
+        elif state is not None:
+            self._answers.heard(state)
+
+    async def _tell(self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND) -> None:
+        status = cluster_status(cluster, now(), why, found._replace(strays=self._running.strays))
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
@@ -274,6 +282,6 @@ def retry_pause_s(busy_s: float, failures: int) -> float:
 
 def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
     """What the Cluster says: brokers that do not answer do so because of what is waited for, if there is something."""
-    if waiting is not None and (problem is None or problem.reason == NOT_READY):
+    if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

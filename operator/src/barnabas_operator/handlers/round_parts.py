@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from barnabas_operator.planning.broker_steps import NOT_READY
+from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE
 from barnabas_operator.planning.topic_checks import INTERNAL_ERROR, KUBERNETES_ERROR, Refusal
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def is_expected(error: Exception) -> bool:
 
 def _refusal(error: Exception) -> Refusal:
     if isinstance(error, ClusterUnreachable):
-        return Refusal(NOT_READY, f"the brokers do not answer: {error}")
+        return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
     if is_expected(error):
         return Refusal(KUBERNETES_ERROR, str(error))
     return Refusal(INTERNAL_ERROR, f"{type(error).__name__}: {error}")

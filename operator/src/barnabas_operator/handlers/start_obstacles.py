@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.object_names import brokers_name, claim_name, pod_name
+from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.start_obstacles import why_not_bound, why_not_made
 from barnabas_operator.resources.cluster import Cluster
 
@@ -23,11 +24,20 @@ class StartObstacles:
         self._api = api
         self._told: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
+    async def of(self, cluster: Cluster, pods: PodsState) -> str:
+        """What Kubernetes says of pods that do not run, or are not there, and of disks that they wait for."""
+        missing = [view.broker_id for view in pods.views() if not view.is_running]
+        told = pods.troubles()
+        unmade = await self.of_pods(cluster, missing) if missing else ""
+        return "; ".join(filter(None, (unmade, told, await self.of_claims(cluster, told))))
+
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
         """Why these brokers have no pod; empty where nobody says."""
         name = cluster.metadata.name
         about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
-        return why_not_made([pod_name(name, number) for number in numbers], await self._events(cluster, about))
+        names = [pod_name(name, number) for number in numbers]
+        why = why_not_made(names, await self._events(cluster, about))
+        return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
 
     async def of_claims(self, cluster: Cluster, troubles: str) -> str:
         """Why pods wait for their disks, where that is among their troubles; empty where nobody says."""

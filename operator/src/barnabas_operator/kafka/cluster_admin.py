@@ -6,6 +6,7 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import UUID
@@ -20,6 +21,7 @@ from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
+from barnabas_operator.kafka.min_isr import MinIsr
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
@@ -82,6 +84,7 @@ class ClusterAdmin:
         with reachable():
             self.client: Any = _connected_client(bootstrap, connect_timeout_s)
         self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
+        self._min_isr = MinIsr(self.client, configs_kept_s, time.monotonic)
 
     def __enter__(self) -> Self:
         return self
@@ -108,9 +111,7 @@ class ClusterAdmin:
             overrides = self._overrides.of(ids) if ids else {}
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
-            lost = lost_partitions(
-                self.client, sorted({each.topic for each in _troubles(described, {}) if each.offline})
-            )
+            troubles = self._troubles(described)
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={
@@ -122,8 +123,23 @@ class ClusterAdmin:
             default_min_insync_replicas=defaults["min.insync.replicas"],
             controller_id=cluster["controller_id"],
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
-            troubles=tuple(_troubles(described, lost)),
+            troubles=troubles,
             cluster_id=cluster["cluster_id"],
+        )
+
+    def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
+        """What is more to say of those partitions is asked for by topic."""
+        found = tuple(_troubles(described))
+        lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
+        behind = {each.topic for each in found if not each.offline}
+        least = self._min_isr.of({topic["name"]: topic["topic_id"] for topic in described if topic["name"] in behind})
+        return tuple(
+            replace(
+                each,
+                lost=lost.get((each.topic, each.partition)),
+                under_min_isr=not each.offline and len(each.in_sync) < least.get(each.topic, 1),
+            )
+            for each in found
         )
 
     def _meet(self, broker_ids: Iterable[int]) -> None:
@@ -288,7 +304,7 @@ def _replicas(log_dir: Mapping[str, Any], *, is_future: bool) -> Iterator[tuple[
                 yield (topic["name"], part["partition_index"]), part["partition_size"]
 
 
-def _troubles(described: Iterable[Mapping[str, Any]], lost: Mapping[tuple[str, int], str]) -> Iterator[Trouble]:
+def _troubles(described: Iterable[Mapping[str, Any]]) -> Iterator[Trouble]:
     for topic in described:
         for part in topic["partitions"]:
             in_sync = tuple(part["isr_nodes"])
@@ -296,4 +312,4 @@ def _troubles(described: Iterable[Mapping[str, Any]], lost: Mapping[tuple[str, i
             offline = part["leader_id"] < 0
             if missing or offline:
                 where = topic["name"], part["partition_index"]
-                yield Trouble(*where, missing, () if offline else in_sync, offline, lost.get(where))
+                yield Trouble(*where, missing, () if offline else in_sync, offline)

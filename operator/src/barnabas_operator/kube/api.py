@@ -20,6 +20,7 @@ PAGE: Final = 500
 """Objects in one answer: thousands at once would take the API server's memory, and ours."""
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
+TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
 UNKNOWN_FIELD: Final = "field not declared in schema"  # The API server says so of what is applied with the status 500.
 
@@ -128,6 +129,23 @@ class KubeApi:
             if error.status != NOT_FOUND:
                 raise
 
+    async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
+        """Ends this very pod, where its PodDisruptionBudget allows that; harmless where it is gone.
+
+        What the budget does not allow is a refusal with the status `TOO_MANY`, another uid one with `CONFLICT`.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        try:
+            await self.request("POST", f"{path_of('Pod', namespace, pod)}/eviction", body=body)
+        except KubeRefused as error:
+            if error.status != NOT_FOUND:
+                raise
+
     async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
         """Ends all objects with these labels."""
         await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": _chosen(labels)})
@@ -181,7 +199,7 @@ def _chosen(values: Mapping[str, str]) -> str:
 
 
 def _refusal(status: int, body: bytes | str | None) -> Exception:
-    """The API server says why in a `Status`; overload and upgrades are no refusal."""
+    """The API server says why in a `Status`; overload and upgrades are no refusal, unlike a budget that is used up."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         said = json.loads(text)
@@ -190,6 +208,10 @@ def _refusal(status: int, body: bytes | str | None) -> Exception:
     message = str(said.get("message", text))
     if UNKNOWN_FIELD in message:
         return KubeRefused(INVALID[0], "Invalid", message)
-    if status == 429 or status >= 500:
+    causes = (said.get("details") or {}).get("causes", ())
+    budgets = [each.get("message", "") for each in causes if each.get("reason") == "DisruptionBudget"]
+    if status == TOO_MANY and budgets:
+        return KubeRefused(status, str(said.get("reason")), "; ".join(budgets))
+    if status == TOO_MANY or status >= 500:
         return KubeUnreachable(message or f"status {status}")
     return KubeRefused(status, str(said.get("reason", "Refused")), message)

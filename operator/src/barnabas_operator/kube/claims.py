@@ -12,7 +12,12 @@ CLAIM: Final = "PersistentVolumeClaim"
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Without those that are ending. Raises KubeUnreachable and KubeRefused."""
+    """Those that stay. Raises KubeUnreachable and KubeRefused."""
+    return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
+
+
+async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
+    """Also those that are ending. Raises KubeUnreachable and KubeRefused."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]
@@ -27,7 +32,8 @@ async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is
 def _claims(found: Mapping[str, Any], cluster: str) -> Iterator[BrokerClaim]:
     meta, spec = found["metadata"], found["spec"]
     disk = disk_of(meta["name"], cluster)
-    if disk is None or "deletionTimestamp" in meta:
+    if disk is None:
         return
     size, storage_class = spec["resources"]["requests"]["storage"], spec.get("storageClassName")
-    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, EMPTIED_LABEL in meta["labels"])
+    is_emptied, is_ending = EMPTIED_LABEL in meta["labels"], "deletionTimestamp" in meta
+    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending)

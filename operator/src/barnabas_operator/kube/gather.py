@@ -5,16 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.claims import claims_of
-from barnabas_operator.planning.broker_claims import brokers_claimed
+from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
+from barnabas_operator.planning.pod_troubles import pod_trouble, runs
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
-STARTS: Final = "ContainerCreating"
 REVISION: Final = "controller-revision-hash"
 Json = Mapping[str, Any]
 
@@ -23,21 +22,21 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     """What is so now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
-    found, pods, services, nodes = await asyncio.gather(
+    found, pods, claims, services, nodes = await asyncio.gather(
         api.get("StatefulSet", namespace, brokers_name(name)),
         api.listing("Pod", namespace, selector(name)),
+        claims_there(api, cluster),
         api.listing("Service", namespace, {CLUSTER_LABEL: name}) if is_outside(cluster) else _nothing(),
         api.listing("Node", None, {}) if needs_nodes else _nothing(),
     )
     node_of = {node["metadata"]["name"]: node for node in nodes}
     broker_set = _broker_set(found) if found is not None and is_owned(cluster, found) else None
-    claimed = brokers_claimed(await claims_of(api, cluster)) if broker_set is None else 0
     brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
     return PodsState(
         broker_set,
         {pod.broker_id: pod for pod in brokers},
         Facts(_node_ports(services), _balancer_hosts(services), _node_hosts(cluster, brokers)),
-        claimed,
+        claims,
     )
 
 
@@ -64,22 +63,24 @@ def _volume(claim: Json) -> Volume:
 def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
     meta, status, rack = found["metadata"], found.get("status", {}), cluster.spec.brokers.rack
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    is_ready = conditions.get("Ready") == "True"
     return BrokerPod(
         int(meta["name"].rpartition("-")[2]),
         meta["name"],
         meta["uid"],
         meta["labels"].get(REVISION, ""),
-        is_ready=conditions.get("Ready") == "True",
+        is_ready=is_ready,
         is_ending="deletionTimestamp" in meta,
         restart_asked=_is_asked(found),
         rack=_labels(node).get(rack.topology_key) if rack is not None else None,
-        trouble=_trouble(status),
+        trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
         # Of several of a type the first counts: it is the one that the kubelet takes.
         node_addresses={
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },
+        is_down=not is_ready and not runs(found),
     )
 
 
@@ -93,22 +94,6 @@ def _claim_templates(found: Json) -> Iterator[str]:
 def _is_asked(found: Json) -> bool:
     annotations: Mapping[str, str] = found["metadata"].get("annotations", {})
     return annotations.get(RESTART_ASKED) == "true"
-
-
-def _trouble(status: Json) -> str:
-    """Why the pod is not placed, or its container not running: what it said last, if it has ended."""
-    for container in status.get("containerStatuses", ()):
-        ended = container["state"].get("terminated") or container.get("lastState", {}).get("terminated")
-        if "running" not in container["state"] and ended is not None and ended.get("message"):
-            return str(ended["message"]).strip().splitlines()[-1]
-        if container["state"].get("waiting", {}).get("reason", STARTS) != STARTS:
-            return _words(container["state"]["waiting"])
-    unplaced = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
-    return next(map(_words, unplaced), "")
-
-
-def _words(said: Json) -> str:
-    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
 
 
 def _node_ports(services: Iterable[Json]) -> dict[tuple[str, int], int]:

@@ -10,7 +10,10 @@ MONITORING: Final = "monitoring.coreos.com/v1"
 
 
 def disruption_budget(cluster: Cluster) -> KubeObject:
-    """One broker at a time; it counts as available again when its replicas are in sync, for that is its readiness."""
+    """One broker at a time; it counts as available again when its replicas are in sync, for that is its readiness.
+
+    One that is not ready is evicted only while all others are: it may serve, and have the only copy of a record.
+    """
     name = cluster.metadata.name
     return kube_object(
         "policy/v1",
@@ -18,7 +21,11 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
         cluster,
         brokers_name(name),
         patches=[patch_of(cluster.spec.template.pod_disruption_budget)],
-        spec={"maxUnavailable": 1, "selector": {"matchLabels": dict(selector(name))}},
+        spec={
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": dict(selector(name))},
+            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        },
     )
 
 

@@ -10,7 +10,8 @@ from barnabas_operator.resources.cluster import Cluster
 class BrokerClaim(NamedTuple):
     """One disk of one broker: what it asks for, and its `storage_class`.
 
-    `is_emptied`: its broker held nothing any more when it was removed.
+    `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it goes, with
+    all that is on it, when its pod ends.
     """
 
     name: str
@@ -20,11 +21,12 @@ class BrokerClaim(NamedTuple):
     size: str
     storage_class: str | None = None
     is_emptied: bool = False
+    is_ending: bool = False
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
     """How many brokers there were, by their disks. Those that were removed in the ordinary way do not count."""
-    return max((claim.broker_id for claim in claims if not claim.is_emptied), default=-1) + 1
+    return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
 def brokers_holding(state: ClusterState | None, count: int) -> int:

@@ -4,7 +4,7 @@ Brokers are numbered from 0, so those to go are the ones with the highest number
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -14,10 +14,11 @@ from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 NOT_READY: Final = "BrokersNotReady"
+BROKERS_UNREACHABLE: Final = "BrokersUnreachable"
 UNDER_REPLICATED: Final = "UnderReplicated"
 HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
-ROLLING: Final = "Rolling"
 ROLLING_PAUSED: Final = "RollingPaused"
+EVICTION_REFUSED: Final = "EvictionRefused"
 NAMED_MAX: Final = 3
 
 
@@ -25,7 +26,8 @@ class BrokerView(NamedTuple):
     """One broker that has a place; `is_changed`: it runs with other settings than it should have.
 
     `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
-    and until that is over it makes no pod with a higher number.
+    and until that is over it makes no pod with a higher number. `is_down`: its process does not run. One that is only
+    not ready may serve all the same. `ending` names what of it is being deleted, its pod or a claim.
     """
 
     broker_id: int
@@ -33,6 +35,8 @@ class BrokerView(NamedTuple):
     is_ready: bool
     is_changed: bool
     lacks_volume: bool = False
+    is_down: bool = False
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,13 @@ def next_step(
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     outdated = next((broker for broker in brokers if broker.lacks_volume), None)
     if missing:
-        # Who holds up the others goes, safe or not: nothing else ends that.
-        held_up = outdated is not None and _turn(outdated.broker_id) < _turn(max(missing))
-        return RestartBroker(outdated.broker_id) if outdated is not None and held_up else StartBrokers(missing)
+        if outdated is None or _turn(outdated.broker_id) >= _turn(max(missing)):
+            return StartBrokers(missing)
+        return _release(outdated, frozenset(missing), brokers, state)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
-    down = next((broker.broker_id for broker in changed if not broker.is_ready), None)
-    if down is not None:
-        return RestartBroker(down)  # It serves nothing that could be lost, and better settings may be its cure.
+    down = next((broker.broker_id for broker in changed if broker.is_down), None)
+    if down is not None:  # It serves nothing that could be lost, and better settings may be its cure.
+        return nothing_ends(down, brokers, state) or RestartBroker(down)
     if changed:
         return _one_of(changed, brokers, state)
     if unbalanced:
@@ -115,6 +119,18 @@ def _turn(broker_id: int) -> int:
     return (broker_id + 1).bit_length()
 
 
+def _release(
+    outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
+) -> RestartBroker | Refusal:
+    """The restart of who holds up the others: it does not wait for them, for nothing else brings them back."""
+    there = [broker for broker in brokers if broker.is_running]
+    if outdated.is_down:
+        return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
+    if state is not None:
+        state = replace(state, troubles=tuple(each for each in state.troubles if not missing.issuperset(each.missing)))
+    return _one_of([outdated], there, state)
+
+
 def _one_of(
     changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
@@ -128,22 +144,31 @@ def _one_of(
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     """The restarts are over when every replica is back in sync: only those can lead."""
     if state is None:
-        return Refusal(NOT_READY, "waiting for a broker to tell which replicas are in sync")
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
     behind = [str(trouble) for trouble in state.troubles if not trouble.offline]
     if not behind:
         return BalanceLeaders()
     return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))}, before leaders are balanced")
 
 
+def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
+    """Another broker goes already, or a disk would go with the pod that uses it."""
+    ending = [each.ending for each in brokers if each.ending]
+    if not ending:
+        return None
+    return Refusal(NOT_READY, f"waiting for {_some(ending, len(ending))} to end, before broker {broker_id} restarts")
+
+
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
     """Nobody knows which replicas are in sync."""
-    return None if state else Refusal(NOT_READY, "waiting for a broker to tell which replicas are in sync")
+    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
 
 
 def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
     """A second broker down could leave partitions without a leader."""
     alive = state.racks if state else {}
-    down = [each.broker_id for each in brokers if not each.is_ready or each.broker_id not in alive]
+    others = (each for each in brokers if each.broker_id != broker_id)
+    down = [each.broker_id for each in others if not each.is_ready or each.broker_id not in alive]
     if not down:
         return None
     listed = ", ".join(map(str, down))
@@ -160,12 +185,12 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
-SAFE_TO_RESTART: Final[tuple[Check, ...]] = (brokers_answer, others_ready, fully_replicated)
+SAFE_TO_RESTART: Final[tuple[Check, ...]] = (nothing_ends, brokers_answer, others_ready, fully_replicated)
 
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
     if state is None:
-        return Refusal(NOT_READY, "waiting for a broker to tell which replicas it has, before one is removed")
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas it has, before one is removed")
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)

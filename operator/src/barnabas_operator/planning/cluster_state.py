@@ -41,7 +41,8 @@ class TopicState:
 class Trouble:
     """A partition whose replicas are not all in sync; nobody leads where it is `offline`.
 
-    `lost` says what is known of it where nobody leads because every replica lacks records.
+    `lost` says what is known of it where nobody leads because every replica lacks records. One that is `under_min_isr`
+    has a leader, and fewer replicas in sync than its topic's `min.insync.replicas`.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class Trouble:
     in_sync: ReplicaIds
     offline: bool
     lost: str | None = None
+    under_min_isr: bool = False
 
     def __str__(self) -> str:
         """For people."""

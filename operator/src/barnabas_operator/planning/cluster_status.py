@@ -1,48 +1,41 @@
 """A Cluster's status on Kubernetes: what its pods and its brokers say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING
-from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.losses import cluster_losses, lost_in_cluster
+from barnabas_operator.planning.losses import as_before, cluster_losses
 from barnabas_operator.planning.moves_under_way import moves_under_way
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.planning.readiness import (
+    NOTHING_FOUND,
+    Findings,
+    progress,
+    rolling_condition,
+    rolling_of,
+    unready,
+)
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
-from barnabas_operator.resources.object_meta import merge_conditions
+from barnabas_operator.resources.object_meta import ROLLING, Condition, merge_conditions
 
 
-def cluster_status(
-    cluster: Cluster,
-    now: str,
-    why: Refusal | None,
-    pods: PodsState | None,
-    state: ClusterState | None,
-    strays: Sequence[StrayLog] | None = None,
-) -> ClusterStatus:
+def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
     """The new status. `why` is what the brokers wait for, or what is wrong with the resource; `now` in RFC 3339.
 
-    What is not known now (`pods`, `state` None) stays away rather than as it was; conditions of losses stay.
+    What is not known now stays away rather than as it was; conditions of rolls and losses stay.
     """
-    before = cluster.status or ClusterStatus()
-    ready = sum(view.is_ready for view in pods.views()) if pods is not None else None
-    rolling = _rolling(before, pods, why) if pods is not None else None
-    rolls = rolling is not None and not cluster.spec.rolling.pause
-    shown = _of_roll(why, pods) if pods is not None and rolls else why
-    lost = lost_in_cluster(state) if state is not None else None
-    ready_or_not, losses = conditions_of(cluster, shown or lost, now), cluster_losses(cluster, now, state, strays)
-    told = (*ready_or_not, *losses, *moves_under_way(cluster, now, state))
+    before, pods, state = cluster.status or ClusterStatus(), found.pods, found.state
+    rolling = rolling_of(before.rolling, pods, why) if pods is not None else None
     return ClusterStatus(
-        conditions=merge_conditions(before.conditions, told),
+        conditions=merge_conditions(before.conditions, _conditions(cluster, now, why, found, rolling)),
         observed_generation=cluster.metadata.generation,
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
         metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
         cluster_id=state.cluster_id if state is not None else before.cluster_id,
         brokers=len(pods.views()) if pods is not None else before.brokers,
-        ready_brokers=ready if pods is not None else before.ready_brokers,
+        ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,
         controller=state.controller_id if state is not None else None,
         under_replicated_partitions=len(state.troubles) if state is not None else None,
@@ -51,27 +44,25 @@ def cluster_status(
     )
 
 
+def _conditions(
+    cluster: Cluster, now: str, why: Refusal | None, found: Findings, rolling: RollingStatus | None
+) -> Iterator[Condition]:
+    told = unready(cluster, why, found, rolling)
+    note = progress(rolling, found.pods) if rolling is not None and found.pods is not None else ""
+    yield from conditions_of(cluster, told.problem, now, status=told.status, note=note)
+    if found.pods is not None:
+        yield rolling_condition(cluster, rolling, found.pods, now)
+    else:
+        yield from as_before(cluster, ROLLING)
+    yield from cluster_losses(cluster, now, found.state, found.strays)
+    yield from moves_under_way(cluster, now, found.state)
+
+
 def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
     """Where each broker that has a place tells Prometheus of itself."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
     return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
-
-
-def _of_roll(why: Refusal | None, pods: PodsState) -> Refusal | None:
-    """Brokers that are not ready are what a roll is about, unless a pod does not start."""
-    is_ordinary = why is not None and why.reason == NOT_READY and not pods.troubles()
-    return why._replace(reason=ROLLING) if why is not None and is_ordinary else why
-
-
-def _rolling(before: ClusterStatus, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """None when no broker is to restart. A roll that has begun is over when the last broker is ready again."""
-    remaining = pods.remaining()
-    restarting = tuple(number for number in pods.unready() if number not in remaining)
-    if not remaining and (before.rolling is None or not restarting):
-        return None
-    reason, message = why or ("", "")
-    return RollingStatus(remaining=remaining, restarting=restarting, blocked_by=reason, message=message)
 
 
 def _listeners(cluster: Cluster, facts: Facts) -> tuple[ListenerStatus, ...]:

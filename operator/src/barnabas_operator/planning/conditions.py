@@ -13,14 +13,24 @@ PAUSED: Final = "Paused"
 PAUSE: Final = "spec.pause is true: nothing is changed"
 
 
-def conditions_of(resource: Cluster | Topic, problem: Refusal | None, now: str) -> Iterator[Condition]:
-    """`Ready` always, for the columns show nothing else; that it is paused beside it. `now` in RFC 3339."""
+def conditions_of(
+    resource: Cluster | Topic,
+    problem: Refusal | None,
+    now: str,
+    *,
+    status: Literal["False", "Unknown"] = "False",
+    note: str = "",
+) -> Iterator[Condition]:
+    """`Ready` always, for the columns show nothing else; that it is paused beside it. `now` in RFC 3339.
+
+    `status` is that of a `problem`, `note` what one that is ready says besides.
+    """
     if problem is not None:
-        yield condition(resource, READY, "False", problem.reason, problem.message, now)
+        yield condition(resource, READY, status, problem.reason, problem.message, now)
     elif resource.spec.pause:
         yield condition(resource, READY, "Unknown", PAUSED, PAUSE, now)
     else:
-        yield condition(resource, READY, "True", RECONCILED, "", now)
+        yield condition(resource, READY, "True", RECONCILED, note, now)
     if resource.spec.pause:
         yield condition(resource, RECONCILIATION_PAUSED, "True", PAUSED, PAUSE, now)
 

@@ -21,11 +21,11 @@ def cluster_losses(
     While nobody answers (`state` or `strays` None) they stay as they were: silence brings no records back.
     """
     if state is None:
-        yield from _as_before(cluster, RECORDS_LOST)
+        yield from as_before(cluster, RECORDS_LOST)
     elif lost := lost_in_cluster(state):
         yield condition(cluster, RECORDS_LOST, "True", lost.reason, lost.message, now)
     if strays is None:
-        yield from _as_before(cluster, LOGS_SET_ASIDE)
+        yield from as_before(cluster, LOGS_SET_ASIDE)
     elif strays:
         yield condition(cluster, LOGS_SET_ASIDE, "True", UNKNOWN_TOPICS, _set_aside(strays), now)
 
@@ -56,6 +56,7 @@ def _set_aside(strays: Sequence[StrayLog]) -> str:
     return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {way_on}"
 
 
-def _as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
+def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
+    """The condition that the Cluster has, if it has one, while nobody can tell of another."""
     told = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
     return () if told is None else (told,)

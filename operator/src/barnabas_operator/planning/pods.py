@@ -1,18 +1,20 @@
 """The brokers of a Cluster as Kubernetes has them: pods, what they run with, and where."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from barnabas_operator.planning.broker_claims import BrokerClaim, brokers_claimed
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.resources.cluster import Volume
 
 
 class BrokerPod(NamedTuple):
-    """One broker's pod. `revision` is that of the template it was made from; `trouble` says why it does not run.
+    """One broker's pod. `revision` is that of the template it was made from.
 
+    `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" where nobody knows.
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
     knows it, "" until it runs there, `node_addresses` are all by type.
 
@@ -31,6 +33,7 @@ class BrokerPod(NamedTuple):
     volumes: frozenset[str] = frozenset()
     host_ip: str = ""
     node_addresses: Mapping[str, str] = MappingProxyType({})
+    is_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,12 @@ class BrokerSet:
 
 @dataclass(frozen=True, slots=True)
 class PodsState:
-    """What was found of a Cluster on Kubernetes. `claimed`: how many brokers have disks, where no StatefulSet tells."""
+    """What was found of a Cluster on Kubernetes."""
 
     broker_set: BrokerSet | None
     pods: Mapping[int, BrokerPod] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
-    claimed: int = 0
+    claims: Sequence[BrokerClaim] = ()
 
     @property
     def volumes(self) -> Collection[Volume]:
@@ -65,7 +68,7 @@ class PodsState:
         """How many brokers have a place; pods and disks keep theirs while there is no StatefulSet."""
         if self.broker_set is not None:
             return self.broker_set.replicas
-        return max(self.claimed, max(self.pods, default=-1) + 1)
+        return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
         """Every broker that has a place, for the next step."""
@@ -76,7 +79,16 @@ class PodsState:
         if pod is None:
             return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
         is_ready = pod.is_ready and not pod.is_ending
-        return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod))
+        ending = ", ".join(self._ending(pod))
+        return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_down, ending)
+
+    def _ending(self, pod: BrokerPod) -> Iterator[str]:
+        """A claim that was deleted stays as long as its pod."""
+        if pod.is_ending:
+            yield f"pod {pod.name}"
+        for claim in self.claims:
+            if claim.is_ending and claim.broker_id == pod.broker_id:
+                yield f"claim {claim.name}"
 
     def _lacks_volume(self, pod: BrokerPod) -> bool:
         wanted = self.broker_set.volumes.keys() if self.broker_set is not None else set()
@@ -102,4 +114,4 @@ class PodsState:
 
     def troubles(self) -> str:
         """What Kubernetes says of pods that do not run."""
-        return "; ".join(f"{pod.name}: {pod.trouble}" for pod in self.pods.values() if pod.trouble)
+        return "; ".join(pod.trouble for _, pod in sorted(self.pods.items()) if pod.trouble)

@@ -23,7 +23,7 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
 
 
 def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
-    """One that is down was chosen without asking whether all others are well."""
+    """Each partition that one shares with others lacks a replica already where it is not."""
     return any(broker.broker_id == first and broker.is_ready for broker in brokers)
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 API_VERSION: Final = "barnabas.dev/v1alpha1"
 
 READY: Final = "Ready"
+ROLLING: Final = "Rolling"
 DRIFTED: Final = "Drifted"
 RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
 RECORDS_LOST: Final = "RecordsLost"

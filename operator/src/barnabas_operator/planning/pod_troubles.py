@@ -1,0 +1,104 @@
+"""Why a broker's pod does not run, in words, as its status tells it. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+CONTAINER: Final = "broker"
+QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Why a container waits: no trouble yet."""
+BACK_OFF: Final = "CrashLoopBackOff"
+"""How its process ended tells more."""
+OUT_OF_MEMORY: Final = "OOMKilled"
+KILLED: Final = 137
+"""128 and the number of SIGKILL."""
+
+_SEVERE: Final = re.compile(r"\b(ERROR|CRITICAL)\b")
+_TIME_OF_DAY: Final = re.compile(r"^\[[^\]]*\] ")
+_PREEMPTION: Final = re.compile(r"\.? preemption: .*", re.DOTALL)
+
+Json = Mapping[str, Any]
+
+
+def runs(pod: Json) -> bool:
+    """Whether the broker's process runs, as far as Kubernetes knows: of a node that is away it knows nothing new."""
+    return "running" in _state(_container(pod))
+
+
+def pod_trouble(pod: Json) -> str:
+    """A sentence about the pod; "" where it runs, or just starts."""
+    name, container = pod["metadata"]["name"], _container(pod)
+    if runs(pod):
+        return ""
+    waiting = _other_container(pod) or _state(container).get("waiting", {})
+    ended = _state(container).get("terminated") or container.get("lastState", {}).get("terminated")
+    if ended is not None and waiting.get("reason", "") in QUIET | {BACK_OFF} and (why := _end(pod, ended)):
+        return f"{name} {why}"
+    if waiting.get("reason", "") not in QUIET:
+        return f"{name}: {_words(waiting)}"
+    return f"{name} is Pending: {said}" if (said := _unplaced(pod)) else _failed(pod)
+
+
+def _end(pod: Json, ended: Json) -> str:
+    """How the process ended; "" where it just did so without a fault."""
+    code = ended.get("exitCode", 0)
+    if ended.get("reason") == OUT_OF_MEMORY:
+        return f"was OOMKilled (exit {code}){_at_limit(pod)}"
+    if code == KILLED:
+        return f"was killed (exit {code})"
+    last = _last_words(str(ended.get("message") or ""))
+    return f"ended (exit {code}): {last}" if last else ""
+
+
+def _at_limit(pod: Json) -> str:
+    specs = (each for each in pod["spec"].get("containers", ()) if each.get("name") == CONTAINER)
+    container: Json = next(specs, {})
+    limit = container.get("resources", {}).get("limits", {}).get("memory")
+    if limit is None:
+        return ": its node has no memory left; set spec.brokers.resources.requests.memory to what a broker needs"
+    return f" at a limit of {limit}; raise spec.brokers.resources.limits.memory"
+
+
+def _last_words(log: str) -> str:
+    """The last line of a log that tells of an error; of one without any, the last line."""
+    lines = [line for line in log.strip().splitlines() if line.strip()]
+    severe = [line for line in lines if _SEVERE.search(line)]
+    return _TIME_OF_DAY.sub("", (severe or lines or [""])[-1]).strip()
+
+
+def _container(pod: Json) -> Json:
+    told = pod.get("status", {}).get("containerStatuses", ())
+    found: Json = next((each for each in told if each["name"] == CONTAINER), {})
+    return found
+
+
+def _state(container: Json) -> Json:
+    state: Json = container.get("state", {})
+    return state
+
+
+def _other_container(pod: Json) -> Json:
+    """What holds up a container that the broker waits for."""
+    status = pod.get("status", {})
+    for each in status.get("initContainerStatuses", ()):
+        waiting: Json = _state(each).get("waiting", {})
+        if waiting.get("reason", "") not in QUIET:
+            return waiting
+    return {}
+
+
+def _unplaced(pod: Json) -> str:
+    """What the scheduler says, without what it thinks of preemption."""
+    told = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
+    unplaced: Json = next(told, {})
+    return _PREEMPTION.sub("", unplaced.get("message", "")).strip()
+
+
+def _failed(pod: Json) -> str:
+    """Where the kubelet ended it, as for want of disk or memory on the node."""
+    status = pod.get("status", {})
+    return f"{pod['metadata']['name']}: {_words(status)}" if status.get("phase") == "Failed" else ""
+
+
+def _words(said: Json) -> str:
+    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))

@@ -1,0 +1,35 @@
+"""Brokers that say nothing for a moment are no news; those that say nothing for long are."""
+
+from barnabas_operator.handlers.answers import PATIENCE_S, Answers
+from barnabas_operator.planning.cluster_state import ClusterState
+
+STATE = ClusterState({0: None}, {})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def test_what_brokers_said_last_counts_until_they_are_silent_for_too_long() -> None:
+    clock = Clock()
+    answers = Answers(clock)
+    answers.heard(STATE)
+    answers.missed("timed out")
+    clock.s += PATIENCE_S
+    assert (answers.state, answers.silence) == (STATE, "")
+    clock.s += 0.1
+    assert (answers.state, answers.silence) == (None, "timed out")
+    answers.heard(STATE)
+    clock.s += 10 * PATIENCE_S
+    assert (answers.state, answers.silence) == (STATE, ""), "nobody has asked since"
+
+
+def test_who_has_never_answered_is_silent_from_the_first_time_on() -> None:
+    answers = Answers(Clock())
+    assert (answers.state, answers.silence) == (None, "")
+    answers.missed("connection refused")
+    assert answers.silence == "connection refused"
