@@ -236,11 +236,16 @@ class Reader:
         if found.error_code != NONE:
             self._leader = None
             if found.error_code == OUT_OF_RANGE:
-                self._history.violation(
-                    f"a reader of {self._topic}-{self._partition} at {self.offset} is told it is out of range"
-                )
+                self._out_of_range()
             raise Failed(f"error {found.error_code}")
         return self._take(bytes(found.records or b""))
+
+    def _out_of_range(self) -> None:
+        """Only where a loss was accepted: what is left there is read from the beginning."""
+        if not self._history.is_told_lost(self._topic, self._partition):
+            what = f"a reader of {self._topic}-{self._partition} at {self.offset} is told it is out of range"
+            self._history.violation(what)
+        self.offset = 0
 
     async def _fetch(self, leader: str) -> Any:
         request = message_class("FetchRequest")
@@ -330,7 +335,7 @@ class Committer:
             self._coordinator = None
             raise Failed(f"error {response.error_code}")
         found = response.topics[0].partitions[0].committed_offset
-        if found < acknowledged and found not in self._in_doubt:
+        if found < acknowledged and found not in self._in_doubt and not self._history.offsets_are_told_lost:
             self._history.violation(f"group {self._group_id} committed {acknowledged}, and {found} is there")
 
     async def _find(self) -> str:

@@ -13,6 +13,8 @@ from simulation.history import History
 
 GROUP_ID: Final = "members"
 SETTLE_S_MAX: Final = 60.0
+LEADERLESS: Final = float("inf")
+"""In place of the end of a partition: nobody can tell."""
 
 
 class Habit(NamedTuple):
@@ -90,7 +92,7 @@ class ConsumerGroup:
         partitions: int,
     ) -> None:
         self._cluster = cluster
-        self._history = GroupHistory(GROUP_ID, history)
+        self._history = GroupHistory(GROUP_ID, topic, history)
         self._make_client = make_client
         self._topic = topic
         self._partitions = partitions
@@ -110,7 +112,10 @@ class ConsumerGroup:
         self._tasks = [asyncio.get_running_loop().create_task(each.run()) for each in self._lives]
 
     async def settle(self) -> None:
-        """Once nothing fails and nobody goes: in bounded time everything is owned, and read, and committed."""
+        """Once nothing fails and nobody goes: in bounded time everything is owned, and read, and committed.
+
+        Where every replica lacks records that takes somebody who accepts the loss meanwhile.
+        """
         for each in self._lives:
             each.settle()
         end_s = self._cluster.loop.time() + SETTLE_S_MAX
@@ -127,14 +132,15 @@ class ConsumerGroup:
             return f"generation {self._history.generation} has the owners {owners}"
         for partition in range(self._partitions):
             committed, end = self._history.committed_offset(partition), self._end_offset(partition)
-            if max(0, committed) < end:  # Where there is nothing to read, nobody commits.
+            is_behind = max(0, committed) < end  # Where there is nothing to read, nobody commits.
+            if is_behind and (end == LEADERLESS or self._history.is_accountable(partition)):
                 return f"{committed} of {end} is committed for {partition}"
         return None
 
     def _end_offset(self, partition: int) -> float:
         here = [each for broker in self._cluster.brokers for each in broker.partitions() if each.is_leader]
         ends = [each.log.log_end_offset for each in here if each.topic_partition == (self._topic, partition)]
-        return max(ends, default=float("inf"))
+        return max(ends, default=LEADERLESS)
 
     async def check_at_the_end(self) -> None:
         """What was committed is there, and what was acknowledged has been read."""
@@ -148,4 +154,4 @@ class ConsumerGroup:
         else:
             self._history.violation("it is not served after all was mended")
         for partition in partitions:
-            self._history.check_all_read(self._topic, partition)
+            self._history.check_all_read(partition)

@@ -21,8 +21,9 @@ class Membership(NamedTuple):
 class GroupHistory:
     """Of one group that reads one topic; violations go where all others do. A `Seen` of its members' readers."""
 
-    def __init__(self, group_id: str, history: History) -> None:
+    def __init__(self, group_id: str, topic: str, history: History) -> None:
         self.group_id = group_id
+        self.topic = topic
         self.generation = -1
         """The highest in which anybody was assigned anything."""
         self._history = history
@@ -35,6 +36,14 @@ class GroupHistory:
     def violation(self, what: str) -> None:
         """Something that must not be."""
         self._history.violation(f"group {self.group_id}: {what}")
+
+    def is_told_lost(self, topic: str, partition: int) -> bool:
+        """Whether that was told of a partition."""
+        return self._history.is_told_lost(topic, partition)
+
+    def is_accountable(self, partition: int) -> bool:
+        """Whether what was read of it and committed for it has to be there: no loss was accepted."""
+        return not (self.is_told_lost(self.topic, partition) or self._history.offsets_are_told_lost)
 
     def read(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """A member saw it."""
@@ -85,12 +94,12 @@ class GroupHistory:
         if found >= at_least:
             self.committed(partition, found)
             return
-        if found not in self._doubtful.get(partition, ()):
+        if found not in self._doubtful.get(partition, ()) and self.is_accountable(partition):
             self.violation(f"{at_least} was committed for {partition}, and {found} is there")
         self._committed[partition] = found
 
-    def check_all_read(self, topic: str, partition: int) -> None:
-        """At the end every record that a producer was told of has been seen by some member."""
-        missed = self._history.acknowledged_offsets(topic, partition) - self._read.get(partition, set())
-        if missed:
-            self.violation(f"nobody read {len(missed)} of {topic}-{partition}, as {min(missed)}")
+    def check_all_read(self, partition: int) -> None:
+        """At the end every record that a producer was told of has been seen by some member, but for lost ones."""
+        missed = self._history.acknowledged_offsets(self.topic, partition) - self._read.get(partition, set())
+        if missed and not self.is_told_lost(self.topic, partition):
+            self.violation(f"nobody read {len(missed)} of {self.topic}-{partition}, as {min(missed)}")

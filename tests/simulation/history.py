@@ -1,6 +1,8 @@
 """What clients were told, and whether it can be true (after Jepsen's checks of Kafka)."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Acknowledged(NamedTuple):
@@ -18,6 +20,8 @@ class Seen(Protocol):
     def read(self, topic: str, partition: int, offset: int, value: bytes) -> None: ...
 
     def violation(self, what: str) -> None: ...
+
+    def is_told_lost(self, topic: str, partition: int) -> bool: ...
 
 
 class History:
@@ -52,6 +56,11 @@ class History:
     def is_told_lost(self, topic: str, partition: int) -> bool:
         """Whether that was told of it."""
         return (topic, partition) in self._told_lost
+
+    @property
+    def offsets_are_told_lost(self) -> bool:
+        """Whether that was told of what groups have committed."""
+        return any(topic == OFFSETS_TOPIC for topic, _ in self._told_lost)
 
     def violation(self, what: str) -> None:
         """Something that must not be."""

@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
 from simulation.clients import Client, Committer, Failed, Producer, Reader
-from simulation.cluster import SimulatedCluster
+from simulation.cluster import ACCEPTED_S, SimulatedCluster
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
@@ -151,7 +151,9 @@ class Simulation:
         if self._topics is not None:
             self._topics.stop()
         if not self._cuts_all_power:
+            accepting = self._loop.create_task(self._accept_losses_in_time())
             await self._group.settle()
+            accepting.cancel()
         why = await self.cluster.until_healthy(HEALING_S_MAX, self._accept_losses)
         watching.cancel()
         if why is not None:
@@ -178,6 +180,13 @@ class Simulation:
             self._watch.forget(each)
         controller = broker.node.services.controller
         await self._loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
+
+    async def _accept_losses_in_time(self) -> None:
+        """Once all others have had their time to heal; until it is cancelled."""
+        await asyncio.sleep(HEALING_S_MAX / 4)
+        while True:
+            await self._accept_losses()
+            await asyncio.sleep(ACCEPTED_S)
 
     async def _create_topic(self) -> None:
         while True:
