@@ -154,7 +154,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "too many brokers": cluster("schema", "spec.brokers.replicas", "1001", "1000", brokers={"replicas": 1001}),
     "no disks": cluster("schema", "spec.storage.volumes", "0", "1", storage={"volumes": []}),
     "a disk without an id": cluster("schema", "id", storage={"volumes": [{"size": "1Gi"}]}),
-    "a disk of no size": cluster("schema", "size", "plenty", storage=volumes("plenty")),
+    "a disk of no size": cluster("rule", "size", "plenty", "10Gi", storage=volumes("plenty")),
     "the same disk twice": cluster("schema", "id", "0", storage={"volumes": [{"id": 0}, {"id": 0}]}),
     "a listener's name in capitals": cluster("schema", "name", "PLAIN", listeners=[{"name": "PLAIN"}]),
     "a listener's name that is too long": cluster("schema", "name", "11", listeners=[{"name": "elevencharss"}]),
@@ -172,7 +172,9 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "InternalIP",
         listeners=[{"name": "plain", "type": "nodeport", "preferredNodePortAddressType": "Public"}],
     ),
-    "memory in words": cluster("schema", "memory", "much", brokers={"resources": {"limits": {"memory": "much"}}}),
+    "memory in words": cluster(
+        "rule", "memory", "much", "512Mi", brokers={"resources": {"limits": {"memory": "much"}}}
+    ),
     "memory below nothing": cluster("schema", "memory", "-1", brokers={"resources": {"limits": {"memory": -1}}}),
     "a request above its limit": cluster(
         "webhook",
@@ -185,10 +187,27 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "webhook",
         "spec.brokers.resources.requests.memory",
         "256Mi",
-        "at most 128000000",
-        brokers={"resources": {"requests": {"memory": "256Mi"}, "limits": {"memory": 128_000_000}}},
+        "at most 200Mi",
+        brokers={"resources": {"requests": {"memory": "256Mi"}, "limits": {"memory": "200Mi"}}},
     ),
-    "a disk of nothing": cluster("webhook", "spec.storage.volumes[0].size", "0", "10Gi", storage=volumes("0")),
+    "a disk of nothing": cluster("rule", "size", "is 0 (bytes)", "1Gi or more", storage=volumes("0")),
+    "a disk without a unit": cluster(
+        "rule", "size is 10 (bytes)", "1Gi or more", "10Gi", storage={"volumes": [{"id": 0, "size": 10}]}
+    ),
+    "a disk in bytes": cluster(
+        "rule", "size", "10GB", "such as 500m, 2, 512Mi or 10Gi; write 10Gi", storage=volumes("10GB")
+    ),
+    "memory without a unit": cluster(
+        "rule",
+        "spec.brokers.resources.limits.memory is 512 (bytes); allowed: 128Mi or more",
+        brokers={"resources": {"requests": {}, "limits": {"memory": 512}}},
+    ),
+    "too little memory": cluster(
+        "rule",
+        "spec.brokers.resources.requests.memory is 64Mi; allowed: 128Mi or more",
+        brokers={"resources": {"requests": {"memory": "64Mi"}}},
+    ),
+    "a port of root": cluster("rule", "port", "80", "1024 to 65535", listeners=[{"name": "a", "port": 80}]),
     "a resource that is none": pods("spec.brokers.resources", "disk", resources={"limits": {"disk": "1Gi"}}),
     "a toleration's operator that is none": in_template(
         "rehearsal",

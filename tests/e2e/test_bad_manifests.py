@@ -109,10 +109,10 @@ def test_amounts_are_taken_as_people_write_them_for_kubernetes(defined: ControlP
         spec = {"brokers": {"resources": resources}, "storage": {"volumes": [{"id": 0, "size": size}]}}
         return json.dumps(Bad("Cluster", "schema", spec, (), name="amounts").manifest(spec))
 
-    for size in ("1e6", 1_000_000, "2M"):
+    for size in ("2e9", 2_000_000_000, "4G"):
         defined.kubectl(*IN, "apply", "-f-", stdin=amounts(size))
-    done = defined.kubectl.ask(*IN, "apply", "-f-", stdin=amounts(1_999_999))
-    assert "spec.storage.volumes size is 1999999; allowed: 2M or more" in done.stderr
+    done = defined.kubectl.ask(*IN, "apply", "-f-", stdin=amounts(3_999_999_999))
+    assert "spec.storage.volumes size is 3999999999; allowed: 4G or more" in done.stderr
     defined.kubectl(*IN, "delete", "cluster", "amounts")
 
 

@@ -247,16 +247,20 @@ PROBLEMS = {
     "the port of replication": (
         with_listeners(Listener(name="plain", port=9091)),
         [
-            "spec.listeners[0].port is 9091, that is the brokers' replication; allowed: 1 to 65535, each once",
+            "spec.listeners[0].port is 9091, that is the brokers' replication; allowed: 1024 to 65535, each once",
         ],
     ),
     "any free port": (
         with_listeners(Listener(name="plain", port=0)),
-        ["spec.listeners[0].port is 0, pods need one that is known; allowed: 1 to 65535, each once"],
+        ["spec.listeners[0].port is 0, pods need one that is known; allowed: 1024 to 65535, each once"],
+    ),
+    "a port of root": (
+        with_listeners(Listener(name="plain", port=80)),
+        ["spec.listeners[0].port is 80, and only root may listen there; allowed: 1024 to 65535, each once"],
     ),
     "two listeners on a port": (
         with_listeners(INSIDE, Listener(name="other", port=9092)),
-        ["spec.listeners[1].port is 9092, that is that of plain; allowed: 1 to 65535, each once"],
+        ["spec.listeners[1].port is 9092, that is that of plain; allowed: 1024 to 65535, each once"],
     ),
     "a name twice": (
         with_listeners(INSIDE, Listener(name="plain", port=9093)),

@@ -33,7 +33,7 @@ def cluster(**spec: object) -> Json:
 
 ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
-A_QUANTITY = "a Kubernetes quantity such as 500m, 2, 512Mi, 10Gi or 1e9"
+A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
 NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
 
 TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
@@ -234,8 +234,8 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
         None,
     ),
     "a disk that grows in other words": (
-        cluster(storage={"volumes": [{"id": 0, "size": 1_000_000}]}),
-        cluster(storage={"volumes": [{"id": 0, "size": "1e6"}]}),
+        cluster(storage={"volumes": [{"id": 0, "size": 2_000_000_000}]}),
+        cluster(storage={"volumes": [{"id": 0, "size": "2e9"}]}),
         None,
     ),
     "half a processor as a number": (
@@ -273,8 +273,15 @@ def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -
 
 
 def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change() -> None:
-    before = cluster(config={"num.io.threads": 4})
+    before = cluster(storage={}, config={"num.io.threads": 4})
     told = review(None, before, Around()).warnings
     assert len(told) == 1
     assert told[0].startswith("spec.config num.io.threads has no effect: ")
-    assert review(before, cluster(config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED
+    assert review(before, cluster(storage={}, config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED
+
+
+def test_disks_that_nobody_asked_for_are_told_once() -> None:
+    (told,) = review(None, cluster(), Around()).warnings
+    assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
+    assert review(cluster(), cluster(pause=True), Around()).warnings == ()
+    assert review(None, cluster(storage={"volumes": [{"id": 0}]}), Around()).warnings == ()

@@ -22,9 +22,9 @@ MADE = [crd_of(Cluster), crd_of(Topic), *cluster_roles()]
 @pytest.mark.parametrize("made", MADE, ids=[each["metadata"]["name"] for each in MADE])
 def test_the_file_that_people_apply_is_the_one_that_the_types_make(made: dict[str, Any]) -> None:
     file = CRDS / f"{made['metadata']['name']}.yaml"
-    assert YAML(typ="safe").load(file) == made, f"python -m barnabas_operator.resources.crd {CRDS} writes it"
+    assert YAML(typ="safe").load(file) == made, "make crds writes it"
 
 
 def test_the_chart_has_the_very_files() -> None:
     people, chart = ({file.name: file.read_text() for file in folder.iterdir()} for folder in (CRDS, OF_THE_CHART))
-    assert chart == people, f"cp {CRDS}/* {OF_THE_CHART}/ (and remove what is no more)"
+    assert chart == people, "make crds (and remove what is no more)"

@@ -15,7 +15,7 @@ from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, not_internal, refuse, valid_config, valid_name
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.topic import Topic
 
 Json = Mapping[str, Any]
@@ -58,7 +58,8 @@ def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
         return Verdict()
     try:
         if new["kind"] == "Cluster":
-            return _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
+            verdict = _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
+            return verdict._replace(warnings=(*_unasked_disks(old, new), *verdict.warnings))
         return _review_topic(resource_of(Topic, new), _before(Topic, old), around)
     except InvalidResource as error:
         return Verdict(str(error))
@@ -92,6 +93,13 @@ def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
     told = before.spec.config if before is not None else {}
     news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
     return Verdict("; ".join(problems) or None, tuple(f"spec.config {warning}" for warning in unused_settings(news)))
+
+
+def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
+    """Disks cost money, and never shrink."""
+    if old is None and "storage" not in new.get("spec", {}):
+        disk = ClusterSpec().storage.volumes[0]
+        yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
 
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:

@@ -19,7 +19,7 @@ from barnabas_operator.planning.server_properties import (
 from barnabas_operator.planning.template_checks import template_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.crd_rules import NAME_MAX
+from barnabas_operator.resources.crd_rules import NAME_MAX, PORT_MIN
 from barnabas_operator.resources.schema_check import Path
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -147,12 +147,16 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     names: set[str] = {REPLICATION.lower()}
     for index, listener in enumerate(cluster.spec.listeners):
         where = f"spec.listeners[{index}]"
-        if listener.port in taken or listener.port == 0:
-            why = f"that is {taken[listener.port]}" if listener.port in taken else "pods need one that is known"
-            message = f"{where}.port is {listener.port}, {why}; allowed: 1 to 65535, each once"
+        if listener.port in taken or listener.port < PORT_MIN:
+            why = f"that is {taken[listener.port]}" if listener.port in taken else _why_not(listener.port)
+            message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each once"
             yield ("spec", "listeners", index, "port"), message
         if listener.name in names:
             message = f"{where}.name is {listener.name!r}; allowed: each name once, and not {REPLICATION.lower()}"
             yield ("spec", "listeners", index, "name"), message
         taken.setdefault(listener.port, f"that of {listener.name}")
         names.add(listener.name)
+
+
+def _why_not(port: int) -> str:
+    return "pods need one that is known" if port == 0 else "and only root may listen there"

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.quantity import quantity_value
-from barnabas_operator.resources.schema_check import Path
+from barnabas_operator.resources.crd_rules import MEMORY_MIN, SIZE_MIN
+from barnabas_operator.resources.quantity import quantity_value, shown_amount
+from barnabas_operator.resources.schema_check import Path, dotted
 
 
 def resource_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Each field with what is wrong."""
     yield from _requests_above_limits(cluster)
-    yield from _disks_of_nothing(cluster)
+    yield from _too_little_memory(cluster)
+    yield from _tiny_disks(cluster)
 
 
 def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -23,8 +25,18 @@ def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, its limit"
 
 
-def _disks_of_nothing(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+def _too_little_memory(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """A number without a unit is bytes: a broker would not even start."""
+    resources = cluster.spec.brokers.resources
+    for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        memory = amounts.get("memory")
+        if memory is not None and quantity_value(memory) < quantity_value(MEMORY_MIN):
+            path = ("spec", "brokers", "resources", field, "memory")
+            yield path, f"{'.'.join(path)} is {shown_amount(memory)}; allowed: {MEMORY_MIN} or more"
+
+
+def _tiny_disks(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, volume in enumerate(cluster.spec.storage.volumes):
-        if quantity_value(volume.size) < 1:
-            message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: more than 0, such as 10Gi"
-            yield ("spec", "storage", "volumes", index, "size"), message
+        if quantity_value(volume.size) < quantity_value(SIZE_MIN):
+            path = ("spec", "storage", "volumes", index, "size")
+            yield path, f"{dotted(path)} is {shown_amount(volume.size)}; allowed: {SIZE_MIN} or more, such as 10Gi"

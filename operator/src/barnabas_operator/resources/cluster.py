@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.object_meta import API_VERSION, Condition, Message, ObjectMeta
+from barnabas_operator.resources.object_meta import API_VERSION, Conditions, Message, ObjectMeta, ObservedGeneration
+from barnabas_operator.resources.quantity import ALLOWED, quantity_hint
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -27,7 +28,7 @@ QuantityText = Annotated[
 ]
 Quantity = Annotated[
     Annotated[int, Meta(ge=0)] | QuantityText,
-    Meta(description="a Kubernetes quantity such as 500m, 2, 512Mi, 10Gi or 1e9"),
+    Meta(description=ALLOWED, extra={"allowed": ALLOWED, "hint": quantity_hint}),
 ]
 JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
@@ -39,8 +40,12 @@ ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What a broker's container asks for and may use, by resource: cpu, memory."""
 
-    requests: dict[str, Quantity] = field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
-    limits: dict[str, Quantity] = field(default_factory=lambda: {"memory": "1Gi"})
+    requests: Annotated[dict[str, Quantity], Meta(description="what is set aside for it; memory 128Mi or more")] = (
+        field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
+    )
+    limits: Annotated[dict[str, Quantity], Meta(description="what it may use at most; memory 128Mi or more")] = field(
+        default_factory=lambda: {"memory": "1Gi"}
+    )
 
 
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -65,14 +70,22 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         str, Meta(pattern=r"^\S*$", description="without spaces; the operator's own choice where it is empty")
     ] = ""
     resources: Resources = Resources()
-    rack: Rack | None = None
+    rack: (
+        Annotated[
+            Rack,
+            Meta(
+                description="spreads brokers over the values of a node label; {} means zones; left out, brokers have no racks"
+            ),
+        ]
+        | None
+    ) = None
 
 
 class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One disk of each broker: one log dir, one PersistentVolumeClaim."""
 
     id: Annotated[int, Meta(ge=0, le=999, description="stays with the disk; unique within the list")]
-    size: Annotated[Quantity, Meta(description="grows only, where the storage class can")] = "10Gi"
+    size: Annotated[Quantity, Meta(description="1Gi or more; grows only, where the storage class can")] = "10Gi"
     storage_class: Annotated[str | None, Meta(description="the default class where it is left out")] = None
     delete_claim: Annotated[bool, Meta(description="whether the claim goes with the Cluster")] = False
 
@@ -92,7 +105,14 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         str,
         Meta(pattern=r"^[a-z0-9]{1,11}$", description="lower-case letters and digits, 11 at most"),
     ]
-    port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port, once, and keeps it")] = 9092
+    port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65535,
+            description="in pods 1024 or more, not 9091 nor 9404; over files 0 takes any free port, once",
+        ),
+    ] = 9092
     type: Annotated[
         ListenerType, Meta(description="who can reach it: pods, or others through a port of each node or a balancer")
     ] = "internal"
@@ -128,8 +148,15 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     """What a cluster shall be."""
 
     brokers: Brokers = Brokers()
-    storage: Storage = Storage()
-    listeners: Annotated[tuple[Listener, ...], Meta(min_length=1, max_length=LISTENERS_MAX)] = (Listener(name="plain"),)
+    storage: Annotated[
+        Storage, Meta(description="each broker's disks (JBOD); one of 10Gi of the default class where left out")
+    ] = Storage()
+    listeners: Annotated[
+        tuple[Listener, ...],
+        Meta(
+            min_length=1, max_length=LISTENERS_MAX, description="where clients reach the brokers; names and ports once"
+        ),
+    ] = (Listener(name="plain"),)
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
     template: ClusterTemplate = ClusterTemplate()
@@ -143,34 +170,42 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Where a listener can be reached."""
 
-    name: str
-    bootstrap_servers: Annotated[str, Meta(max_length=BOOTSTRAP_LENGTH_MAX)]
+    name: Annotated[str, Meta(description="that of the listener")]
+    bootstrap_servers: Annotated[
+        str, Meta(max_length=BOOTSTRAP_LENGTH_MAX, description="what clients are given as bootstrap.servers")
+    ]
 
 
 class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A roll under way: which brokers are still to restart, which does, and what it waits for."""
 
-    remaining: Annotated[tuple[int, ...], Meta(max_length=BROKERS_MAX)] = ()
-    restarting: Annotated[tuple[int, ...], Meta(max_length=BROKERS_MAX)] = ()
-    blocked_by: str = ""
-    message: Message = ""
+    remaining: Annotated[
+        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the brokers that are still to restart")
+    ] = ()
+    restarting: Annotated[
+        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the brokers that restart now")
+    ] = ()
+    blocked_by: Annotated[str, Meta(description="the reason why the next one does not restart yet")] = ""
+    message: Annotated[Message, Meta(description="the same in words")] = ""
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the cluster was found to be at the last reconciliation."""
 
-    conditions: tuple[Condition, ...] = ()
-    observed_generation: int | None = None
-    listeners: tuple[ListenerStatus, ...] = ()
+    conditions: Conditions = ()
+    observed_generation: ObservedGeneration | None = None
+    listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
-    cluster_id: str | None = None
-    brokers: int | None = None
-    ready_brokers: int | None = None
-    topics: int | None = None
+    cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
+    brokers: Annotated[int, Meta(description="how many brokers are declared")] | None = None
+    ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
+    topics: Annotated[int, Meta(description="how many topics there are, those of the brokers included")] | None = None
     rolling: RollingStatus | None = None
-    controller: int | None = None
-    under_replicated_partitions: int | None = None
-    offline_partitions: int | None = None
+    controller: Annotated[int, Meta(description="the broker that is the controller")] | None = None
+    under_replicated_partitions: (
+        Annotated[int, Meta(description="how many partitions lack replicas in sync")] | None
+    ) = None
+    offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
 
 
 class Cluster(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -14,7 +14,17 @@ from msgspec import NODEFAULT, UNSET, inspect
 
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import cluster_roles
-from barnabas_operator.resources.crd_rules import COLUMNS, LIST_KEYS, LIST_RULES, NAMES, ROOT_RULES, RULES, SCALE
+from barnabas_operator.resources.crd_rules import (
+    COLUMNS,
+    LIST_KEYS,
+    LIST_RULES,
+    NAMES,
+    NOT_FILLED_IN,
+    ROOT_RULES,
+    RULES,
+    SCALE,
+)
+from barnabas_operator.resources.field_words import with_words
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.yaml_text import yaml_text
 
@@ -78,7 +88,7 @@ def _struct(kind: inspect.Type) -> Json:
 def _field(field: inspect.Field) -> Json:
     schema = schema_of(field.type)
     default = _plain_default(field)
-    return schema if default is UNSET else {**schema, "default": default}
+    return with_words(schema if default is UNSET else {**schema, "default": default})
 
 
 def _plain_default(field: inspect.Field) -> Any:
@@ -90,6 +100,8 @@ def _plain_default(field: inspect.Field) -> Any:
         return [_whole(each) for each in value]
     if not isinstance(value, msgspec.Struct):
         return value
+    if type(value) in NOT_FILLED_IN:
+        return UNSET
     filled_in = (_plain_default(each) for each in _fields_of(type(value)))
     return {} if any(each is not UNSET for each in filled_in) else UNSET
 
@@ -131,7 +143,8 @@ def _union(kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:
-        either = {name: bound for each in choices for name, bound in schema_of(each).items() if name != "type"}
+        bounds = (item for each in choices for item in schema_of(each).items())
+        either = {name: bound for name, bound in bounds if name not in ("type", "pattern")}  # `RULES` say it in words.
         return {"x-kubernetes-int-or-string": True, **either}
     return schema_of(choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 

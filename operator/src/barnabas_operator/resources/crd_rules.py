@@ -6,13 +6,18 @@ A rule with `oldSelf` holds for changes only. Each says the field, the value and
 from typing import Any, Final
 
 from barnabas_core.topic_name import INTERNAL_TOPICS
-from barnabas_operator.resources.cluster import Cluster, Listener, Volume
+from barnabas_operator.resources.cluster import Cluster, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.quantity import ALLOWED
 from barnabas_operator.resources.template import BrokerServiceTemplate
 from barnabas_operator.resources.topic import Topic, TopicSpec
 
 Json = dict[str, Any]
 NAME_MAX: Final = 40
+PORT_MIN: Final = 1024
+"""Below it a port is only for root, and brokers run as nobody special."""
+MEMORY_MIN: Final = "128Mi"
+SIZE_MIN: Final = "1Gi"
 
 NAMES: Final[dict[Any, Json]] = {
     Cluster: {
@@ -74,6 +79,10 @@ LIST_KEYS: Final[dict[Any, str]] = {
 }
 
 
+NOT_FILLED_IN: Final = frozenset({Storage})
+"""Left out, it stays so in what is stored: the webhook warns of disks that nobody asked for."""
+
+
 def _fixed(field: str, inside: str = "spec") -> Json:
     """A field that never changes once the resource is there, nor comes or goes."""
     return {
@@ -85,7 +94,37 @@ def _fixed(field: str, inside: str = "spec") -> Json:
     }
 
 
+def _quantities(field: str) -> Json:
+    """Amounts of resources, in words that its pattern would not have."""
+    wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
+    return {
+        "rule": f"!has(self.{field}) || self.{field}.all(name, isQuantity(string(self.{field}[name])))",
+        "messageExpression": (
+            f"'spec.brokers.resources.{field}.' + {wrong} + ' is ' + string(self.{field}[{wrong}])"
+            f" + '; allowed: {ALLOWED}'"
+        ),
+    }
+
+
+def _memory(field: str) -> Json:
+    memory = f"string(self.{field}['memory'])"
+    return {
+        "rule": (
+            f"!has(self.{field}) || !('memory' in self.{field}) || !isQuantity({memory})"
+            f" || quantity({memory}).compareTo(quantity('{MEMORY_MIN}')) >= 0"
+        ),
+        "messageExpression": (
+            f"'spec.brokers.resources.{field}.memory is ' + {memory} + ({memory}.matches('^[0-9]+$') ? ' (bytes)' : '')"
+            f" + '; allowed: {MEMORY_MIN} or more'"
+        ),
+    }
+
+
+_SIZE: Final = "string(self.size)"
+_WITH_BYTES: Final = "^[0-9.]+ ?[kKMGTPE]i?[bB]$"
+
 RULES: Final[dict[Any, list[Json]]] = {
+    Resources: [_quantities("requests"), _quantities("limits"), _memory("requests"), _memory("limits")],
     TopicSpec: [
         {
             "rule": "!has(oldSelf.partitions) || (has(self.partitions) && self.partitions >= oldSelf.partitions)",
@@ -105,7 +144,22 @@ RULES: Final[dict[Any, list[Json]]] = {
     ],
     Volume: [
         {
-            "rule": "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",
+            "rule": f"isQuantity({_SIZE})",
+            "messageExpression": (
+                f"'spec.storage.volumes size is ' + {_SIZE} + '; allowed: {ALLOWED}'"
+                f" + ({_SIZE}.matches('{_WITH_BYTES}') ? '; write ' + {_SIZE}.lowerAscii().replace('b', '')"
+                ".replace('i', '').upperAscii() + 'i' : '')"
+            ),
+        },
+        {
+            "rule": f"!isQuantity({_SIZE}) || quantity({_SIZE}).compareTo(quantity('{SIZE_MIN}')) >= 0",
+            "messageExpression": (
+                f"'spec.storage.volumes size is ' + {_SIZE} + ({_SIZE}.matches('^[0-9]+$') ? ' (bytes)' : '')"
+                f" + '; allowed: {SIZE_MIN} or more, such as 10Gi'"
+            ),
+        },
+        {
+            "rule": f"!isQuantity({_SIZE}) || quantity({_SIZE}).compareTo(quantity(string(oldSelf.size))) >= 0",
             "messageExpression": (
                 "'spec.storage.volumes size is ' + string(self.size)"
                 " + '; allowed: ' + string(oldSelf.size) + ' or more'"
@@ -115,7 +169,7 @@ RULES: Final[dict[Any, list[Json]]] = {
     ],
 }
 
-_TAKEN_PORTS: Final = [0, 9091, 9404]
+_TAKEN_PORTS: Final = [9091, 9404]
 
 LIST_RULES: Final[dict[Any, list[Json]]] = {
     Volume: [
@@ -136,10 +190,10 @@ LIST_RULES: Final[dict[Any, list[Json]]] = {
             ),
         },
         {
-            "rule": f"self.all(each, !(each.port in {_TAKEN_PORTS}))",
+            "rule": f"self.all(each, each.port >= {PORT_MIN} && !(each.port in {_TAKEN_PORTS}))",
             "messageExpression": (
-                "'spec.listeners has the port %d; allowed: 1 to 65535 without those of the brokers, 9091 and 9404'"
-                f".format([self.filter(each, each.port in {_TAKEN_PORTS})[0].port])"
+                "'spec.listeners has the port %d; allowed: 1024 to 65535 without those of the brokers, 9091 and 9404'"
+                f".format([self.filter(each, each.port < {PORT_MIN} || each.port in {_TAKEN_PORTS})[0].port])"
             ),
         },
         {

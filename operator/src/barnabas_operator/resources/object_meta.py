@@ -46,15 +46,24 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     finalizers: tuple[str, ...] = ()
 
 
+ObservedGeneration = Annotated[
+    int,
+    Meta(description="the metadata.generation that was looked at: where it is less, the last change is still to come"),
+]
+
+
 class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One statement about a resource, as Kubernetes words it (`metav1.Condition`)."""
 
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: Message = ""
-    last_transition_time: str
-    observed_generation: int | None = None
+    type: Annotated[str, Meta(description="what it is about, such as Ready")]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether it is so")]
+    reason: Annotated[str, Meta(description="why, in one word; docs/kubernetes.md lists them")]
+    message: Annotated[Message, Meta(description="why, for people")] = ""
+    last_transition_time: Annotated[str, Meta(description="when the status became what it is")]
+    observed_generation: ObservedGeneration | None = None
+
+
+Conditions = Annotated[tuple[Condition, ...], Meta(description="what is so now, and since when")]
 
 
 def shortened(text: str, length_max: int) -> str:

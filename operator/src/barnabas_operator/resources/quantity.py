@@ -4,10 +4,12 @@ import re
 from decimal import Decimal
 from typing import Final
 
+ALLOWED: Final = "a quantity such as 500m, 2, 512Mi or 10Gi"
 _PARTS: Final = re.compile(r"([0-9.]+)(?:[eE]([+-]?[0-9]+)|([a-zA-Z]*))")
 _BINARY: Final = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
 _DECIMAL: Final = {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)}
 _SMALL: Final = {letter: Decimal(1000) ** -power for power, letter in enumerate("mun", 1)}
+_BYTES: Final = re.compile(r"([0-9.]+) ?([kKMGTPE])i?[bB]?")
 FACTORS: Final = {"": Decimal(1), **_SMALL, **_BINARY, **_DECIMAL}
 
 
@@ -17,3 +19,14 @@ def quantity_value(written: str | int) -> Decimal:
     assert parts is not None, written
     factor = FACTORS[parts[3]] if parts[2] is None else Decimal(10) ** int(parts[2])
     return Decimal(parts[1]) * factor
+
+
+def quantity_hint(written: object) -> str:
+    """What was meant by `10GB`, `10 Gi` and the like; empty where nobody knows."""
+    parts = _BYTES.fullmatch(str(written))
+    return f"; write {parts[1]}{parts[2].upper()}i or {parts[1]}{parts[2]}" if parts is not None else ""
+
+
+def shown_amount(written: str | int) -> str:
+    """A plain number of bytes says so: mostly something else was meant."""
+    return f"{written} (bytes)" if str(written).isdecimal() else str(written)

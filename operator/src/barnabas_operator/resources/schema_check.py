@@ -59,7 +59,15 @@ def allowed(expected: inspect.Type) -> str:
 
 
 def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
-    yield Finding(path, f"{dotted(path)} is {shown(value)}; allowed: {allowed(expected)}{_as_text(expected, value)}")
+    yield Finding(path, f"{dotted(path)} is {shown(value)}; allowed: {allowed(expected)}{_meant(expected, value)}")
+
+
+def _meant(expected: inspect.Type, value: object) -> str:
+    """What whoever wrote this may have meant; empty where nobody knows."""
+    if isinstance(expected, inspect.Metadata):
+        hint = (expected.extra or {}).get("hint")
+        return str(hint(value)) if hint is not None else ""
+    return _as_text(expected, value)
 
 
 def _as_text(expected: inspect.Type, value: object) -> str:
@@ -78,7 +86,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
     assert isinstance(expected, inspect.Metadata)
     inner = tuple(findings(expected.type, value, path))
     if inner and _is_described(expected.type):
-        return _wrong(expected, value, path)  # A pattern's description says more than the pattern.
+        return _wrong(expected, value, path)  # Words say more than the pattern.
     return iter(inner)
 
 
@@ -191,7 +199,9 @@ def _check_kind(kind: type) -> Check:
 
 def _allowed_metadata(expected: inspect.Type) -> str:
     assert isinstance(expected, inspect.Metadata)
-    inner = expected.type
+    inner, extra = expected.type, expected.extra or {}
+    if "allowed" in extra:
+        return str(extra["allowed"])
     if _is_described(inner) and "description" in (expected.extra_json_schema or {}):
         return str((expected.extra_json_schema or {})["description"])
     return allowed(inner)

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from barnabas_core.topic_name import NAME_LENGTH_MAX
-from barnabas_operator.resources.object_meta import API_VERSION, Condition, ObjectMeta
+from barnabas_operator.resources.object_meta import API_VERSION, Conditions, ObjectMeta, ObservedGeneration
 
 # Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
 PARTITIONS_MAX: Final = 10_000
@@ -31,8 +31,28 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
         None
     )
     topic_name: TopicName | None = None
-    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX, description="increase only")] | None = None
-    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="copies of each partition")] | None = None
+    partitions: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=PARTITIONS_MAX,
+                description="increase only; left out, num.partitions of the Cluster when it is made",
+            ),
+        ]
+        | None
+    ) = None
+    replicas: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=REPLICAS_MAX,
+                description="copies of each partition; left out, default.replication.factor of the Cluster when it is made",
+            ),
+        ]
+        | None
+    ) = None
     config: Annotated[
         dict[str, ConfigValue],
         Meta(description="Kafka's topic configs; what is not named is the default, a null leaves the key alone"),
@@ -54,15 +74,19 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the topic was found to be at the last reconciliation."""
 
-    conditions: tuple[Condition, ...] = ()
-    observed_generation: int | None = None
+    conditions: Conditions = ()
+    observed_generation: ObservedGeneration | None = None
     cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
-    topic_name: str | None = None
-    topic_id: str | None = None
-    partitions: int | None = None
-    replicas: int | None = None
-    under_replicated_partitions: int | None = None
-    offline_partitions: int | None = None
+    topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
+    topic_id: (
+        Annotated[str, Meta(description="the topic's id in Kafka: by it, and by no name, the topic is deleted")] | None
+    ) = None
+    partitions: Annotated[int, Meta(description="how many partitions the topic has")] | None = None
+    replicas: Annotated[int, Meta(description="how many replicas each partition has")] | None = None
+    under_replicated_partitions: (
+        Annotated[int, Meta(description="how many partitions lack replicas in sync")] | None
+    ) = None
+    offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
 
 
 class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

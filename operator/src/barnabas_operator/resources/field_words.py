@@ -1,0 +1,57 @@
+"""What a field's schema says, in words: `kubectl explain` shows neither defaults nor bounds. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+def with_words(schema: Json) -> dict[str, Any]:
+    """The schema of a field, its description with its default and what it allows."""
+    bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # These are shown.
+    said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
+    description = schema.get("description", "").rstrip(".")
+    if not said:
+        return dict(schema)
+    return {**schema, "description": f"{description}. {said[0].upper()}{said[1:]}." if description else said}
+
+
+def default_words(schema: Json, prefix: str = "") -> str:
+    """What counts where the field is left out; empty where there is nothing to tell, or its own fields tell it."""
+    default = schema.get("default")
+    return f"{prefix}{plain_words(default)}" if default not in (None, {}) else ""
+
+
+def bounds_words(schema: Json, prefix: str = "") -> str:
+    """The values that there may be; empty where every value of the type is allowed."""
+    if "enum" in schema:
+        return f"{prefix}{', '.join(schema['enum'])}"
+    low, high = _bounds(schema)
+    if low is not None and high is not None:
+        return f"{prefix}{low} to {high}{_unit(schema)}"
+    return f"{prefix}{low} or more{_unit(schema)}" if low is not None else ""
+
+
+def _bounds(schema: Json) -> tuple[int | None, int | None]:
+    """Of numbers, and of lists that cannot be empty; how long a text may be is only told where it is refused."""
+    if schema.get("type") == "integer":
+        return schema.get("minimum"), schema.get("maximum")
+    return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)
+
+
+def _unit(schema: Json) -> str:
+    return " entries" if schema.get("type") == "array" else ""
+
+
+def plain_words(value: object) -> str:
+    """A value as people write it in YAML, on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(_entries(value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(plain_words, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _entries(value: Json) -> Iterator[str]:
+    return (f"{name}: {plain_words(item)}" for name, item in value.items())

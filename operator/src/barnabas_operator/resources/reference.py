@@ -1,0 +1,96 @@
+"""The reference of all fields for people, as Markdown: read from the types, as the CRDs are.
+
+`python -m barnabas_operator.resources.reference FILE` writes it.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.crd import crd_of
+from barnabas_operator.resources.field_words import bounds_words, default_words
+from barnabas_operator.resources.topic import Topic
+
+Json = Mapping[str, Any]
+
+HEAD: Final = """# Reference
+
+Every field of the resources in `{version}`, as their CRDs have them. `kubectl explain cluster.spec.brokers` tells the
+same. A field without a default may be left out unless it is required.
+"""
+TEMPLATES: Final = """
+A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, a part of the spec of its kind; see
+[templates](decisions/templates.md). *Labels* stands for one with `metadata` only.
+"""
+COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
+TITLES: Final = {"spec": "What shall be", "status": "What was found"}
+
+
+def reference_text() -> str:
+    """The whole page."""
+    definitions = [crd_of(kind)["spec"] for kind in (Cluster, Topic)]
+    head = HEAD.format(version=f"{definitions[0]['group']}/{definitions[0]['versions'][0]['name']}")
+    return head + TEMPLATES + "".join(_section(each) for each in definitions)
+
+
+def _section(definition: Json) -> str:
+    names, root = definition["names"], definition["versions"][0]["schema"]["openAPIV3Schema"]
+    text = f"\n# {names['kind']}\n\n{root['description']} Short: `kubectl get {names['shortNames'][0]}`.\n"
+    for part, title in TITLES.items():
+        rows = "".join(_rows(root["properties"][part], part))
+        text += f"\n## {names['kind']}: {part}\n\n{title}.\n\n{COLUMNS}{rows}"
+    return text
+
+
+def _rows(schema: Json, path: str) -> Iterator[str]:
+    for name, field in schema.get("properties", {}).items():
+        place = f"{path}.{name}"
+        default = f"`{words}`" if (words := default_words(field)) else ""
+        required = "required" if name in schema.get("required", ()) else default
+        cells = (f"`{place}`", _type(field), required, bounds_words(field), _sentence(_told(field)))
+        yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |\n"
+        if _partial(field) is None:
+            yield from _rows(field, place)
+            yield from _rows(field.get("items", {}), f"{place}[]")
+
+
+def _told(field: Json) -> str:
+    """Its description without what the other columns have."""
+    described: str = field.get("description", "")
+    return described.partition(". Default: ")[0].partition(". Allowed: ")[0]
+
+
+def _sentence(text: str) -> str:
+    return text if text.startswith(("true:", "false:")) else text[:1].upper() + text[1:]
+
+
+def _type(field: Json) -> str:
+    partial = _partial(field)
+    if partial is not None:
+        return partial
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}"
+    if "additionalProperties" in field:
+        return f"map of {_type(field['additionalProperties'])}"
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    return str(field.get("type", "any"))
+
+
+def _partial(field: Json) -> str | None:
+    """Of the templates of objects, which are many and alike."""
+    properties = field.get("properties", {})
+    if "metadata" in properties and "brokerId" not in properties and "pod" not in properties:
+        return "partial object" if "spec" in properties else "labels"
+    return None
+
+
+def main() -> None:
+    """Writes the file."""
+    Path(sys.argv[1]).write_text(reference_text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
