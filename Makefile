@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check format fuzz sim torture soak bench compat-clients e2e-tools e2e clean
+.PHONY: venv demo test fast check crds format fuzz sim torture soak bench compat-clients e2e-tools e2e clean
 
 venv: .venv/ready
 
@@ -27,6 +27,11 @@ check: venv
 	$(BIN)/mypy broker/tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
+
+# What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
+crds: venv
+	$(BIN)/python -m barnabas_operator.resources.crd crds helm/barnabas/crd-files
+	$(BIN)/python -m barnabas_operator.resources.reference docs/reference.md
 
 format: venv
 	$(BIN)/ruff format .

@@ -67,15 +67,13 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
     image: Annotated[
-        str, Meta(pattern=r"^\S*$", description="without spaces; the operator's own choice where it is empty")
+        str, Meta(pattern=r"^\S*$", description="without spaces; the chart's brokerImage where left out")
     ] = ""
     resources: Resources = Resources()
     rack: (
         Annotated[
             Rack,
-            Meta(
-                description="spreads brokers over the values of a node label; {} means zones; left out, brokers have no racks"
-            ),
+            Meta(description="over whose values brokers are spread, {} for zones; none where left out"),
         ]
         | None
     ) = None

@@ -37,7 +37,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             Meta(
                 ge=1,
                 le=PARTITIONS_MAX,
-                description="increase only; left out, num.partitions of the Cluster when it is made",
+                description="increase only; left out, num.partitions of the Cluster when made",
             ),
         ]
         | None
@@ -48,7 +48,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             Meta(
                 ge=1,
                 le=REPLICAS_MAX,
-                description="copies of each partition; left out, default.replication.factor of the Cluster when it is made",
+                description="of each partition; left out, default.replication.factor of the Cluster when made",
             ),
         ]
         | None

@@ -1,0 +1,63 @@
+"""People read of every field what it does, and what counts where it is left out."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.crd import crd_of
+from barnabas_operator.resources.field_words import with_words
+from barnabas_operator.resources.reference import reference_text
+from barnabas_operator.resources.topic import Topic
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
+
+
+def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}{name}", field
+        yield from fields(field, f"{path}{name}.")
+        yield from fields(field.get("items", {}), f"{path}{name}[].")
+
+
+def own_words(field: Mapping[str, Any]) -> str:
+    """What the description says besides bounds and default."""
+    described: str = field.get("description", "")
+    return "" if described.startswith(("Default: ", "default: ", "Allowed: ", "allowed: ")) else described
+
+
+@pytest.mark.parametrize("kind", [Cluster, Topic])
+def test_every_field_says_what_it_does_and_what_its_default_is(kind: type[Cluster] | type[Topic]) -> None:
+    root = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    told = dict(fields({"properties": {part: root["properties"][part] for part in ("spec", "status")}}))
+    assert [path for path, field in told.items() if own_words(field) == ""] == []
+    filled_in = {path: field for path, field in told.items() if field.get("default") not in (None, {})}
+    assert len(filled_in) > 3
+    assert [path for path, field in filled_in.items() if "Default: " not in field["description"]] == []
+
+
+def test_the_page_is_the_one_that_the_types_make() -> None:
+    assert PAGE.read_text() == reference_text(), "make crds writes it"
+
+
+WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "a default": ({"description": "how long", "default": 5}, "how long. Default: 5."),
+    "a default and bounds": (
+        {"description": "how many", "type": "integer", "default": 1, "minimum": 1, "maximum": 9},
+        "how many. Default: 1; allowed: 1 to 9.",
+    ),
+    "no upper bound": ({"description": "how many", "type": "integer", "minimum": 1}, "how many. Allowed: 1 or more."),
+    "a list": (
+        {"description": "which", "type": "array", "default": [{"id": 0}], "minItems": 1, "maxItems": 3},
+        "which. Default: [{id: 0}]; allowed: 1 to 3 entries.",
+    ),
+    "nothing to tell": ({"description": "what", "default": {}}, "what"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_descriptions_tell_what_kubectl_explain_leaves_out(name: str) -> None:
+    schema, described = WORDS[name]
+    assert with_words(schema)["description"] == described
