@@ -101,6 +101,25 @@ def test_a_cluster_that_is_protected_stays_with_all_that_it_has_until_it_is_not(
     wait_for(lambda: names(world, "one", "Pod", "PersistentVolumeClaim"), lambda left: not left, SECONDS_MAX)
 
 
+def test_a_cluster_that_cannot_end_because_of_a_node_that_is_away_says_so(world: World) -> None:
+    make(world, "one", deletionPolicy="Delete")
+    node = f"away-{world.namespace}"
+    meta = {"name": "one-broker-0", "namespace": world.namespace}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": {"kind": "Node", "name": node}}
+    path = f"/api/v1/namespaces/{world.namespace}/pods/one-broker-0/binding"
+    world.kubectl("create", "-f-", stdin=json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))
+    try:
+        world.kubectl("create", "--raw", path, "-f-", stdin=json.dumps(binding))
+        world.kubectl("delete", "pod", "one-broker-0", "--grace-period=1", "--wait=false")
+        world.kubectl("delete", "cluster", "one", "--wait=false")
+        told = wait_for(lambda: message(world, "one"), lambda said: "should have ended" in said, SECONDS_MAX)
+        assert told.startswith("waiting for one-broker-0 to end, before disks are deleted: one-broker-0 should have")
+        assert told.endswith(f"where the node is gone for good, say so: kubectl delete node {node}")
+    finally:
+        world.kubectl("delete", "node", node)
+    world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=120s")
+
+
 def test_a_cluster_made_again_with_fewer_brokers_starts_all_that_have_disks(world: World) -> None:
     """They may hold the only copies: they go in the ordinary way, once they are empty."""
     volumes = [{"id": 0, "size": "1Gi"}]

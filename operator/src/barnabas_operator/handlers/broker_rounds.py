@@ -7,6 +7,7 @@ from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRef
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.claim_metadata import ClaimMetadata
 from barnabas_operator.handlers.leftovers import Leftovers
+from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.handlers.removed_brokers import RemovedBrokers
@@ -29,7 +30,9 @@ from barnabas_operator.planning.broker_steps import (
 )
 from barnabas_operator.planning.claim_growth import same_disks
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.ending_pods import PODS_ENDING, PODS_OVERDUE, ending_pod
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.losses import named
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pods import PodsState
@@ -97,21 +100,24 @@ class BrokerRounds:
             return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._leftovers.remove(cluster, pods)
         await self._claims.apply(cluster, pods)
-        ungrown = await self._disks.grow(cluster)
+        ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or outcome.waiting or ungrown)
 
-    async def erase(self, cluster: Cluster) -> bool:
-        """Ends the brokers, then takes away what shall not outlive the Cluster; whether that is done."""
+    async def erase(self, cluster: Cluster) -> Refusal | None:
+        """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         await self._end_brokers(cluster)
-        if await self._api.listing("Pod", namespace, selector(name)):
-            return False
+        pods = [ending_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
+        if pods:
+            waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
+            why = await self._obstacles.of_ends(pods, now())
+            return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
         if cluster.spec.deletion_policy == "Delete":
             for kind in ("StateDocument", "Lease"):
                 await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
         await self._disks.erase(cluster)
-        return True
+        return None
 
     async def _end_brokers(self, cluster: Cluster) -> None:
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
@@ -163,7 +169,7 @@ class BrokerRounds:
         unbalanced = self.unbalanced and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
-        trouble = await self._obstacles.of(cluster, pods)
+        trouble = await self._obstacles.of(cluster, pods, now())
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
 
     async def _carry_out(

@@ -3,18 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.kube.claims import CLAIM, claims_of
 from barnabas_operator.planning.broker_claims import BrokerClaim, claims_to_erase
+from barnabas_operator.planning.claim_conditions import CANNOT_GROW
 from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 log = logging.getLogger(__name__)
-
-CANNOT_GROW: Final = "VolumeCannotGrow"
 
 
 class ClaimGrowth:

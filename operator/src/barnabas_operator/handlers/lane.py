@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from barnabas_operator.handlers.answers import Answers
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
-from barnabas_operator.handlers.claim_growth import CANNOT_GROW
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
@@ -22,6 +21,7 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachab
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
+from barnabas_operator.planning.claim_conditions import CANNOT_GROW
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.cluster_status import cluster_status
 from barnabas_operator.planning.pod_properties import pod_problems
@@ -159,12 +159,12 @@ class Lane:
             return await self._bring(cluster, body, topics, PROTECTED)
         await self._topics.release(topics)
         parts = RoundParts("/".join(self.key))
-        is_done = await parts.run(self._rounds.erase(cluster)) if cluster.erases else True
-        problem = parts.problem()
+        waiting = await parts.run(self._rounds.erase(cluster)) if cluster.erases else None
+        problem = parts.problem() or waiting
         if problem is not None:
             await self._tell(cluster, body, problem)
         parts.check()
-        if not is_done:
+        if waiting is not None:
             return self._settings.busy_s
         await self._statuses.release(body)
         return self._settings.drift_s

@@ -1,19 +1,23 @@
-"""Reads why Kubernetes makes no pod of a broker, or no disk for it."""
+"""Reads why Kubernetes makes no pod of a broker, or no disk for it, or does not end it."""
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.claim_conditions import CANNOT_GROW, resize_failure
+from barnabas_operator.planning.ending_pods import EndingPod, is_away, why_not_ended
 from barnabas_operator.planning.object_names import brokers_name, claim_name, pod_name
-from barnabas_operator.planning.pods import PodsState
-from barnabas_operator.planning.start_obstacles import why_not_bound, why_not_made
+from barnabas_operator.planning.pods import BrokerPod, PodsState
+from barnabas_operator.planning.start_obstacles import is_slow, last_warning, why_not_bound, why_not_made
+from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
 CLAIM: Final = "PersistentVolumeClaim"
+RESIZE_FAILED: Final = "VolumeResizeFailed"
 ASK_S: Final = 5.0
 
 
@@ -24,12 +28,41 @@ class StartObstacles:
         self._api = api
         self._told: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
-    async def of(self, cluster: Cluster, pods: PodsState) -> str:
-        """What Kubernetes says of pods that do not run, or are not there, and of disks that they wait for."""
+    async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
+        """What Kubernetes says of pods that do not run, or end, or are not there, and of disks that they wait for."""
         missing = [view.broker_id for view in pods.views() if not view.is_running]
         told = pods.troubles()
         unmade = await self.of_pods(cluster, missing) if missing else ""
-        return "; ".join(filter(None, (unmade, told, await self.of_claims(cluster, told))))
+        slow = [each for each in pods.pods.values() if each.is_down and not each.is_ending and not each.trouble]
+        unstarted = await self._of_starts(cluster, [each for each in slow if is_slow(each.made_at, now)])
+        unended = await self.of_ends(
+            (EndingPod(each.name, each.node, each.ends_at) for each in pods.pods.values()), now
+        )
+        return "; ".join(filter(None, (unmade, told, unstarted, unended, await self.of_claims(cluster, told))))
+
+    async def of_ends(self, pods: Iterable[EndingPod], now: str) -> str:
+        """Why pods that were deleted are there longer than they may be; empty where all have their time."""
+        overdue = [pod for pod in pods if pod.is_overdue(now)]
+        nodes = sorted({pod.node for pod in overdue if pod.node})
+        found = await asyncio.gather(*(self._api.get("Node", None, name) for name in nodes))
+        return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
+
+    async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
+        """Why disks do not grow. Kubernetes before 1.33 tells failures of it only as Events."""
+        growing = [claim for claim in pods.claims if claim.resize is not None]
+        if not growing:
+            return None
+        events = await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"})
+        failures = [event for event in events if event["reason"] == RESIZE_FAILED]
+        said = {claim.name: last_warning(claim.name, failures) for claim in growing}
+        texts = [f"{name}: {why}" for name, why in said.items() if why]
+        return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
+
+    async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
+        """Of pods that have taken long, what else their kubelets say: disks that cannot be mounted, say."""
+        events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
+        told = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
+        return "; ".join(": ".join(filter(None, each)) for each in told)
 
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
         """Why these brokers have no pod; empty where nobody says."""

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.broker_claims import BrokerClaim
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, EMPTIED_LABEL, disk_of
+from barnabas_operator.planning.claim_resize import resize_of
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, EMPTIED_LABEL, disk_of, pod_name
 from barnabas_operator.resources.cluster import Cluster
 
 CLAIM: Final = "PersistentVolumeClaim"
@@ -36,4 +37,5 @@ def _claims(found: Mapping[str, Any], cluster: str) -> Iterator[BrokerClaim]:
         return
     size, storage_class = spec["resources"]["requests"]["storage"], spec.get("storageClassName")
     is_emptied, is_ending = EMPTIED_LABEL in meta["labels"], "deletionTimestamp" in meta
-    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending)
+    resize = resize_of(found, pod_name(cluster, disk[1]))
+    yield BrokerClaim(meta["name"], meta["uid"], *disk, size, storage_class, is_emptied, is_ending, resize)

@@ -70,7 +70,6 @@ def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
         meta["uid"],
         meta["labels"].get(REVISION, ""),
         is_ready=is_ready,
-        is_ending="deletionTimestamp" in meta,
         restart_asked=_is_asked(found),
         rack=_labels(node).get(rack.topology_key) if rack is not None else None,
         trouble=pod_trouble(found),
@@ -81,6 +80,9 @@ def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },
         is_down=not is_ready and not runs(found),
+        made_at=meta.get("creationTimestamp", ""),
+        ends_at=meta.get("deletionTimestamp", ""),
+        node=found["spec"].get("nodeName", ""),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from barnabas_operator.planning.claim_resize import Resize
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.resources.cluster import Cluster
 
@@ -11,7 +12,7 @@ class BrokerClaim(NamedTuple):
     """One disk of one broker: what it asks for, and its `storage_class`.
 
     `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it goes, with
-    all that is on it, when its pod ends.
+    all that is on it, when its pod ends. `resize`: how far Kubernetes is with one that is to grow.
     """
 
     name: str
@@ -22,6 +23,7 @@ class BrokerClaim(NamedTuple):
     storage_class: str | None = None
     is_emptied: bool = False
     is_ending: bool = False
+    resize: Resize | None = None
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from barnabas_operator.planning.claim_conditions import claim_conditions
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.losses import as_before, cluster_losses
@@ -54,6 +55,7 @@ def _conditions(
         yield rolling_condition(cluster, rolling, found.pods, now)
     else:
         yield from as_before(cluster, ROLLING)
+    yield from claim_conditions(cluster, now, found.pods)
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from moves_under_way(cluster, now, found.state)
 

@@ -15,6 +15,7 @@ class BrokerPod(NamedTuple):
     """One broker's pod. `revision` is that of the template it was made from.
 
     `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" where nobody knows.
+    `made_at` and `ends_at` are in RFC 3339: the latter is when one that was deleted should have ended, "" of others.
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
     knows it, "" until it runs there, `node_addresses` are all by type.
 
@@ -26,7 +27,6 @@ class BrokerPod(NamedTuple):
     uid: str
     revision: str
     is_ready: bool
-    is_ending: bool = False
     restart_asked: bool = False
     rack: str | None = None
     trouble: str = ""
@@ -34,6 +34,14 @@ class BrokerPod(NamedTuple):
     host_ip: str = ""
     node_addresses: Mapping[str, str] = MappingProxyType({})
     is_down: bool = False
+    made_at: str = ""
+    ends_at: str = ""
+    node: str = ""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was deleted, and is still there."""
+        return self.ends_at != ""
 
 
 @dataclass(frozen=True, slots=True)

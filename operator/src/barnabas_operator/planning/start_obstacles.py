@@ -1,10 +1,12 @@
 """Why Kubernetes makes no pod, or no disk for it: what its controllers told last in Events. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 Json = Mapping[str, Any]
 FAILED: Final = "FailedCreate"
+START_S: Final = 120.0
 _BEFORE_THE_REASON: Final = "failed error: "
 _SECOND: Final = len("2026-01-31T23:59:59")
 
@@ -29,6 +31,17 @@ def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
     first = min(event["involvedObject"]["name"] for event in about)
     last = max((event for event in about if event["involvedObject"]["name"] == first), key=_when)
     return f"{first}: {_reason(last)}"
+
+
+def last_warning(name: str, events: Iterable[Json]) -> str:
+    """The last one about the object of that name; empty where there is none."""
+    about = [event for event in events if event["involvedObject"]["name"] == name]
+    return _reason(max(about, key=_when)) if about else ""
+
+
+def is_slow(made_at: str, now: str) -> bool:
+    """Whether a pod had the time to start, images and disks included; both in RFC 3339."""
+    return made_at != "" and (datetime.fromisoformat(now) - datetime.fromisoformat(made_at)).total_seconds() > START_S
 
 
 def _reason(event: Json) -> str:

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from barnabas_operator.planning.broker_steps import HOLDS_REPLICAS, ROLLING_PAUSED
 from barnabas_operator.planning.conditions import PAUSED
+from barnabas_operator.planning.ending_pods import PODS_ENDING
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.kube_event import EventType, kube_event
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY
 from barnabas_operator.planning.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import (
+    CLAIMS_DELETED,
     LOGS_SET_ASIDE,
     READY,
     RECORDS_LOST,
@@ -25,7 +27,7 @@ from barnabas_operator.resources.topic import Topic
 
 PARTITIONS_RAISED: Final = "PartitionsRaised"
 ROLLED: Final = "Rolled"
-UNDER_WAY: Final = frozenset({HOLDS_REPLICAS, REPLICAS_MOVING, WAITING_FOR_ADDRESSES})
+UNDER_WAY: Final = frozenset({HOLDS_REPLICAS, PODS_ENDING, REPLICAS_MOVING, WAITING_FOR_ADDRESSES})
 """The operator is at work. Such messages count what is left: only the first is told."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 
@@ -80,9 +82,9 @@ def _not_ready(resource: Cluster | Topic, before: Json) -> Iterator[tuple[EventT
 
 
 def _losses(resource: Cluster | Topic, before: Json) -> Iterator[tuple[EventType, str, str]]:
-    """Records that are lost, and logs that are set aside: once for each change, whatever else a Cluster waits for."""
+    """Records and disks that are lost, logs that are set aside: once for each change, whatever a Cluster waits for."""
     conditions = _conditions(resource)
-    for kind in (RECORDS_LOST, LOGS_SET_ASIDE):
+    for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
         told = condition_of(conditions, kind)
         if told is not None and _said(before, kind).get("message") != told.message:
             yield "Warning", kind, told.message

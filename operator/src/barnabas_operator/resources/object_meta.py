@@ -13,6 +13,8 @@ ROLLING: Final = "Rolling"
 DRIFTED: Final = "Drifted"
 RECONCILIATION_PAUSED: Final = "ReconciliationPaused"
 RECORDS_LOST: Final = "RecordsLost"
+CLAIMS_DELETED: Final = "ClaimsDeleted"
+VOLUMES_RESIZING: Final = "VolumesResizing"
 LOGS_SET_ASIDE: Final = "LogsSetAside"
 
 MESSAGE_LENGTH_MAX: Final = 32_768
