@@ -26,12 +26,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.failed: list[str] = []
 
     def resource_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
         if not is_gone:
             self.names.add(body["metadata"]["name"])
 
-    def broker_event(self, body: Mapping[str, Any]) -> None:
+    def object_event(self, body: Mapping[str, Any], *, is_gone: bool) -> None:
         """Nothing of them here."""
 
 
@@ -68,7 +69,7 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     async def scenario() -> None:
         proxy, ending = RefusingProxy(api_server), asyncio.Event()
         async with proxy.running(tmp_path / "kubeconfig"):
-            registry = watch.make_registry(start, stop)
+            registry = watch.make_registry(start, stop, heard.failed.append)
             operator = kopf.operator(registry=registry, standalone=True, namespaces=[namespace], stop_flag=ending)
             running = asyncio.create_task(operator)
             await until_heard("before")

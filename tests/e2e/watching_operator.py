@@ -29,7 +29,7 @@ async def watching(settings: OperatorSettings) -> AsyncIterator[Operator]:
     operator, ending = Operator(settings), asyncio.Event()
     running = asyncio.create_task(
         kopf.operator(
-            registry=make_registry(operator.start, operator.stop),
+            registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),
             standalone=True,
             namespaces=list(settings.namespaces),
             stop_flag=ending,

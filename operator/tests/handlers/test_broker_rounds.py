@@ -93,7 +93,8 @@ class FewPods(KubeApi):
                 self._delete(name, given["body"]["deleteOptions"])
             case "POST", ("air", "events"):
                 self.events.append(given["body"])
-        return {}
+        body = given.get("body") or {}
+        return {**body, "metadata": {"uid": path, "resourceVersion": "1", **body.get("metadata", {})}}
 
     def _delete(self, name: str, options: Json) -> None:
         if options.get("preconditions", {}).get("uid") != self.pods[name]["metadata"]["uid"]:

@@ -30,8 +30,12 @@ def main(arguments: Sequence[str]) -> int:
         print(f"barnabas operator: takes no arguments, was given {arguments}; allowed: environment variables")
         return EXIT_USAGE
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format=LOG_FORMAT)
-    for noisy in ("kafka", "kopf.objects", "kopf.activities"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    for noisy, level in (
+        ("kafka", logging.CRITICAL),
+        ("kopf.objects", logging.WARNING),
+        ("kopf.activities", logging.WARNING),
+    ):
+        logging.getLogger(noisy).setLevel(level)
     sys.setswitchinterval(TURN_S)
     settings = read_settings(os.environ)
     listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
@@ -56,7 +60,7 @@ async def _run(settings: OperatorSettings, listener: str, certificates: str) -> 
     webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:
         await kopf.operator(
-            registry=make_registry(operator.start, operator.stop),
+            registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),
             standalone=True,
             clusterwide=not settings.namespaces,
             namespaces=list(settings.namespaces),

@@ -41,6 +41,8 @@ from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 Json = Mapping[str, Any]
+TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
+"""What others tell of these decides what is done next: a pod that is ready, a balancer's address."""
 MADE_ANEW: Final = Refusal(NOT_READY, "waiting for Kubernetes to end the StatefulSet: another one takes over its pods")
 
 
@@ -79,6 +81,10 @@ class BrokerRounds:
         self._claims.forget()
         self._leftovers.forget()
         self._monitors = None
+
+    def hear(self, found: Json, *, is_gone: bool) -> bool:
+        """What the watch tells of an object of the Cluster; whether there may be something to do."""
+        return self._objects.hear(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""

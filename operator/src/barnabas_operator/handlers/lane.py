@@ -85,6 +85,11 @@ class Lane:
         """Have a round soon."""
         self._woken.set()
 
+    def hear(self, found: Json, *, is_gone: bool) -> None:
+        """What the watch tells of an object of the Cluster: a pod, a Service."""
+        if self._rounds.hear(found, is_gone=is_gone):
+            self.wake()
+
     @property
     def round_s(self) -> float:
         """How long the round that is under way takes already; 0 between rounds."""

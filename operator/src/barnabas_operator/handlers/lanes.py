@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ ROUND_S_MAX: Final = 600.0
 
 
 class Lanes:
-    """`resource_event` and `broker_event` are called by the watch; `close` ends all.
+    """`resource_event` and `object_event` are called by the watch; `close` ends all.
 
     Nothing is done in a namespace before `begin`: a part of its resources is not to be taken for all.
     """
@@ -89,24 +90,27 @@ class Lanes:
         self._wake(cluster)
         self._strays_changed.set()
 
-    def broker_event(self, body: Json) -> None:
-        """A broker's pod has changed, or the StatefulSet that makes them."""
-        name = body["metadata"].get("labels", {}).get(CLUSTER_LABEL)
-        if name is not None:
-            self._wake(Key(body["metadata"]["namespace"], name))
+    def object_event(self, body: Json, *, is_gone: bool) -> None:
+        """An object of a Cluster is there, has changed or is gone."""
+        meta = body["metadata"]
+        lane, _ = self._lanes.get(Key(meta["namespace"], meta["labels"][CLUSTER_LABEL]), (None, None))
+        if lane is not None:
+            lane.hear(body, is_gone=is_gone)
 
     def _has_begun(self, namespace: str) -> bool:
         return not self._begun.isdisjoint((namespace, None))
 
     def _open(self, key: Key) -> None:
         if key not in self._lanes and self._has_begun(key.namespace):
-            lane = Lane(key, self._inventory, self._api, self._settings, self._metrics.round_ended)
+            on_round = partial(self._metrics.round_ended, key)
+            lane = Lane(key, self._inventory, self._api, self._settings, on_round)
             self._lanes[key] = lane, asyncio.create_task(lane.run())
 
     def _end(self, key: Key) -> None:
         _, task = self._lanes.pop(key, (None, None))
         if task is not None:
             task.cancel()
+            self._metrics.cluster_went(key)
 
     def _wake(self, key: Key | None) -> None:
         lane, _ = self._lanes.get(key, (None, None)) if key is not None else (None, None)

@@ -1,15 +1,20 @@
-"""What the operator tells Prometheus of its own work."""
+"""What the operator tells Prometheus of its own work, and of the resources that it looks after."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.inventory import NOBODY, Inventory, Key, key_of
+from barnabas_operator.resources.object_meta import READY
 
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+CLUSTER: Final = ("resource_namespace", "cluster")
+"""As Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod."""
+Json = Mapping[str, Any]
 
 
 class OperatorMetrics:
@@ -17,19 +22,40 @@ class OperatorMetrics:
 
     def __init__(self, inventory: Inventory) -> None:
         self.registry = CollectorRegistry()
-        self._rounds = Counter("barnabas_reconciliations", "Rounds over a Cluster.", registry=self.registry)
-        self._good = Counter("barnabas_reconciliations_successful", "Those that ended.", registry=self.registry)
-        self._failed = Counter("barnabas_reconciliations_failed", "Those tried again.", registry=self.registry)
+        self._rounds = Counter("barnabas_reconciliations", "Rounds over a Cluster.", CLUSTER, registry=self.registry)
+        self._good = Counter(
+            "barnabas_reconciliations_successful", "Those that ended.", CLUSTER, registry=self.registry
+        )
+        self._failed = Counter("barnabas_reconciliations_failed", "Those tried again.", CLUSTER, registry=self.registry)
         self._seconds = Histogram(
-            "barnabas_reconciliations_duration_seconds", "How long they took.", buckets=SECONDS, registry=self.registry
+            "barnabas_reconciliations_duration_seconds",
+            "How long they took.",
+            CLUSTER,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._watch_errors = Counter(
+            "barnabas_watch_errors",
+            "Objects that the watch told of and that could not be taken in: the log says why.",
+            ("kind",),
+            registry=self.registry,
         )
         self.registry.register(_Resources(inventory))
 
-    def round_ended(self, seconds: float, is_good: bool) -> None:
+    def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
         """Counts one round."""
-        self._rounds.inc()
-        (self._good if is_good else self._failed).inc()
-        self._seconds.observe(seconds)
+        self._rounds.labels(*cluster).inc()
+        (self._good if is_good else self._failed).labels(*cluster).inc()
+        self._seconds.labels(*cluster).observe(seconds)
+
+    def cluster_went(self, cluster: Key) -> None:
+        """Nothing is told of it any more."""
+        for each in (self._rounds, self._good, self._failed, self._seconds):
+            each.remove(*cluster)
+
+    def watch_failed(self, kind: str) -> None:
+        """Counts one object."""
+        self._watch_errors.labels(kind).inc()
 
 
 class _Resources(Collector):
@@ -39,14 +65,34 @@ class _Resources(Collector):
         self._inventory = inventory
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Resources by kind, and those of them that are paused."""
-        kinds = {"Cluster": self._inventory.clusters.values(), "Topic": self._inventory.topics.values()}
+        """Resources by kind and Cluster, those of them that are paused, and the state of each."""
+        there = [(body, self._labels(body)) for body in self._inventory.bodies()]
         for name, text, only_paused in (
             ("barnabas_resources", "Resources that are watched.", False),
             ("barnabas_resources_paused", "Resources that are left as they are.", True),
         ):
-            family = GaugeMetricFamily(name, text, labels=["kind"])
-            for kind, bodies in kinds.items():
-                paused = sum(bool(body.get("spec", {}).get("pause")) for body in bodies)
-                family.add_metric([kind], paused if only_paused else len(bodies))
+            family = GaugeMetricFamily(name, text, labels=["kind", *CLUSTER])
+            counts = Tally(labels for body, labels in there if _is_paused(body) or not only_paused)
+            for labels in dict.fromkeys(labels for _, labels in there):
+                family.add_metric(labels, counts[labels])
             yield family
+        text = "Whether a resource is as declared: 1, or 0 for the reason that its condition Ready has."
+        states = GaugeMetricFamily("barnabas_resource_state", text, labels=["kind", *CLUSTER, "name", "reason"])
+        for body, labels in there:
+            ready = _ready(body)
+            state = float(ready.get("status") == "True")
+            states.add_metric([*labels, body["metadata"]["name"], ready.get("reason", "")], state)
+        yield states
+
+    def _labels(self, body: Json) -> tuple[str, str, str]:
+        cluster = key_of(body) if body["kind"] == "Cluster" else self._inventory.cluster_of(body)
+        return body["kind"], body["metadata"]["namespace"], cluster.name if cluster is not None else NOBODY
+
+
+def _is_paused(body: Json) -> bool:
+    return bool(body.get("spec", {}).get("pause"))
+
+
+def _ready(body: Json) -> Json:
+    conditions = body.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == READY), {})

@@ -1,6 +1,8 @@
 """What kopf does for the operator: it watches, asks whether it is well, and starts and stops it."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -8,7 +10,9 @@ import kopf
 
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.logins import Logins
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+
+log = logging.getLogger(__name__)
 
 GROUP: Final = "barnabas.dev"
 VERSION: Final = "v1alpha1"
@@ -37,10 +41,27 @@ class Backoffs(Iterable[float]):
 BACKOFFS: Final = Backoffs((1, 1, 2, 3, 5), 10)
 ERROR_DELAYS_S: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
 
+RESOURCES: Final = ((GROUP, VERSION, "clusters"), (GROUP, VERSION, "topics"))
+OBJECTS: Final = (
+    ("", "v1", "configmaps"),
+    ("", "v1", "persistentvolumeclaims"),
+    ("", "v1", "pods"),
+    ("", "v1", "serviceaccounts"),
+    ("", "v1", "services"),
+    ("apps", "v1", "statefulsets"),
+    ("networking.k8s.io", "v1", "networkpolicies"),
+    ("policy", "v1", "poddisruptionbudgets"),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings"),
+)
+"""What Clusters own. The API server sends those alone that carry a Cluster's label."""
+
+Event = Mapping[str, Any]
 Starter = Callable[[], Awaitable[Lanes]]
+OnError = Callable[[str], None]
+"""Hears the kind of an object that could not be taken in."""
 
 
-def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.OperatorRegistry:
+def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error: OnError) -> kopf.OperatorRegistry:
     """The table of what is called when. Events only: all state is in the resources, and nothing is written for kopf."""
     registry = kopf.OperatorRegistry()
     lanes: list[Lanes] = []
@@ -56,19 +77,30 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]]) -> kopf.O
     async def cleanup(**_: Any) -> None:
         await stop()
 
-    @kopf.on.event(GROUP, VERSION, "clusters", registry=registry)
-    @kopf.on.event(GROUP, VERSION, "topics", registry=registry)
-    async def resource(event: Mapping[str, Any], **_: Any) -> None:
-        lanes[0].resource_event(event["object"], is_gone=event["type"] == GONE)
+    async def resource(event: Event, **_: Any) -> None:
+        with traced(event, on_error):
+            lanes[0].resource_event(event["object"], is_gone=event["type"] == GONE)
 
-    brokers = dict(selector("")) | {CLUSTER_LABEL: kopf.PRESENT}
+    async def owned(event: Event, **_: Any) -> None:
+        with traced(event, on_error):
+            lanes[0].object_event(event["object"], is_gone=event["type"] == GONE)
 
-    @kopf.on.event("", "v1", "pods", labels=brokers, registry=registry)
-    @kopf.on.event("apps", "v1", "statefulsets", labels=brokers, registry=registry)
-    async def broker(event: Mapping[str, Any], **_: Any) -> None:
-        lanes[0].broker_event(event["object"])
-
+    for kinds, tell in ((RESOURCES, resource), (OBJECTS, owned)):
+        for kind in kinds:
+            kopf.on.event(*kind, registry=registry)(tell)
     return registry
+
+
+@contextmanager
+def traced(event: Event, on_error: OnError) -> Iterator[None]:
+    """kopf ignores what goes wrong here, and nobody would know: the object is as if it had not been told of."""
+    try:
+        yield
+    except Exception:
+        body = event["object"]
+        meta, kind = body["metadata"], body.get("kind", "object")
+        log.exception("%s %s/%s could not be taken in", kind, meta.get("namespace"), meta.get("name"))
+        on_error(kind)
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:
@@ -81,6 +113,8 @@ def _configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.client_timeout = ANSWER_S
     settings.watching.connect_timeout = CONNECT_S
     settings.watching.chunk_size = CHUNK
+    for kind in OBJECTS:
+        settings.watching.label_selectors[kind] = CLUSTER_LABEL
     settings.networking.error_backoffs = BACKOFFS
     settings.queueing.error_delays = ERROR_DELAYS_S
     settings.queueing.worker_limit = None
