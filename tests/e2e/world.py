@@ -29,6 +29,15 @@ def rounds_of(operator: ServerProcess) -> float:
         return total(answer.read().decode(), "barnabas_reconciliations_total")
 
 
+def acts(operator: ServerProcess) -> bool:
+    """Whether an operator says that it acts; one that does not answer does not."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=WAIT_S) as answer:
+            return total(answer.read().decode(), "barnabas_operator_is_leader") == 1
+    except OSError:
+        return False
+
+
 class World:
     """A namespace with a Cluster whose only broker is a process."""
 

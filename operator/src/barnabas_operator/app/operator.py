@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import kopf
 
@@ -37,20 +39,22 @@ def main(arguments: Sequence[str]) -> int:
     ):
         logging.getLogger(noisy).setLevel(level)
     sys.setswitchinterval(TURN_S)
-    settings = read_settings(os.environ)
+    settings = read_settings(os.environ, f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid4()}")
     listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
     asyncio.run(_run(settings, listener, certificates))
     return 0
 
 
-def read_settings(environment: Mapping[str, str]) -> OperatorSettings:
-    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, BOOTSTRAP, DRIFT_SECONDS."""
+def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
+    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, BOOTSTRAP, DRIFT_SECONDS, LEASE."""
     names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
     return OperatorSettings(
         broker_image=environment.get("BROKER_IMAGE", DEFAULT_IMAGE),
         namespaces=tuple(filter(None, names)),
         bootstrap=environment.get("BOOTSTRAP", ""),
         drift_s=float(environment.get("DRIFT_SECONDS", "60")),
+        lease=environment.get("LEASE", ""),
+        identity=identity,
     )
 
 

@@ -1,16 +1,19 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
+import time
 from functools import partial
 
 from kubernetes_asyncio import client, config
 from kubernetes_asyncio.config.config_exception import ConfigException
 
 from barnabas_operator.handlers.audit import Audit
+from barnabas_operator.handlers.election import Election
 from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
 from barnabas_operator.handlers.first_lists import take_in
-from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.leadership import ALONE, Leadership
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.watch import BACKOFFS
@@ -24,7 +27,10 @@ class Operator:
         self._settings = settings
         self.inventory = Inventory()
         self.metrics = OperatorMetrics(self.inventory)
+        self.leadership = Leadership(time.monotonic) if settings.lease else ALONE
+        self.metrics.tell_leadership(self.leadership)
         self.lanes: Lanes | None = None
+        self._election: Election | None = None
         self._client: client.ApiClient | None = None
         self._audit: Audit | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -43,8 +49,8 @@ class Operator:
         except ConfigException:
             await config.load_kube_config(client_configuration=chosen)
         self._client = client.ApiClient(chosen)
-        api = KubeApi(self._client)
-        self.lanes = Lanes(self.inventory, api, self._settings, self.metrics)
+        api = KubeApi(self._client, self.leadership.writing)
+        self.lanes = Lanes(self.inventory, api, self._settings, self.metrics, self.leadership)
         tell, tell_gone = (partial(self.lanes.resource_event, is_gone=is_gone) for is_gone in (False, True))
         settings = self._settings
         self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
@@ -52,13 +58,23 @@ class Operator:
         listings = (take_in(api, place, self.lanes, BACKOFFS) for place in places)
         ending = EndingNamespaces(api, settings.namespaces, tell)
         self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), ending.run(), *listings)]
+        if settings.lease:
+            self._election = self._new_election(KubeApi(self._client), self.lanes)
+            self._tasks.append(asyncio.create_task(self._election.run()))
         return self.lanes
 
+    def _new_election(self, api: KubeApi, lanes: Lanes) -> Election:
+        namespace, _, name = self._settings.lease.partition("/")
+        identity, clock = self._settings.identity, time.monotonic
+        return Election(api, Key(namespace, name), identity, self.leadership, clock, lanes.begin_anew)
+
     async def stop(self) -> None:
-        """Ends all lanes and connections."""
+        """Ends all lanes and connections; another operator may act at once."""
         for task in self._tasks:
             task.cancel()
         if self.lanes is not None:
             await self.lanes.close()
+        if self._election is not None:
+            await self._election.resign()
         if self._client is not None:
             await self._client.close()

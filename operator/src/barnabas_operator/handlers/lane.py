@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from barnabas_operator.handlers.answers import Answers
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.leadership import ALONE, Leadership
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected
@@ -62,10 +63,12 @@ class Lane:
         api: KubeApi,
         settings: OperatorSettings,
         on_round: Callable[[float, bool], None],
+        leadership: Leadership = ALONE,
     ) -> None:
         self.key = key
         self._inventory = inventory
         self._settings = settings
+        self._leadership = leadership
         self._statuses = StatusWriter(api)
         self._rounds = BrokerRounds(api, settings)
         self._on_round = on_round
@@ -114,7 +117,8 @@ class Lane:
                     log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
                 took, self._began_at = self.round_s, None
-                self._on_round(took, failures == 0)
+                if self._leadership.is_held:
+                    self._on_round(took, failures == 0)
         finally:
             self._drop_admin()
 
@@ -134,6 +138,8 @@ class Lane:
         body = self._inventory.clusters.get(self.key)
         if body is None:
             return self._settings.drift_s
+        if not self._leadership.is_held:
+            return await self._stand_by(body)
         topics = {topic["metadata"]["name"]: topic for topic in self._inventory.topics_of(self.key)}
         if self._loop.time() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
@@ -146,6 +152,11 @@ class Lane:
         if problem is not None or cluster.spec.pause:
             return await self._leave(cluster, body, topics, problem, _why_left(cluster, problem))
         return await self._bring(cluster, body, topics)
+
+    async def _stand_by(self, body: Json) -> float:
+        """Another operator acts: the brokers are only asked, for what the webhook has to know."""
+        self.state = await self._look(_read(body)[0])
+        return self._settings.drift_s
 
     async def _leave(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None, why: str) -> float:
         """All stays as it is, for the resource says so, or cannot be carried out; the Topics hear `why`."""
@@ -248,7 +259,8 @@ class Lane:
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
         if self._admin is None:
-            self._admin = ClusterAdmin(self._settings.bootstrap_of(cluster), CONNECT_S, self._settings.drift_s)
+            bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
+            self._admin = ClusterAdmin(bootstrap, CONNECT_S, self._settings.drift_s, writing)
         return self._admin
 
     def _drop_admin(self) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.handlers.inventory import Inventory, Key, key_of
 from barnabas_operator.handlers.lane import Lane
+from barnabas_operator.handlers.leadership import ALONE, Leadership, NotLeading
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
@@ -38,12 +39,18 @@ class Lanes:
     """
 
     def __init__(
-        self, inventory: Inventory, api: KubeApi, settings: OperatorSettings, metrics: OperatorMetrics
+        self,
+        inventory: Inventory,
+        api: KubeApi,
+        settings: OperatorSettings,
+        metrics: OperatorMetrics,
+        leadership: Leadership = ALONE,
     ) -> None:
         self._inventory = inventory
         self._api = api
         self._settings = settings
         self._metrics = metrics
+        self._leadership = leadership
         self._statuses = StatusWriter(api)
         self.rehearse: Final = Rehearsal(api, settings.broker_image)
         self._lanes: dict[Key, tuple[Lane, asyncio.Task[None]]] = {}
@@ -54,6 +61,14 @@ class Lanes:
     def begin(self, namespace: str | None) -> None:
         """All that is there has been told, or (None) all that is in any namespace."""
         self._begun.add(namespace)
+        for key in self._inventory.clusters:
+            self._open(key)
+        self._strays_changed.set()
+
+    def begin_anew(self) -> None:
+        """This operator begins or ends to act: no lane goes on with what it knew of the time before."""
+        for key in list(self._lanes):
+            self._end(key)
         for key in self._inventory.clusters:
             self._open(key)
         self._strays_changed.set()
@@ -103,7 +118,7 @@ class Lanes:
     def _open(self, key: Key) -> None:
         if key not in self._lanes and self._has_begun(key.namespace):
             on_round = partial(self._metrics.round_ended, key)
-            lane = Lane(key, self._inventory, self._api, self._settings, on_round)
+            lane = Lane(key, self._inventory, self._api, self._settings, on_round, self._leadership)
             self._lanes[key] = lane, asyncio.create_task(lane.run())
 
     def _end(self, key: Key) -> None:
@@ -123,10 +138,12 @@ class Lanes:
             await self._strays_changed.wait()
             await asyncio.sleep(STRAY_PAUSE_S)  # A Topic may be applied just before its Cluster.
             self._strays_changed.clear()
+            if not self._leadership.is_held:
+                continue
             try:
                 await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
             except Exception as error:  # Nobody else lets them go.
-                is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
                 log.warning("topics without a cluster: trying again: %s", error, exc_info=is_bug)
                 self._strays_changed.set()
 

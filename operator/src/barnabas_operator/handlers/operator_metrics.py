@@ -4,11 +4,12 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from barnabas_operator.handlers.inventory import NOBODY, Inventory, Key, key_of
+from barnabas_operator.handlers.leadership import Leadership
 from barnabas_operator.resources.object_meta import READY
 
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -41,6 +42,12 @@ class OperatorMetrics:
             registry=self.registry,
         )
         self.registry.register(_Resources(inventory))
+
+    def tell_leadership(self, leadership: Leadership) -> None:
+        """Of several operators exactly one says 1, but for the seconds in which one follows another."""
+        text = "1 where this operator acts, 0 where it stands by."
+        is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
+        is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
         """Counts one round."""

@@ -18,6 +18,9 @@ class OperatorSettings:
 
     A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
     after `drift_s` at the latest. Every `audit_s` it is looked whether the watch still tells all.
+
+    Of all operators with the same `lease` (`NAMESPACE/NAME`) one acts; each has an `identity` of its own. Without a
+    lease this one asks nobody.
     """
 
     broker_image: str
@@ -27,6 +30,8 @@ class OperatorSettings:
     busy_s: float = BUSY_S
     drift_s: float = DRIFT_S
     audit_s: float = AUDIT_S
+    lease: str = ""
+    identity: str = ""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

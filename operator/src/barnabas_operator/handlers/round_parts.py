@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from barnabas_operator.handlers.leadership import NotLeading
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE
@@ -46,8 +47,8 @@ class RoundParts:
 
 
 def is_expected(error: Exception) -> bool:
-    """Others are away, or say no: no mistake of ours."""
-    return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | RoundIncomplete)
+    """Others are away, say no, or act instead: no mistake of ours."""
+    return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | RoundIncomplete)
 
 
 def _refusal(error: Exception) -> Refusal:

@@ -5,7 +5,7 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,6 +35,9 @@ VISIBLE_POLL_S: Final = 0.02
 
 PREFERRED: Final = 0  # KIP-460's type of election.
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
+
+
+Writing = Callable[[float], AbstractContextManager[object]]
 
 
 class ClusterUnreachable(Exception):
@@ -77,10 +80,19 @@ class ClusterAdmin:
     """A connected admin client. Every method may raise ClusterUnreachable."""
 
     def __init__(
-        self, bootstrap: str, connect_timeout_s: float = REQUEST_TIMEOUT_S, configs_kept_s: float = 0.0
+        self,
+        bootstrap: str,
+        connect_timeout_s: float = REQUEST_TIMEOUT_S,
+        configs_kept_s: float = 0.0,
+        writing: Writing = nullcontext,
     ) -> None:
-        """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`."""
+        """Connects to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
+
+        `writing` is entered for each request that changes something, with the seconds that it may take; what it raises
+        is raised.
+        """
         self.bootstrap = bootstrap
+        self._writing = writing
         with reachable():
             self.client: Any = _connected_client(bootstrap, connect_timeout_s)
         self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
@@ -171,7 +183,8 @@ class ClusterAdmin:
         with reachable():
             for request in requests_of(steps):
                 self._overrides.forget(step.topic for step in request)
-                answers = send(self.client, request)
+                with self._writing(REQUEST_TIMEOUT_S):
+                    answers = send(self.client, request)
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
@@ -185,7 +198,7 @@ class ClusterAdmin:
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
         """Tells brokers where to make replicas that they do not have yet (KIP-113); they answer that they have none."""
-        with reachable():
+        with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
@@ -210,12 +223,12 @@ class ClusterAdmin:
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
         """Sets what each broker takes over while it runs; None goes back to the default."""
         resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
-        with reachable():
+        with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_configs(resources, raise_on_unknown=False)
 
     def balance_leaders(self) -> None:
         """Has the preferred replica of each partition lead, where it is in sync."""
-        with reachable():
+        with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.elect_leaders(PREFERRED, raise_errors=False)
 
     def forget_brokers(self, count: int) -> list[int]:
@@ -223,8 +236,12 @@ class ClusterAdmin:
         with reachable():
             cluster = self._send(DescribeClusterRequest(include_fenced_brokers=True))
             gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]
-            answers = {broker_id: self._send(unregistration(broker_id)) for broker_id in gone}
+            answers = {broker_id: self._unregister(broker_id) for broker_id in gone}
         return [broker_id for broker_id, answer in answers.items() if answer.error_code == ErrorCode.NONE]
+
+    def _unregister(self, broker_id: int) -> Any:
+        with self._writing(REQUEST_TIMEOUT_S):
+            return self._send(unregistration(broker_id))
 
     def _send(self, request: Any) -> Any:
         """A request that the client has no method for."""

@@ -1,7 +1,8 @@
 """The few requests that the operator makes of the Kubernetes API, as JSON. The client does TLS, tokens, connections."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from aiohttp import ClientError
@@ -25,6 +26,13 @@ INVALID: Final = (400, 422)
 UNKNOWN_FIELD: Final = "field not declared in schema"  # The API server says so of what is applied with the status 500.
 
 
+Writing = Callable[[], AbstractContextManager[float]]
+
+
+def _always() -> AbstractContextManager[float]:
+    return nullcontext(REQUEST_S_MAX)
+
+
 class KubeUnreachable(Exception):
     """The API server does not answer, or cannot now."""
 
@@ -45,10 +53,12 @@ class KubeRefused(Exception):
 
 
 class KubeApi:
-    """Every method may raise KubeUnreachable and KubeRefused."""
+    """Every method may raise KubeUnreachable and KubeRefused, and one that writes what `writing` raises."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, writing: Writing = _always) -> None:
+        """`writing` is entered for each write, and says how many seconds it may take."""
         self._client = client
+        self._writing = writing
 
     async def get(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
         """The object, or None."""
@@ -171,7 +181,20 @@ class KubeApi:
         content_type: str = "application/json",
     ) -> dict[str, Any]:
         """One request and its answer."""
-        parameters: Sequence[tuple[str, str]] = list((query or {}).items())
+        is_write = method != "GET" and "dryRun" not in (query or {})
+        with self._writing() if is_write else _always() as seconds_max:
+            return await self._request(method, path, query or {}, body, content_type, min(REQUEST_S_MAX, seconds_max))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: JsonObject | None,
+        content_type: str,
+        seconds_max: float,
+    ) -> dict[str, Any]:
+        parameters: Sequence[tuple[str, str]] = list(query.items())
         try:
             response = await self._client.call_api(
                 path,
@@ -181,7 +204,7 @@ class KubeApi:
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
-                _request_timeout=REQUEST_S_MAX,
+                _request_timeout=seconds_max,
             )
             text = await response.read()
         except ApiException as error:

@@ -1,0 +1,54 @@
+"""A lease as client-go deals with it: who may take it when, and what is written."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from barnabas_operator.planning.lease import Sighting, Spec, holder_of, is_free, released, sighting, taken
+
+HELD = {
+    "holderIdentity": "a",
+    "leaseDurationSeconds": 15,
+    "renewTime": "T1",
+    "acquireTime": "T0",
+    "leaseTransitions": 2,
+}
+FREE: Mapping[str, tuple[Sighting, float, bool]] = {
+    "one that nobody has made yet": (Sighting({}, 0.0), 0.0, True),
+    "one that was renewed just now": (Sighting(HELD, 100.0), 100.0, False),
+    "one that has not changed for nearly its duration": (Sighting(HELD, 100.0), 114.9, False),
+    "one that has not changed for its duration": (Sighting(HELD, 100.0), 115.0, True),
+    "one that its holder holds for longer": (Sighting({**HELD, "leaseDurationSeconds": 60}, 100.0), 115.0, False),
+    "one that was released": (Sighting({**HELD, "holderIdentity": None}, 100.0), 100.0, True),
+}
+
+
+@pytest.mark.parametrize(("seen", "now_s", "free"), FREE.values(), ids=FREE.keys())
+def test_a_lease_is_free_when_nobody_holds_it_or_its_holder_is_late(
+    seen: Sighting, now_s: float, *, free: bool
+) -> None:
+    assert is_free(seen, now_s) is free
+
+
+def test_only_a_change_begins_the_time_anew_whatever_the_holders_clock_says() -> None:
+    first = sighting(HELD, None, 100.0)
+    assert sighting(dict(HELD), first, 105.0) == first
+    assert sighting({**HELD, "renewTime": "long ago"}, first, 105.0).seen_s == 105.0
+
+
+def test_a_renewal_keeps_since_when_it_is_held_and_a_new_holder_counts() -> None:
+    assert taken(HELD, "a", "T2") == {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "T2"}
+    assert taken(HELD, "b", "T2") == {
+        "holderIdentity": "b",
+        "leaseDurationSeconds": 15,
+        "renewTime": "T2",
+        "acquireTime": "T2",
+        "leaseTransitions": 3,
+    }
+    assert taken({}, "a", "T2")["leaseTransitions"] == 0
+
+
+def test_who_ends_leaves_a_lease_that_nobody_holds() -> None:
+    left: Spec = {**HELD, **released("T3")}
+    assert holder_of(left) == ""
+    assert is_free(Sighting(left, 100.0), 100.0)
