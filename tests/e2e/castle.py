@@ -129,6 +129,13 @@ class Castle:
         """Returns when the Cluster is as declared, and every replica in sync."""
         wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, LOOK_S)
 
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """Of the Cluster. Raises AssertionError where it has none of that type."""
+        found = self.read("cluster", self.name).get("status", {}).get("conditions", ())
+        told = [each for each in found if each["type"] == kind]
+        assert told, f"no condition {kind} in {found}"
+        return dict(told[0])
+
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
         """A Topic; returns when it is ready."""
         self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))

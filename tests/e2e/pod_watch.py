@@ -1,4 +1,4 @@
-"""Which pods of a Cluster were down at the same time, one look after the other."""
+"""Which pods of a Cluster were down at the same time, and whether it was ready all along, one look after the other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +14,16 @@ class PodWatch:
         self._before = castle.pods()
         self.down: set[frozenset[str]] = set()
         """Pods that were seen down together."""
+        self.unready: set[str] = set()
+        """Why the Cluster was not ready, whenever it was not."""
 
     def look(self) -> bool:
         """Whether the pods of all brokers are other ones than at the beginning, and ready."""
         found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
-        ready = {name for name, pod in found.items() if _is_ready(pod)}
-        down = frozenset(self._before.keys() - ready)
+        down = frozenset(self._before.keys() - {name for name, pod in found.items() if _is_ready(pod)})
         self.down |= {down} if down else set()
+        ready = self._castle.condition("Ready")
+        self.unready |= {f"{ready['reason']}: {ready.get('message', '')}"} if ready["status"] != "True" else set()
         return not down and not {pod["metadata"]["uid"] for pod in found.values()} & set(self._before.values())
 
 

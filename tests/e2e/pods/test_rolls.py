@@ -43,7 +43,9 @@ def _image(castle: Castle) -> None:
     before, listeners = castle.pods(), castle.read("cluster", NAME)["spec"]["listeners"]
     one_more = [*listeners, {"name": "brief", "port": 9099, "type": "nodeport"}]
     castle.patch({"brokers": {"image": NO_IMAGE}, "listeners": one_more})
-    wait_for(lambda: _message(castle), lambda said: "ImagePull" in said, SECONDS_MAX, LOOK_S)
+    wait_for(
+        lambda: castle.condition("Ready").get("message", ""), lambda said: "ImagePull" in said, SECONDS_MAX, LOOK_S
+    )
     assert len(castle.pods().items() & before.items()) == BROKERS - 1
     assert any("brief" in name for name in _services(castle))
     name = first.removeprefix(LIBRARY)
@@ -66,6 +68,7 @@ def test_brokers_restart_one_by_one_the_controller_last_for(castle: Castle, figu
         CAUSES[cause](castle)
         wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
     assert set(map(len, watch.down)) == {1}
+    assert all("ImagePull" in why for why in watch.unready), "a roll that stalls nobody leaves it ready"
     assert _by_age(castle)[-1] == f"{NAME}-broker-{controller}"
     assert not any("brief" in name for name in _services(castle))
 
@@ -84,11 +87,6 @@ def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> No
     assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}
     told = castle.kubectl("get", "events", "--field-selector=reason=BrokerRestarted", "-o=jsonpath={..message}")
     assert "broker 1 restarts: its annotation asks for it" in told
-
-
-def _message(castle: Castle) -> str:
-    conditions = castle.read("cluster", NAME)["status"]["conditions"]
-    return next(str(each.get("message", "")) for each in conditions if each["type"] == "Ready")
 
 
 def _by_age(castle: Castle) -> list[str]:
