@@ -69,7 +69,7 @@ that of the release may be made by helm itself.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]

@@ -11,11 +11,12 @@ from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.handlers.removed_brokers import RemovedBrokers
+from barnabas_operator.handlers.stale_addresses import mark_stale_pods
 from barnabas_operator.handlers.start_obstacles import StartObstacles
+from barnabas_operator.handlers.surroundings import Surroundings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
-from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
-from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.broker_claims import brokers_holding
 from barnabas_operator.planning.broker_steps import (
     NOT_READY,
@@ -32,6 +33,7 @@ from barnabas_operator.planning.claim_growth import same_disks
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.ending_pods import PODS_ENDING, PODS_OVERDUE, ending_pod
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.given_addresses import stale_addresses
 from barnabas_operator.planning.losses import named
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
@@ -71,7 +73,7 @@ class BrokerRounds:
         self._obstacles = StartObstacles(api)
         self._restarts = PodRestarts(api)
         self._objects = AppliedObjects(api)
-        self._monitors: bool | None = None
+        self._surroundings = Surroundings(api, self._objects)
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
@@ -80,7 +82,7 @@ class BrokerRounds:
         self._disks.forget()
         self._claims.forget()
         self._leftovers.forget()
-        self._monitors = None
+        self._surroundings.forget()
 
     def hear(self, found: Json, *, is_gone: bool) -> bool:
         """What the watch tells of an object of the Cluster; whether there may be something to do."""
@@ -88,7 +90,7 @@ class BrokerRounds:
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
-        refused = await self._apply_surroundings(cluster)
+        refused = await self._surroundings.apply(cluster)
         pods = await gather_pods(self._api, cluster)
         lacking = pods.facts.lacking(cluster)
         if lacking:
@@ -108,7 +110,7 @@ class BrokerRounds:
         await self._claims.apply(cluster, pods)
         ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)
-        return outcome._replace(waiting=refused or outcome.waiting or ungrown)
+        return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
         """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""
@@ -146,6 +148,7 @@ class BrokerRounds:
         settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
         is_other = pods.broker_set is not None and not same_disks(cluster, pods.volumes)
         await self._objects.ask(broker_set)
+        await mark_stale_pods(self._api, cluster, pods)
         if is_other:
             await self._make_way(cluster)
             return True
@@ -159,16 +162,6 @@ class BrokerRounds:
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
         self._objects.forget_one("StatefulSet", name)
         await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
-
-    async def _apply_surroundings(self, cluster: Cluster) -> Refusal | None:
-        """Each by itself; the first that the API server refuses."""
-        refused = None
-        for each in surrounding_objects(cluster, [MONITORING] if await self._has_monitors() else []):
-            try:
-                await self._objects.apply(cluster, each)
-            except ObjectRefused as error:
-                refused = refused or error.refusal
-        return refused
 
     async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
         choose = step_without_restarts if cluster.spec.rolling.pause else next_step
@@ -204,9 +197,3 @@ class BrokerRounds:
         name = brokers_name(cluster.metadata.name)
         await self._api.patch("StatefulSet", cluster.metadata.namespace, name, {"spec": {"replicas": replicas}})
         self._objects.forget_one("StatefulSet", name)
-
-    async def _has_monitors(self) -> bool:
-        """Asked once for each apply of everything: CRDs come and go."""
-        if self._monitors is None:
-            self._monitors = await self._api.serves("PodMonitor")
-        return self._monitors

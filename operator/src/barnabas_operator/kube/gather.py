@@ -4,10 +4,21 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from msgspec import DecodeError, json
+
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
-from barnabas_operator.planning.object_names import BROKER_LABEL, CLUSTER_LABEL, LISTENER_LABEL, brokers_name, selector
+from barnabas_operator.planning.object_names import (
+    BROKER_LABEL,
+    CLUSTER_LABEL,
+    GIVEN,
+    LISTENER_LABEL,
+    STALE,
+    bootstrap_name,
+    brokers_name,
+    selector,
+)
 from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pod_troubles import pod_trouble, runs
 from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
@@ -35,7 +46,12 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
     return PodsState(
         broker_set,
         {pod.broker_id: pod for pod in brokers},
-        Facts(_node_ports(services), _balancer_hosts(services), _node_hosts(cluster, brokers)),
+        Facts(
+            _node_ports(services),
+            _balancer_hosts(services),
+            _node_hosts(cluster, brokers),
+            _bootstrap_ports(cluster, services),
+        ),
         claims,
     )
 
@@ -51,7 +67,16 @@ def _broker_set(found: Json) -> BrokerSet:
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
     revision = status.get("updateRevision", "") if is_seen else ""
-    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending="deletionTimestamp" in found["metadata"])
+    is_ending = "deletionTimestamp" in found["metadata"]
+    return BrokerSet(found["spec"]["replicas"], revision, volumes, is_ending, addresses_given(found))
+
+
+def addresses_given(broker_set: Json) -> Mapping[str, str]:
+    """What its brokers were told of the Services for the outside; nothing where that cannot be read."""
+    try:
+        return json.decode(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), type=dict[str, str])
+    except DecodeError:
+        return {}  # Anybody may write anything there.
 
 
 def _volume(claim: Json) -> Volume:
@@ -83,6 +108,7 @@ def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
         made_at=meta.get("creationTimestamp", ""),
         ends_at=meta.get("deletionTimestamp", ""),
         node=found["spec"].get("nodeName", ""),
+        stale=meta.get("annotations", {}).get(STALE, ""),
     )
 
 
@@ -100,6 +126,15 @@ def _is_asked(found: Json) -> bool:
 
 def _node_ports(services: Iterable[Json]) -> dict[tuple[str, int], int]:
     return {key: port.get("nodePort", 0) for key, each in _of_brokers(services) for port in each["spec"]["ports"]}
+
+
+def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, int]:
+    names = {f"{bootstrap_name(cluster.metadata.name)}-{each.name}": each.name for each in cluster.spec.listeners}
+    return {
+        names[each["metadata"]["name"]]: each["spec"]["ports"][0].get("nodePort", 0)
+        for each in services
+        if each["metadata"].get("name") in names
+    }
 
 
 def _balancer_hosts(services: Iterable[Json]) -> dict[tuple[str, int], str]:

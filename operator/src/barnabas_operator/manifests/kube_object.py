@@ -21,6 +21,7 @@ def kube_object(
     name: str,
     *,
     more_labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
     patches: Sequence[Json] = (),
     **body: Any,
 ) -> KubeObject:
@@ -33,6 +34,7 @@ def kube_object(
             "name": name,
             "namespace": meta.namespace or "default",
             "labels": {**labels(meta.name), **(more_labels or {})},
+            **({"annotations": dict(annotations)} if annotations else {}),
             "ownerReferences": [_owner(cluster)],
         },
         **body,

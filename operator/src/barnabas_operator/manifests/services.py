@@ -33,6 +33,16 @@ def services(cluster: Cluster, replicas: int) -> list[KubeObject]:
     ]
 
 
+def with_node_port(item: KubeObject, given: Mapping[str, str]) -> KubeObject:
+    """A Service that asks for the node port which one of its name had before. One that names its own keeps to that."""
+    if item["kind"] != "Service" or item["spec"].get("type") != "NodePort":
+        return item
+    (first, *others), before = item["spec"]["ports"], given.get(item["metadata"]["name"], "")
+    if not before.isdecimal() or "nodePort" in first:
+        return item
+    return {**item, "spec": {**item["spec"], "ports": [{**first, "nodePort": int(before)}, *others]}}
+
+
 def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Of those found, the Cluster's own that lead nowhere any more.
 

@@ -1,13 +1,16 @@
 """The brokers' pods: a StatefulSet whose pods only the operator restarts."""
 
+import json
 from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
 from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.given_addresses import given_addresses
 from barnabas_operator.planning.object_names import (
     CLUSTER_LABEL,
+    GIVEN,
     HTTP_PORT,
     REPLICATION_PORT,
     brokers_name,
@@ -38,6 +41,7 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
         "StatefulSet",
         cluster,
         brokers_name(name),
+        annotations={GIVEN: json.dumps(given_addresses(cluster, facts))},
         patches=_patches(cluster),
         spec={
             "replicas": replicas,

@@ -17,7 +17,7 @@ class BrokerPod(NamedTuple):
     `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" where nobody knows.
     `made_at` and `ends_at` are in RFC 3339: the latter is when one that was deleted should have ended, "" of others.
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
-    knows it, "" until it runs there, `node_addresses` are all by type.
+    knows it, "" until it runs there, `node_addresses` are all by type. `stale` is what it tells clients wrongly.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -37,6 +37,7 @@ class BrokerPod(NamedTuple):
     made_at: str = ""
     ends_at: str = ""
     node: str = ""
+    stale: str = ""
 
     @property
     def is_ending(self) -> bool:
@@ -49,12 +50,14 @@ class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
     `volumes` are what its claim templates are for, by their names. One that is ending has the name that another needs.
+    `given` is what its brokers were told of the Services for the outside, by their names.
     """
 
     replicas: int
     revision: str
     volumes: Mapping[str, Volume]
     is_ending: bool = False
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""A Service that vanished comes back with its node port, on a real API server; where it cannot, brokers are told."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from barnabas_operator.handlers.applied_objects import AppliedObjects
+from barnabas_operator.handlers.stale_addresses import mark_stale_pods
+from barnabas_operator.handlers.surroundings import Surroundings
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
+from barnabas_operator.manifests.cluster_objects import broker_objects
+from barnabas_operator.planning.given_addresses import stale_addresses
+from barnabas_operator.planning.object_names import selector
+from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.object_meta import ObjectMeta
+from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import connection
+
+BROKER_0, BOOTSTRAP = "castle-broker-0-outside", "castle-bootstrap-outside"
+
+
+class Outside:
+    """A Cluster of two brokers at node ports, and one round after the other over what is around it."""
+
+    def __init__(self, plane: ControlPlane, api: KubeApi, namespace: str) -> None:
+        self.plane, self.api, self.namespace = plane, api, namespace
+        listeners = (Listener(name="plain"), Listener(name="outside", port=9094, type="nodeport"))
+        meta = ObjectMeta(name="castle", namespace=namespace, uid=f"uid-of-{namespace}")
+        spec = ClusterSpec(brokers=Brokers(replicas=2), listeners=listeners)
+        self.cluster = Cluster(metadata=meta, spec=spec)
+
+    async def round(self) -> PodsState:
+        """Of an operator that has just started. What was found when it ended."""
+        objects = AppliedObjects(self.api)
+        assert await Surroundings(self.api, objects).apply(self.cluster) is None
+        found = await gather_pods(self.api, self.cluster)
+        await mark_stale_pods(self.api, self.cluster, found)
+        for each in broker_objects(self.cluster, found.facts, "broker:dev", 2):
+            await objects.apply(self.cluster, each)
+        return await gather_pods(self.api, self.cluster)
+
+    def port(self, service: str) -> int:
+        found = self.plane.requests.get("Service", self.namespace, service)
+        assert found is not None, f"Service {service} is gone"
+        return int(found["spec"]["ports"][0]["nodePort"])
+
+    def delete(self, service: str) -> None:
+        self.plane.requests.delete("Service", self.namespace, service)
+
+    def take(self, port: int) -> None:
+        """Another Service has the node port now."""
+        spec = {"type": "NodePort", "selector": {"app": "other"}, "ports": [{"port": 80, "nodePort": port}]}
+        meta = {"name": "thief", "namespace": self.namespace}
+        self.plane.requests.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
+
+    def make_pod(self, number: int) -> None:
+        labels = {**selector("castle"), "controller-revision-hash": "r"}
+        meta = {"name": f"castle-broker-{number}", "namespace": self.namespace, "labels": labels}
+        spec = {"serviceAccountName": "castle-broker", "containers": [{"name": "broker", "image": "broker:dev"}]}
+        self.plane.requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    def annotations(self, number: int) -> dict[str, str]:
+        found = self.plane.requests.get("Pod", self.namespace, f"castle-broker-{number}") or {}
+        annotations: dict[str, str] = found["metadata"].get("annotations", {})
+        return annotations
+
+
+def play(plane: ControlPlane, scenario: Callable[[Outside], Awaitable[None]]) -> None:
+    namespace = f"ports-{uuid4().hex[:8]}"
+    plane.requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+
+    async def run() -> None:
+        async with connection(plane) as opened:
+            await scenario(Outside(plane, KubeApi(opened), namespace))
+
+    asyncio.run(run())
+
+
+def test_services_that_vanished_come_back_with_their_node_ports(api_server: ControlPlane) -> None:
+    async def scenario(outside: Outside) -> None:
+        await outside.round()
+        before = {name: outside.port(name) for name in (BROKER_0, BOOTSTRAP)}
+        for name in before:
+            outside.delete(name)
+        outside.make_pod(0)
+        found = await outside.round()
+        assert {name: outside.port(name) for name in before} == before
+        assert RESTART_ASKED not in outside.annotations(0)
+        assert stale_addresses(found) is None
+
+    play(api_server, scenario)
+
+
+def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_says_so(
+    api_server: ControlPlane,
+) -> None:
+    async def scenario(outside: Outside) -> None:
+        await outside.round()
+        for number in range(2):
+            outside.make_pod(number)
+        before = outside.port(BROKER_0)
+        outside.delete(BROKER_0)
+        outside.take(before)
+        found = await outside.round()
+        after = outside.port(BROKER_0)
+        assert after != before
+        assert outside.annotations(0)[RESTART_ASKED] == "true"
+        assert RESTART_ASKED not in outside.annotations(1)
+        told = stale_addresses(found)
+        message = f"castle-broker-0 tells clients {before} of listener outside, which is {after} now: restarts"
+        assert told == ("WaitingForAddresses", message)
+        found = await outside.round()
+        assert outside.port(BROKER_0) == after, "the port is kept from now on"
+        files = outside.plane.kubectl("-n", outside.namespace, "get", "configmaps", "-ojson")
+        (made,) = (each for each in json.loads(files)["items"] if each["metadata"]["name"].startswith("castle-broker-"))
+        assert f":{after}\n" in made["data"]["castle-broker-0.properties"].replace(",", "\n")
+
+    play(api_server, scenario)
