@@ -208,6 +208,7 @@ MAY: Final = (
     ("create", "statedocuments.internal.barnabas.dev", False),
     ("watch", "pods", True),
     ("delete", "pods", True),
+    ("create", "pods --subresource=eviction", True),
     ("patch", "topics.barnabas.dev --subresource=status", True),
     ("update", "topics.barnabas.dev", False),
     ("patch", "persistentvolumeclaims", True),

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.pods import BrokerPod
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -295,5 +297,21 @@ def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -
                 "flights-broker-1 is Pending: pod has unbound immediate PersistentVolumeClaims;"
                 f" volume-0-flights-broker-1: {missing}"
             )
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("uid", "left", "told"), [("a", 0, 2), ("another", 2, 0)])
+def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(uid: str, left: int, told: int) -> None:
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            together = [
+                BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
+                for number, seen in enumerate((uid, "b"))
+            ]
+            assert await PodRestarts(api).begin(cluster(), together) is None
+            assert api.evicted == ["flights-broker-0"]
+            assert (len(api.pods), len(api.events)) == (left, told)
 
     asyncio.run(run())
