@@ -1,11 +1,13 @@
 """A cluster of brokers of one dict, as the operator's admin client sees it."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, TopicState, Trouble
-from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, Step
+from barnabas_operator.planning.disk_space import Disks, DiskSpace
+from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, MoveReplicas, Step
 
 
 class BrokersMemory:
@@ -38,16 +40,24 @@ class BrokersMemory:
         )
 
     def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
-        """Makes and deletes topics."""
+        """Makes and deletes topics; replicas are where they move at once."""
         if self.bug is not None:
             raise self.bug
         for step in steps:
             match step:
                 case CreateTopic(topic, placed, configs):
                     self.topics[topic] = TopicState(f"id-{topic}", placed, configs)
+                case MoveReplicas(topic, moved):
+                    rows = enumerate(self.topics[topic].partitions)
+                    there = tuple(moved.get(number, row) for number, row in rows)
+                    self.topics[topic] = replace(self.topics[topic], partitions=there)
                 case DeleteTopic(topic, topic_id) if self.topics[topic].topic_id == topic_id:
                     del self.topics[topic]
         return {}
+
+    def disks(self, broker_ids: Collection[int]) -> Disks:
+        """All have room, and all replicas are empty."""
+        return Disks({number: (DiskSpace(1 << 40, 1 << 40),) for number in broker_ids}, {})
 
     def broker_overrides(self, _broker_ids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
         """Nothing is set on any."""

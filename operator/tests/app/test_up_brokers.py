@@ -10,6 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeClusterRequest
 
+from barnabas_operator.resources.object_meta import condition_of
 from harness.ask import ask
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, alive, cluster_manifest, topic_manifest
@@ -240,6 +241,26 @@ def test_the_brokers_own_topics_get_more_and_fewer_replicas_with_the_brokers(up:
     (committed,) = consumer.committed([TopicPartition("flights", 0)], timeout=20)
     consumer.close()
     assert committed.offset == 2
+
+
+@pytest.mark.slow
+def test_a_broker_that_was_added_gets_replicas_when_that_is_approved(up: RunningUp) -> None:
+    up.write("cluster.yaml", cluster_manifest(2, **QUICK))
+    up.write("topics.yaml", topic_manifest("flights", "partitions: 12", "replicas: 1"))
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    send_to_each_partition(up, "flights", 12)
+    three = cluster_manifest(3, **QUICK)
+    up.write("cluster.yaml", three)
+    told = wait_for(lambda: condition_of(up.cluster_status().conditions, "RebalanceProposed"), seconds_max=60)
+    assert told is not None
+    assert told.message.startswith("broker 2 has less than the others: 4 partitions (")
+    assert set(leaders(up, "flights").values()) == {0, 1}
+    approved = "  name: quickstart\n  annotations: {barnabas.dev/rebalance: approve}\n"
+    up.write("cluster.yaml", three.replace("  name: quickstart\n", approved))
+    wait_for(lambda: sorted(leaders(up, "flights").values()), lambda found: found == [0] * 4 + [1] * 4 + [2] * 4, 60)
+    wait_for(lambda: condition_of(up.cluster_status().conditions, "RebalanceProposed") is None)
+    assert all(StockClient(up.bootstrap).read("flights", number) == [b"x"] for number in range(12))
 
 
 def test_a_broker_that_a_topic_needs_stays_and_why_is_told(up: RunningUp) -> None:

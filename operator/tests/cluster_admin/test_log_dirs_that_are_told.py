@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.topic_reconciler import reconcile
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.disk_space import DiskSpace, Partition
 from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.steps import CreateTopic, IncreasePartitions, Step
@@ -105,6 +107,28 @@ def test_a_replica_that_moves_between_log_dirs_counts_where_it_goes() -> None:
     client = SimpleNamespace(describe_log_dirs=lambda brokers: [answer])
     found = ClusterAdmin.log_dirs(cast(ClusterAdmin, SimpleNamespace(client=client)), 0)
     assert found == [LogDirLoad("/a", 1, 1, 0, 7), LogDirLoad("/b", 2, 0, 25, 7)]
+
+
+def test_disks_are_those_of_the_brokers_that_answer(caplog: pytest.LogCaptureFixture) -> None:
+    keys = ("partition_index", "partition_size", "is_future_key")
+
+    def described(log_dir: str, error_code: int, *replicas: tuple[int, int, bool]) -> dict[str, object]:
+        topic = {"name": "t", "partitions": [dict(zip(keys, replica, strict=True)) for replica in replicas]}
+        space = {"usable_bytes": 7, "total_bytes": 9}
+        return {"log_dir": log_dir, "error_code": error_code, "topics": [topic], **space}
+
+    def answer(brokers: list[int]) -> list[dict[str, object]]:
+        if brokers == [1]:
+            raise KafkaTimeoutError
+        failed = described("/c", ErrorCode.KAFKA_STORAGE_ERROR, (3, 99, False))
+        return [{"log_dirs": [described("/a", 0, (0, 50, False), (1, 20, True)), described("/b", 0), failed]}]
+
+    client = SimpleNamespace(describe_log_dirs=answer)
+    found = ClusterAdmin.disks(cast(ClusterAdmin, SimpleNamespace(client=client)), [0, 1])
+    assert found.spaces == {0: (DiskSpace(7, 9), DiskSpace(7, 9))}
+    assert found.replicas == {0: {Partition("t", 0): 50}}
+    assert found.room_bytes(1) == 0
+    assert "broker 1 gets no replicas now, for it does not tell its room" in caplog.text
 
 
 def test_each_broker_is_told_of_its_own_replicas_before_they_are_made() -> None:

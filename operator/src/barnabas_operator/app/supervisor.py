@@ -21,6 +21,7 @@ from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.memory import Wanted, remember
+from barnabas_operator.planning.moves_under_way import MovesAhead
 from barnabas_operator.planning.steps import describe
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
@@ -141,7 +142,7 @@ class Supervisor:
         if outcome.done or outcome.state.is_moving or outcome.state.troubles:
             self._pause_s = RETRY_S
         self._show(outcome)
-        self._write_status(self._cluster_problem or waiting, outcome.state)
+        self._write_status(self._cluster_problem or waiting, outcome.state, outcome.ahead)
 
     async def _bring_brokers(self) -> Refusal | None:
         """Why the brokers are not yet as wanted. What a broker does not start with is taken back."""
@@ -229,9 +230,11 @@ class Supervisor:
             self._log.say(lack if behind else "every replica of every partition is in sync again")
         self._troubles_said = behind, offline
 
-    def _write_status(self, problem: Refusal | None, state: ClusterState | None) -> None:
+    def _write_status(
+        self, problem: Refusal | None, state: ClusterState | None, ahead: MovesAhead | None = None
+    ) -> None:
         cluster = self._wanted.cluster
-        status = self._cluster.status(cluster, _now(), problem, state)
+        status = self._cluster.status(cluster, _now(), problem, state, ahead)
         self._wanted = self._wanted._replace(cluster=replace(cluster, status=status))
         self._data_dir.write_status(self._wanted)
 

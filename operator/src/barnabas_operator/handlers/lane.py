@@ -28,6 +28,7 @@ from barnabas_operator.planning.cluster_status import cluster_status
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.readiness import NOTHING_FOUND, Findings
+from barnabas_operator.planning.rebalance import APPROVAL
 from barnabas_operator.planning.topic_checks import (
     DELETION_PROTECTED,
     INVALID_CONFIG,
@@ -206,7 +207,10 @@ class Lane:
         problem = parts.problem()
         self._note_answers(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
-        found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence)
+        ahead = outcome.ahead if outcome is not None else None
+        if ahead is not None and ahead.is_rebalanced:
+            await parts.run(self._statuses.take_annotation(body, APPROVAL))
+        found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
         await self._tell(cluster, body, told or first_told(waiting, problem), found)
         parts.check()
         if waiting is not None and waiting.reason == KUBERNETES_ERROR:

@@ -130,6 +130,13 @@ class StatusWriter:
             log.warning("%s/%s: the finalizer stays: %s", meta["namespace"], meta["name"], error)
             return False
 
+    async def take_annotation(self, body: Json, name: str) -> None:
+        """What was asked for by it is done. Raises KubeRefused, KubeUnreachable."""
+        meta = body["metadata"]
+        await self._api.patch(
+            body["kind"], meta["namespace"], meta["name"], {"metadata": {"annotations": {name: None}}}
+        )
+
     def _note(self, error: KubeRefused) -> None:
         if not error.is_about_the_object:
             self._refused = error

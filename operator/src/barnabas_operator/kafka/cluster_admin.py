@@ -3,6 +3,7 @@
 kafka-python's client does its IO in a thread of its own; these calls block until the answer or the time-out.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,8 +27,11 @@ from barnabas_operator.kafka.step_requests import StepRefused, operations, reque
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
 from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
+
+log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 10.0
 VISIBLE_TIMEOUT_S: Final = 10.0
@@ -196,6 +200,21 @@ class ClusterAdmin:
         moving = {replica for each in answer["log_dirs"] for replica, _ in _replicas(each, is_future=True)}
         return [_load(each, moving) for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
 
+    def disks(self, broker_ids: Collection[int]) -> Disks:
+        """The log dirs of these brokers that are online, and the replicas there; of those brokers that answer."""
+        online: dict[int, list[Mapping[str, Any]]] = {}
+        for broker_id in broker_ids:
+            try:
+                (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
+            except KafkaError as error:
+                log.warning("broker %d gets no replicas now, for it does not tell its room: %s", broker_id, error)
+            else:
+                online[broker_id] = [each for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
+        return Disks(
+            {broker: tuple(map(_space, log_dirs)) for broker, log_dirs in online.items()},
+            {broker: dict(_held(log_dirs)) for broker, log_dirs in online.items()},
+        )
+
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
         """Tells brokers where to make replicas that they do not have yet (KIP-113); they answer that they have none."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
@@ -304,6 +323,16 @@ def _topic_state(
     }
     partitions = tuple(replicas for _, replicas in sorted(by_index.items()))
     return TopicState(kafka_uuid.to_text(UUID(described["topic_id"])), partitions, overrides, moving)
+
+
+def _space(log_dir: Mapping[str, Any]) -> DiskSpace:
+    return DiskSpace(log_dir["usable_bytes"], log_dir["total_bytes"])
+
+
+def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Partition, int]]:
+    for log_dir in log_dirs:
+        for where, size in _replicas(log_dir, is_future=False):
+            yield Partition(*where), size
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:

@@ -1,5 +1,6 @@
 """Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
 
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -9,9 +10,10 @@ from msgspec.structs import replace
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.internal_topics import internal_factors
 from barnabas_operator.planning.log_dir_places import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.moves_under_way import MovesAhead
+from barnabas_operator.planning.round_plan import plan_round
 from barnabas_operator.planning.steps import (
     AlterConfigs,
     CreateTopic,
@@ -22,7 +24,7 @@ from barnabas_operator.planning.steps import (
     describe,
 )
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
-from barnabas_operator.planning.topic_plan import TopicPlan, claimed_name, plan_deletions, plan_evacuation, plan_topics
+from barnabas_operator.planning.topic_plan import TopicPlan, claimed_name
 from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
@@ -35,13 +37,15 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 class Outcome(NamedTuple):
     """What is so after a reconciliation: the resources with their new status, and the cluster as it was gathered last.
 
-    `done` is what was done; `failed` tells in words what was not that no resource is about.
+    `done` is what was done; `failed` tells in words what was not that no resource is about; `ahead` is what moves
+    later.
     """
 
     wanted: Wanted
     done: Sequence[Step]
     failed: Sequence[str]
     state: ClusterState
+    ahead: MovesAhead
 
 
 def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, str | None] | None = None) -> Outcome:
@@ -52,21 +56,24 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     """
     names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
     state = _gather(admin, wanted, names, told)
-    plans = plan_topics(wanted.topics, state)
-    deletions = plan_deletions(wanted.removed, wanted.topics, state)
-    evacuation = plan_evacuation(plans, state, internal_factors(wanted.cluster))
-    steps = [*(step for plan in (*plans, *deletions) for step in plan.steps), *evacuation]
-    _choose_log_dirs(admin, wanted.cluster, steps, state)
-    done, refused = _apply(admin, steps)
-    problems = [plan.refusal or _first_refusal(plan, refused) for plan in (*plans, *deletions)]
+    plan = plan_round(wanted, state)
+    if plan.asks_for_disks:
+        state = dataclasses.replace(state, disks=admin.disks(state.racks))
+        plan = plan_round(wanted, state)
+    plans, deletions = plan.topics, plan.deletions
+    _choose_log_dirs(admin, wanted.cluster, plan.steps, state)
+    done, refused = _apply(admin, plan.steps)
+    problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
     if done:
         state = _gather(admin, wanted, (), told)  # A status tells no configs.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
     kept = tuple(map(_keeps_id, _with_status(deletions, problems[len(plans) :], state, now, cluster), wanted.removed))
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
-    failed = [_failure(*refused[step.topic]) for step in evacuation if step.topic in refused]
-    return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state)
+    own = {step.topic for each in (*plans, *deletions) for step in each.steps}
+    failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
+    ahead = MovesAhead(plan.waiting, plan.rebalance, plan.is_rebalanced)
+    return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state, ahead)
 
 
 def _gather(

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from barnabas_operator.planning.disk_space import Disks
+
 ReplicaIds = tuple[int, ...]
 """Broker ids of one partition, the preferred leader first."""
 
@@ -74,7 +76,8 @@ class ClusterState:
 
     `troubles` are the partitions that are not fully replicated now, `declared` is how many brokers there shall be (0
     where nobody has said so), `leaving` are the brokers that are to be removed, `registered` those that have ever
-    joined, the dead ones too. While brokers are `awaited` no replicas are placed.
+    joined, the dead ones too. While brokers are `awaited` no replicas are placed. `disks` are asked about only where
+    something is to move.
     """
 
     racks: Mapping[int, str | None]
@@ -89,6 +92,7 @@ class ClusterState:
     registered: frozenset[int] = frozenset()
     awaited: frozenset[int] = frozenset()
     cluster_id: str | None = None
+    disks: Disks | None = None
 
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""

@@ -57,7 +57,7 @@ def _conditions(
         yield from as_before(cluster, ROLLING)
     yield from claim_conditions(cluster, now, found.pods)
     yield from cluster_losses(cluster, now, found.state, found.strays)
-    yield from moves_under_way(cluster, now, found.state)
+    yield from moves_under_way(cluster, now, found.state, found.ahead)
 
 
 def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:

@@ -1,19 +1,52 @@
-"""What a Cluster says of replicas that are on their way to other brokers. Pure."""
+"""What a Cluster says of replicas that are on their way to other brokers, and of those that might go. Pure."""
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.losses import named
+from barnabas_operator.planning.rebalance import APPROVAL, APPROVED, Rebalance
 from barnabas_operator.planning.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.object_meta import REBALANCE_PROPOSED, Condition
+
+UNEVEN: Final = "BrokersUneven"
 
 
-def moves_under_way(cluster: Cluster, now: str, state: ClusterState | None) -> Iterator[Condition]:
-    """A condition that is there only meanwhile; the Cluster is ready all the same. `now` in RFC 3339."""
+class MovesAhead(NamedTuple):
+    """The partitions that wait for their turn to move, and the rebalance that is planned or under way.
+
+    `is_rebalanced`: one that was asked for is done.
+    """
+
+    waiting: int = 0
+    rebalance: Rebalance | None = None
+    is_rebalanced: bool = False
+
+
+def moves_under_way(
+    cluster: Cluster, now: str, state: ClusterState | None, ahead: MovesAhead | None
+) -> Iterator[Condition]:
+    """Conditions that are there only meanwhile; the Cluster is ready all the same. `now` in RFC 3339."""
     moving = {name: len(topic.moving) for name, topic in sorted(state.topics.items()) if topic.moving} if state else {}
-    if moving:
-        of_topics = named([f"{name} ({count})" for name, count in moving.items()])
-        message = f"partitions are getting other replicas: {of_topics}"
+    waiting = ahead.waiting if ahead is not None else 0
+    if moving or waiting:
+        of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
+        later = f"; {waiting} partitions wait for their turn" if waiting else ""
+        message = f"partitions are getting other replicas: {of_topics}{later}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
+    if ahead is not None and ahead.rebalance is not None and not ahead.rebalance.is_approved:
+        message = f"{_described(ahead.rebalance)}; to have it so: {_approval(cluster)}"
+        yield condition(cluster, REBALANCE_PROPOSED, "True", UNEVEN, message, now)
+
+
+def _described(rebalance: Rebalance) -> str:
+    brokers = ", ".join(map(str, rebalance.to_brokers))
+    how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
+    return f"broker {brokers} has less than the others: {how_much} can move there"
+
+
+def _approval(cluster: Cluster) -> str:
+    command = f"kubectl annotate clusters.barnabas.dev {cluster.metadata.name} {APPROVAL}={APPROVED}"
+    return f"`{command}`, or spec.rebalance: Automatic"

@@ -16,6 +16,7 @@ from barnabas_operator.planning.broker_steps import (
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.losses import lost_in_cluster, named
+from barnabas_operator.planning.moves_under_way import MovesAhead
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.planning.topic_status import PARTITIONS_OFFLINE
@@ -32,7 +33,8 @@ WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_
 class Findings(NamedTuple):
     """What was found of a Cluster; None where nobody could tell.
 
-    `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while.
+    `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
+    to move later.
     """
 
     pods: PodsState | None = None
@@ -40,6 +42,7 @@ class Findings(NamedTuple):
     strays: Sequence[StrayLog] | None = None
     trouble: str = ""
     silence: str = ""
+    ahead: MovesAhead | None = None
 
 
 NOTHING_FOUND: Final = Findings()

@@ -18,6 +18,7 @@ from barnabas_operator.resources.object_meta import (
     CLAIMS_DELETED,
     LOGS_SET_ASIDE,
     READY,
+    REBALANCE_PROPOSED,
     RECORDS_LOST,
     ROLLING,
     Condition,
@@ -38,7 +39,7 @@ def status_events(resource: Cluster | Topic, before: Json, now: str) -> list[dic
     """The Events of a resource with its new status; `before` is the one that it had, as JSON; `now` in RFC 3339."""
     told = [*_not_ready(resource, before), *_losses(resource, before)]
     if isinstance(resource, Cluster):
-        told += [*_recovered(resource, before), *_rolls(resource, before)]
+        told += [*_recovered(resource, before), *_rolls(resource, before), *_proposal(resource, before)]
     else:
         told += _partitions(resource, before)
     return [kube_event(resource, kind, reason, message, now) for kind, reason, message in told]
@@ -97,6 +98,13 @@ def _conditions(resource: Cluster | Topic) -> tuple[Condition, ...]:
 def _said(before: Json, kind: str) -> Json:
     said: Json = next((each for each in before.get("conditions", ()) if each["type"] == kind), {})
     return said
+
+
+def _proposal(cluster: Cluster, before: Json) -> Iterator[tuple[EventType, str, str]]:
+    """Once, though its numbers change."""
+    told = condition_of(_conditions(cluster), REBALANCE_PROPOSED)
+    if told is not None and not _said(before, REBALANCE_PROPOSED):
+        yield "Normal", REBALANCE_PROPOSED, told.message
 
 
 def _partitions(topic: Topic, before: Json) -> Iterator[tuple[EventType, str, str]]:

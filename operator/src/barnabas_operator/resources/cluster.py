@@ -34,6 +34,7 @@ JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
 _IN_ORDER: Final = ", ".join(get_args(NodeAddressType))
+RebalanceMode = Literal["Manual", "Automatic"]
 ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
@@ -158,6 +159,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
     template: ClusterTemplate = ClusterTemplate()
+    rebalance: Annotated[
+        RebalanceMode,
+        Meta(description="whether replicas go to brokers that have fewer when that is approved, or by themselves"),
+    ] = "Manual"
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
         Meta(description="what becomes of the disks with this resource: they stay, go, or keep the resource too"),

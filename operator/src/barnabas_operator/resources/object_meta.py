@@ -16,6 +16,7 @@ RECORDS_LOST: Final = "RecordsLost"
 CLAIMS_DELETED: Final = "ClaimsDeleted"
 VOLUMES_RESIZING: Final = "VolumesResizing"
 LOGS_SET_ASIDE: Final = "LogsSetAside"
+REBALANCE_PROPOSED: Final = "RebalanceProposed"
 
 MESSAGE_LENGTH_MAX: Final = 32_768
 """As `metav1.Condition` allows."""

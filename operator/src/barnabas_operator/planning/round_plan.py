@@ -1,0 +1,68 @@
+"""All that one round does to a cluster's topics: declared ones, those that go, the brokers' own, moves. Pure."""
+
+from typing import NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.internal_topics import internal_factors
+from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
+from barnabas_operator.planning.rebalance import (
+    Rebalance,
+    is_approved,
+    is_asked_for,
+    is_calm,
+    is_uneven,
+    plan_rebalance,
+    takers,
+)
+from barnabas_operator.planning.steps import MoveReplicas, Step
+from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
+from barnabas_operator.resources.cluster import Cluster
+
+
+class RoundPlan(NamedTuple):
+    """`steps` are all that is done now, `waiting` counts the partitions whose turn to move comes later.
+
+    `asks_for_disks`: sizes and room would make another plan of it, and are not known. `is_rebalanced`: what was asked
+    for is done.
+    """
+
+    topics: tuple[TopicPlan, ...]
+    deletions: tuple[TopicPlan, ...]
+    steps: tuple[Step, ...]
+    waiting: int
+    rebalance: Rebalance | None
+    asks_for_disks: bool
+    is_rebalanced: bool
+
+
+def plan_round(wanted: Wanted, state: ClusterState) -> RoundPlan:
+    """From what is declared, and what is there, to steps."""
+    topics = plan_topics(wanted.topics, state)
+    deletions = plan_deletions(wanted.removed, wanted.topics, state)
+    steps = [step for plan in (*topics, *deletions) for step in plan.steps]
+    moves = [step for step in steps if isinstance(step, MoveReplicas)]
+    moves += plan_evacuation(topics, state, internal_factors(wanted.cluster))
+    rebalance = None if moves else _rebalance(wanted.cluster, state)
+    if rebalance is not None and rebalance.is_approved:
+        moves += rebalance.moves
+    turns = take_turns(moves, state)
+    others = (step for step in steps if not isinstance(step, MoveReplicas))
+    is_asked = is_asked_for(wanted.cluster)
+    copies = is_asked or rebalance is not None or any(is_copy(move, state) for move in moves)
+    is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state)
+    asks_for_disks = state.disks is None and copies
+    begin = (*others, *turns.begin)
+    return RoundPlan(topics, deletions, begin, turns.waiting, rebalance, asks_for_disks, is_rebalanced)
+
+
+def _rebalance(cluster: Cluster, state: ClusterState) -> Rebalance | None:
+    """One that was asked for goes on to its end; one that is automatic as long as something moves."""
+    goes_on = is_asked_for(cluster) or (is_approved(cluster) and state.is_moving)
+    if not goes_on and not is_uneven(state):
+        return None
+    moves = plan_rebalance(state)
+    if not moves:
+        return None
+    size_bytes = bytes_to_copy(moves, state)
+    return Rebalance(moves, partitions_in_sum(moves), size_bytes, takers(moves, state), is_approved(cluster))

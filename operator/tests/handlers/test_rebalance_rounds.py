@@ -1,0 +1,57 @@
+"""A rebalance over an API server and brokers of a few dicts: proposed, approved, carried out, and asked for no more."""
+
+from barnabas_operator.planning.cluster_state import TopicState
+from barnabas_operator.planning.rebalance import APPROVAL
+from harness.lane_world import Json, Play, World, resource
+
+
+def uneven(here: World) -> Json:
+    """Two brokers, of which the first has all ten partitions."""
+    here.brokers.count = 2
+    here.brokers.topics["flights"] = TopicState("id", ((0,),) * 10, {})
+    return resource("Cluster", "one", brokers={"replicas": 2}, config={"offsets.topic.replication.factor": 1})
+
+
+def approve(here: World) -> None:
+    found = here.api.found("Cluster", "one")
+    assert found is not None
+    here.api.put({**found, "metadata": {**found["metadata"], "annotations": {APPROVAL: "approve", "kept": "x"}}})
+
+
+def annotations(here: World) -> Json:
+    found = here.api.found("Cluster", "one")
+    assert found is not None
+    kept: Json = found["metadata"].get("annotations", {})
+    return kept
+
+
+def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_away_when_it_is_done(
+    play: Play,
+) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(uneven(here))
+        await here.round()
+        await here.round()
+        status, _, message = here.said("Cluster", "one", "RebalanceProposed")
+        assert (status, message.partition(":")[0]) == ("True", "broker 1 has less than the others")
+        assert [reason for reason, _ in here.api.events()].count("RebalanceProposed") == 1
+        assert here.brokers.topics["flights"].partitions == ((0,),) * 10
+        approve(here)
+        await here.round()
+        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
+        assert annotations(here) == {APPROVAL: "approve", "kept": "x"}, "until it is seen to be done"
+        await here.round()
+        assert annotations(here) == {"kept": "x"}
+        assert "RebalanceProposed" not in here.conditions("Cluster", "one")
+
+    play(scenario)
+
+
+def test_an_automatic_rebalance_needs_no_approval(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        declared = uneven(here)
+        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+        await here.round()
+        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
+
+    play(scenario)
