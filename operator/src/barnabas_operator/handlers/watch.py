@@ -11,11 +11,10 @@ import kopf
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.logins import Logins
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.resources.object_meta import GROUP, VERSION
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "barnabas.dev"
-VERSION: Final = "v1alpha1"
 SERVER_S: Final = 300
 ANSWER_S: Final = 310
 CONNECT_S: Final = 10

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from barnabas_operator.resources.object_meta import API_VERSION
+
 
 class Kind(NamedTuple):
     """The group version with its prefix, and the plural."""
@@ -12,8 +14,8 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = {
-    "Cluster": Kind("apis/barnabas.dev/v1alpha1", "clusters"),
-    "Topic": Kind("apis/barnabas.dev/v1alpha1", "topics"),
+    "Cluster": Kind(f"apis/{API_VERSION}", "clusters"),
+    "Topic": Kind(f"apis/{API_VERSION}", "topics"),
     "StateDocument": Kind("apis/internal.barnabas.dev/v1", "statedocuments"),
     "ConfigMap": Kind("api/v1", "configmaps"),
     "Event": Kind("api/v1", "events"),

@@ -7,7 +7,14 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.object_meta import API_VERSION, Conditions, Message, ObjectMeta, ObservedGeneration
+from barnabas_operator.resources.object_meta import (
+    API_VERSION,
+    ApiVersion,
+    Conditions,
+    Message,
+    ObjectMeta,
+    ObservedGeneration,
+)
 from barnabas_operator.resources.quantity import ALLOWED, quantity_hint
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
@@ -214,7 +221,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 class Cluster(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A cluster of brokers."""
 
-    api_version: Literal["barnabas.dev/v1alpha1"] = API_VERSION
+    api_version: ApiVersion = API_VERSION
     kind: Literal["Cluster"] = "Cluster"
     metadata: ObjectMeta
     spec: ClusterSpec = ClusterSpec()

@@ -5,9 +5,9 @@ ClusterRoles that belong to them.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, inspect
@@ -25,6 +25,7 @@ from barnabas_operator.resources.crd_rules import (
     SCALE,
 )
 from barnabas_operator.resources.field_words import with_words
+from barnabas_operator.resources.object_meta import GROUP, VERSION
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.yaml_text import yaml_text
 
@@ -35,7 +36,18 @@ FREE: Final[Json] = {"type": "object", "x-kubernetes-preserve-unknown-fields": T
 FREE_VALUE: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 
 
-def crd_of(kind: type[Cluster] | type[Topic]) -> Json:
+class Version(NamedTuple):
+    """Of several that are served the API server keeps one. All have the same schema: it converts by the name alone."""
+
+    name: str
+    is_stored: bool = True
+
+
+VERSIONS: Final = (Version(VERSION),)
+"""The one that the operator speaks comes first: the chart's webhook asks for it."""
+
+
+def crd_of(kind: type[Cluster] | type[Topic], versions: Sequence[Version] = VERSIONS) -> Json:
     """The whole definition of one resource."""
     names = NAMES[kind]
     root = schema_of(inspect.type_info(kind))
@@ -44,10 +56,8 @@ def crd_of(kind: type[Cluster] | type[Topic]) -> Json:
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     root["required"] = ["spec"] if kind is Topic else []
     root["x-kubernetes-validations"] = ROOT_RULES[kind]
-    version = {
-        "name": "v1alpha1",
+    alike = {
         "served": True,
-        "storage": True,
         "additionalPrinterColumns": COLUMNS[kind],
         "subresources": {"status": {}, **({"scale": SCALE} if kind is Topic else {})},
         "schema": {"openAPIV3Schema": root},
@@ -55,8 +65,13 @@ def crd_of(kind: type[Cluster] | type[Topic]) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.barnabas.dev"},
-        "spec": {"group": "barnabas.dev", "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{names['plural']}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [{"name": each.name, "storage": each.is_stored, **alike} for each in versions],
+        },
     }
 
 

@@ -1,12 +1,15 @@
 """What every resource has: metadata as Kubernetes writes it, and status conditions."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-API_VERSION: Final = "barnabas.dev/v1alpha1"
+ApiVersion = Literal["barnabas.dev/v1alpha1"]
+"""What this version of the operator speaks; nowhere else is it named."""
+API_VERSION: Final[ApiVersion] = get_args(ApiVersion)[0]
+GROUP, VERSION = API_VERSION.split("/")
 
 READY: Final = "Ready"
 ROLLING: Final = "Rolling"

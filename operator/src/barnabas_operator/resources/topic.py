@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from barnabas_core.topic_name import NAME_LENGTH_MAX
-from barnabas_operator.resources.object_meta import API_VERSION, Conditions, ObjectMeta, ObservedGeneration
+from barnabas_operator.resources.object_meta import API_VERSION, ApiVersion, Conditions, ObjectMeta, ObservedGeneration
 
 # Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
 PARTITIONS_MAX: Final = 10_000
@@ -92,7 +92,7 @@ class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A topic of a Cluster."""
 
-    api_version: Literal["barnabas.dev/v1alpha1"] = API_VERSION
+    api_version: ApiVersion = API_VERSION
     kind: Literal["Topic"] = "Topic"
     metadata: ObjectMeta
     spec: TopicSpec

@@ -1,0 +1,249 @@
+"""From one version of the resources to the next and back, by helm and on a real API server.
+
+The next version is made from the same types as the one that is published. Four releases of the chart: the first as it
+is; the second serves the next version as well; the third keeps it in etcd; the fourth serves no other.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+
+from barnabas_operator.resources.api_objects import InvalidResource, resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.crd import Version, crd_of
+from barnabas_operator.resources.object_meta import API_VERSION, GROUP, VERSION
+from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.yaml_text import yaml_text
+from e2e.apiserver import prepare_api_server
+from e2e.binaries import CannotStart
+from e2e.control_plane import ControlPlane
+from e2e.helm import CHART, ask_helm
+from e2e.webhook_server import webhook
+from harness.deadline import wait_for
+from harness.require import missing
+
+pytestmark = pytest.mark.slow
+
+NEXT: Final = "v1beta1"
+NAMESPACE: Final = "air"
+RELEASES: Final[Mapping[int, Sequence[Version]]] = {
+    1: (Version(VERSION),),
+    2: (Version(VERSION), Version(NEXT, is_stored=False)),
+    3: (Version(NEXT), Version(VERSION, is_stored=False)),
+    4: (Version(NEXT),),
+}
+CRDS: Final = {"clusters.barnabas.dev": Cluster, "topics.barnabas.dev": Topic}
+SPECS: Final = {"Cluster": {"storage": {"volumes": [{"id": 0, "size": "5Gi"}]}}, "Topic": {"partitions": 3}}
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """An API server of its own: definitions are everybody's."""
+    try:
+        own = prepare_api_server(tmp_path / "api-server")
+    except CannotStart as reason:
+        missing(reason)
+    try:
+        own.start_api()
+        own.kubectl("create", "namespace", NAMESPACE)
+        yield own
+    finally:
+        own.daemons.stop_all()
+
+
+class Releases:
+    """The chart's releases, one after the other."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self._plane = plane
+        self._folder = folder
+
+    def ask(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        place = (f"--kubeconfig={self._plane.kubeconfig}", f"--namespace={NAMESPACE}")
+        return ask_helm(verb, "barnabas", *arguments, *place)
+
+    def upgrade(self, number: int) -> subprocess.CompletedProcess[str]:
+        """To the chart of that release, whatever is there."""
+        chart = self._folder / f"chart-{number}"
+        shutil.copytree(CHART, chart, dirs_exist_ok=True)
+        for name, kind in CRDS.items():
+            file = chart / "crd-files" / f"{name}.yaml"
+            file.write_text(yaml_text(crd_of(kind, RELEASES[number])), encoding="utf-8")
+        done = self.ask("upgrade", str(chart), "--install", "--set=webhook.enabled=false")
+        if done.returncode == 0:
+            self.await_versions(number)
+        return done
+
+    def await_versions(self, number: int) -> None:
+        """The API server takes a moment to serve what a definition says."""
+        wanted = {each.name for each in RELEASES[number]}
+
+        def served() -> set[str]:
+            found = json.loads(self._plane.kubectl("get", "--raw", f"/apis/{GROUP}"))
+            return {each["version"] for each in found["versions"]}
+
+        wait_for(served, lambda now: now == wanted)
+
+
+@pytest.fixture
+def releases(plane: ControlPlane, tmp_path: Path) -> Releases:
+    return Releases(plane, tmp_path)
+
+
+def apply(plane: ControlPlane, name: str, version: str = VERSION) -> None:
+    """A Cluster and a Topic."""
+    for kind, spec in SPECS.items():
+        meta = {"name": name, "namespace": NAMESPACE}
+        item = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": meta, "spec": spec}
+        plane.kubectl("apply", "-f-", stdin=json.dumps(item))
+
+
+def read(plane: ControlPlane, version: str = VERSION) -> set[tuple[str, str]]:
+    """Kind and name of all that can be read in a version; each is as it was applied."""
+    found = set()
+    for plural in ("clusters", "topics"):
+        listed = json.loads(plane.kubectl("get", "-A", f"{plural}.{version}.{GROUP}", "-ojson"))
+        for each in listed["items"]:
+            assert each["apiVersion"] == f"{GROUP}/{version}"
+            assert each["spec"].items() >= _comparable(SPECS[each["kind"]], each["spec"]).items()
+            found.add((each["kind"], each["metadata"]["name"]))
+    return found
+
+
+def _comparable(said: Mapping[str, Any], stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was said with the defaults that the API server filled in."""
+    if "storage" in said:
+        assert stored["storage"]["volumes"][0]["size"] == "5Gi"
+        return {}
+    return said
+
+
+def both(*names: str) -> set[tuple[str, str]]:
+    return {(kind, name) for kind in SPECS for name in names}
+
+
+def stored_versions(plane: ControlPlane) -> set[tuple[str, ...]]:
+    path = "-ojsonpath={.status.storedVersions[*]}"
+    return {tuple(plane.kubectl("get", "crd", name, path).split()) for name in CRDS}
+
+
+def migrate(plane: ControlPlane, version: str) -> None:
+    """As docs/kubernetes.md says: all is written once more, in the version that is kept now."""
+    every = plane.kubectl("get", "clusters.barnabas.dev,topics.barnabas.dev", "-A", "-ojson")
+    plane.kubectl("replace", "-f-", stdin=every)
+    stored = json.dumps({"status": {"storedVersions": [version]}})
+    plane.kubectl("patch", "crd", *CRDS, "--subresource=status", "--type=merge", f"-p={stored}")
+
+
+def test_a_release_that_only_serves_the_next_version_can_be_taken_back(plane: ControlPlane, releases: Releases) -> None:
+    assert releases.upgrade(1).returncode == 0
+    apply(plane, "first")
+    assert releases.upgrade(2).returncode == 0
+    apply(plane, "second", NEXT)
+    assert read(plane) == read(plane, NEXT) == both("first", "second")
+    assert stored_versions(plane) == {(VERSION,)}
+    back = releases.ask("rollback", "1")
+    assert back.returncode == 0, back.stderr
+    releases.await_versions(1)
+    assert read(plane) == both("first", "second")
+
+
+def test_the_next_version_is_kept_one_release_later_and_goes_back_as_it_came(
+    plane: ControlPlane, releases: Releases
+) -> None:
+    for number in (1, 2, 3):
+        assert releases.upgrade(number).returncode == 0
+        apply(plane, f"in-{number}")
+    everything = both("in-1", "in-2", "in-3")
+    assert read(plane) == read(plane, NEXT) == everything
+    assert stored_versions(plane) == {(VERSION, NEXT)}
+    too_far = releases.ask("rollback", "1")
+    assert too_far.returncode != 0
+    assert f'"{NEXT}": missing from spec.versions' in too_far.stderr
+    back = releases.ask("rollback", "2")
+    assert back.returncode == 0, back.stderr
+    assert read(plane) == read(plane, NEXT) == everything
+    migrate(plane, VERSION)
+    back = releases.ask("rollback", "1")
+    assert back.returncode == 0, back.stderr
+    releases.await_versions(1)
+    assert read(plane) == everything
+    assert stored_versions(plane) == {(VERSION,)}
+
+
+def test_a_version_goes_when_nothing_is_kept_in_it_any_more(plane: ControlPlane, releases: Releases) -> None:
+    for number in (1, 2, 3):
+        assert releases.upgrade(number).returncode == 0
+    apply(plane, "one")
+    refused = releases.upgrade(4)
+    assert refused.returncode != 0
+    assert f'"{VERSION}": missing from spec.versions' in refused.stderr
+    migrate(plane, NEXT)
+    done = releases.upgrade(4)
+    assert done.returncode == 0, done.stderr
+    assert read(plane, NEXT) == both("one")
+
+
+def test_an_operator_of_one_version_reads_and_reviews_what_comes_in_the_other(
+    plane: ControlPlane, releases: Releases
+) -> None:
+    """The API server converts what it asks the webhook about, too."""
+    assert releases.upgrade(3).returncode == 0
+    asked: list[tuple[str, str]] = []
+
+    def answer(request_body: dict[str, Any]) -> dict[str, Any]:
+        request = request_body["request"]
+        asked.append((request["requestKind"]["version"], request["object"]["apiVersion"]))
+        response = {"uid": request["uid"], "allowed": True}
+        return {"apiVersion": request_body["apiVersion"], "kind": "AdmissionReview", "response": response}
+
+    def is_asked() -> bool:
+        apply(plane, f"seen-{uuid4().hex[:6]}", NEXT)
+        return len(asked) > 0
+
+    with webhook(plane, answer):
+        wait_for(is_asked)
+    assert set(asked) == {(NEXT, API_VERSION)}
+    (cluster, *_) = json.loads(plane.kubectl("get", "-A", f"clusters.{VERSION}.{GROUP}", "-ojson"))["items"]
+    (topic, *_) = json.loads(plane.kubectl("get", "-A", f"topics.{VERSION}.{GROUP}", "-ojson"))["items"]
+    assert resource_of(Cluster, cluster).spec.storage.volumes[0].size == "5Gi"
+    assert resource_of(Topic, topic).spec.partitions == 3
+
+
+def test_a_field_that_newer_definitions_have_stops_an_older_operator_and_is_gone_with_them(plane: ControlPlane) -> None:
+    older = crd_of(Cluster)
+    newer = json.loads(json.dumps(older))
+    root = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["properties"]["spec"]["properties"]["speed"] = {"type": "integer"}
+    meta = {"name": "fast", "namespace": NAMESPACE}
+    fast = json.dumps({"apiVersion": API_VERSION, "kind": "Cluster", "metadata": meta, "spec": {"speed": 9}})
+
+    def define(definition: Mapping[str, Any]) -> None:
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=json.dumps(definition))
+
+    def stored() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(plane.kubectl("-n", NAMESPACE, "get", "cluster", "fast", "-ojson"))
+        return found
+
+    define(newer)
+    wait_for(lambda: plane.kubectl.ask("create", "--dry-run=server", "-f-", stdin=fast).returncode == 0)
+    plane.kubectl("create", "-f-", stdin=fast)
+    with pytest.raises(InvalidResource, match=r"spec\.speed is no field"):
+        resource_of(Cluster, stored())
+    define(older)
+    wait_for(lambda: "speed" not in stored()["spec"])
+    assert resource_of(Cluster, stored()).metadata.name == "fast"
+    define(newer)
+    wait_for(lambda: stored()["spec"].get("speed") == 9)
+    define(older)
+    wait_for(lambda: "speed" not in stored()["spec"])
+    plane.kubectl("-n", NAMESPACE, "label", "cluster", "fast", "written=again")
+    define(newer)
+    wait_for(lambda: plane.kubectl.ask("explain", "cluster.spec.speed").returncode == 0)
+    assert "speed" not in stored()["spec"]
