@@ -38,8 +38,14 @@ RELEASES: Final[Mapping[int, Sequence[Version]]] = {
     3: (Version(NEXT), Version(VERSION, is_stored=False)),
     4: (Version(NEXT),),
 }
-CRDS: Final = {"clusters.barnabas.dev": Cluster, "topics.barnabas.dev": Topic}
-SPECS: Final = {"Cluster": {"storage": {"volumes": [{"id": 0, "size": "5Gi"}]}}, "Topic": {"partitions": 3}}
+CRDS: Final[Mapping[str, type[Cluster] | type[Topic]]] = {
+    "clusters.barnabas.dev": Cluster,
+    "topics.barnabas.dev": Topic,
+}
+SPECS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Cluster": {"storage": {"volumes": [{"id": 0, "size": "5Gi"}]}},
+    "Topic": {"partitions": 3},
+}
 
 
 @pytest.fixture
