@@ -190,10 +190,14 @@ class OneCompactedLog:
         return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.time_ms).base_offset
 
     def roll(self) -> None:
+        """And sync what was rolled, as is done each second."""
         self.log.roll(self.clock.time_ms)
+        self.log.flush(self.log.segments.active.base_offset)
 
     def clean(self) -> bool:
-        """One round, if a log is due."""
+        """One round, if a log is due; what was rolled is synced before, as it is each second."""
+        for log in self.logs.logs.values():
+            log.flush(log.segments.active.base_offset)
         return asyncio.run(self.cleaner.clean_dirtiest())
 
     def batches(self) -> list[tuple[BatchHeader, list[Record]]]:

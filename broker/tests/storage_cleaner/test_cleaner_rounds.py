@@ -216,6 +216,61 @@ def test_a_truncation_takes_back_what_counts_as_compacted_after_a_crash_too(tmp_
     assert [pair for pair in one.records().values() if pair[0] == b"x"] == [(b"x", b"newer")]
 
 
+def test_a_log_that_is_cut_where_it_was_compacted_begins_anew(tmp_path: Path) -> None:
+    """Else a key is gone whose newer value was cut, and whose older one was removed for it: the leader has that."""
+    one = OneCompactedLog(tmp_path)
+    for key in (b"a", b"b", b"a", b"c"):
+        one.append([(key, b"value")])
+    one.roll()
+    assert one.clean()
+    assert sorted(one.records()) == [1, 2, 3]
+    one.log.truncate_to(2)
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 0)
+    one.append([(b"a", b"as the leader has it")])
+    one.crash()
+    assert one.records() == {0: (b"a", b"as the leader has it")}
+
+
+def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Path) -> None:
+    one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
+    for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
+        one.append([(key, bytes(200))])
+    one.roll()
+    rewritten: list[Request] = []
+
+    def cut_after_the_first_swap(request: Request) -> None:
+        if isinstance(request, CleanSegments):
+            rewritten.append(request)
+            if len(rewritten) == 2:
+                one.log.truncate_to(4)
+
+    one.helper.before = cut_after_the_first_swap
+    one.clean()
+    assert len(rewritten) == 2
+    assert one.log.log_end_offset == 0
+
+
+def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Path) -> None:
+    one = dirty(tmp_path)
+    assert one.clean()
+    end_offset = one.log.log_end_offset
+    one.append([(b"x", b"1")])
+    one.log.truncate_to(end_offset)
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, end_offset)
+
+
+def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> None:
+    one = OneCompactedLog(tmp_path)
+    one.append([(b"a", b"1")])
+    one.roll()
+    one.append([(b"a", b"2")])
+    one.log.roll(one.clock.time_ms)
+    assert asyncio.run(one.cleaner.clean_dirtiest())
+    assert sorted(one.records()) == [0, 1]
+    assert one.clean()
+    assert sorted(one.records()) == [1]
+
+
 @pytest.mark.parametrize("change", [gone, retained, truncated])
 @pytest.mark.parametrize("when", ["before the work", "after the work"])
 def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(

@@ -447,4 +447,4 @@ class Partition:
 
     def _truncate_to(self, offset: int) -> None:
         self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)

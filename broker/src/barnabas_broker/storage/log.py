@@ -25,6 +25,7 @@ from barnabas_broker.storage.segment_listing import listed_segments
 from barnabas_broker.storage.segments import Segments
 from barnabas_broker.storage.swap import finish_swap, promote_cleaned
 from barnabas_broker.storage.timestamp_lookup import BatchSearch, timestamp_step
+from barnabas_broker.storage.truncation import truncate
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
@@ -53,6 +54,7 @@ class Log:
         "log_start_offset",
         "recovery_point",
         "segments",
+        "superseded_until",
         "topic_id",
         "topic_partition",
         "truncations",
@@ -85,6 +87,8 @@ class Log:
         self._reader = LogReader(self.segments)
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
+        self.superseded_until = 0
+        """Compaction may have removed records for newer ones below this, be its round complete or not."""
         self.truncations = 0
         """How often the log was truncated; what was read before one may have changed."""
         self._flushed_ms = 0
@@ -322,24 +326,8 @@ class Log:
 
     @disk_access
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at `offset` and above, on a follower whose leader has other data there.
-
-        Epochs without records, too: a leader may have begun one and written nothing.
-        """
-        if offset >= self.log_end_offset:
-            self.epochs.truncate_from_end(self.log_end_offset)
-            self._latest_epoch = self.epochs.latest_epoch
-            return
-        if offset < self.segments.first.base_offset:
-            self.truncate_fully_and_start_at(offset, 0)
-            return
-        if self.takes_appends:
-            self._load_producers()
-        self.truncations += 1
-        self.known_producers.truncate(offset)
-        self.discard_above(offset)
-        self.segments.active.truncate_to(offset)
-        self._ends_at(offset)
+        """Drop everything at `offset` and above, on a follower whose leader has other data there (`truncation`)."""
+        truncate(self, offset)
 
     def discard_above(self, offset: int) -> None:
         """Drop the segments that begin past `offset`.
@@ -363,7 +351,7 @@ class Log:
         self.known_producers.clear()
         self.epochs.clear()
         self.log_start_offset = offset
-        self._ends_at(offset)
+        self.ends_at(offset)
 
     def load_epochs(self) -> None:
         """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
@@ -375,10 +363,11 @@ class Log:
         for epoch, start_offset in epochs:
             known.assign(epoch, start_offset)
         self._load_producers()
-        self._ends_at(self.log_end_offset)
+        self.ends_at(self.log_end_offset)
         self._environment.unflushed[self] = None
 
-    def _ends_at(self, offset: int) -> None:
+    def ends_at(self, offset: int) -> None:
+        """What was behind it is gone: that holds for all that is known of it, too."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from_end(offset)
@@ -386,6 +375,7 @@ class Log:
         self._reader.forget_tails()
         lowered = offset < self.recovery_point
         self.recovery_point = min(offset, self.recovery_point)
+        self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:
             self.clean_until, lowered = offset, True
         if self.known_producers.hold_back(until_checkpointed=lowered):

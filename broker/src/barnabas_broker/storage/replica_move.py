@@ -150,6 +150,7 @@ class ReplicaMove:
         files.sync_dir(self.log_dir)
         moved = open_log(self._environment, self._place(new), now_ms)
         moved.producers, moved.clean_until = producers, log.clean_until
+        moved.superseded_until = log.superseded_until
         return moved
 
     def _place(self, directory: str) -> LogPlace:

@@ -218,13 +218,14 @@ class LogCleaner:
             )
         )
         assert isinstance(cleaned, SegmentCleaned), "the answer to CleanSegments"
-        await self._swap(dirty, group, cleaned.base_offset)
+        await self._swap(dirty, group, cleaned.base_offset, rules.end_offset)
         self._count(cleaned)
 
-    async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int) -> None:
+    async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
         """All renames in one go on the loop: nothing may change the log between them. A thread waits for the disk."""
         log = dirty.log
         self._check_unchanged(dirty, group)
+        log.superseded_until = max(log.superseded_until, mapped_end)
         log.replace_segments(group, [base_offset], self._clock.now_ms())
         await asyncio.to_thread(self._logs.files.sync_dir, log.directory)
 

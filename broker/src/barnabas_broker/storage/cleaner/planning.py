@@ -34,15 +34,16 @@ class DirtySection(NamedTuple):
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
     """What a round would be about. `stable_offset` bounds what is committed and belongs to no open transaction.
 
-    Never the active segment, nothing past `stable_offset`, nothing younger than `min.compaction.lag.ms`; whole segments
-    only. Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
+    Never the active segment, nothing past `stable_offset`, nothing younger than `min.compaction.lag.ms`, nothing that
+    is not synced, or a power cut could take the newer value after the older was removed for it; whole segments only.
+    Raises OSError, InvalidBatch where a segment must be looked into for its timestamps.
     """
     start = max(log.log_start_offset, log.clean_until or 0)
-    config = log.config
+    safe_end, config = min(stable_offset, log.recovery_point), log.config
     cleanable: list[tuple[Segment, int]] = []
     for segment, following in pairwise(log.segments):
         is_dirty = following.base_offset > start
-        if following.base_offset > stable_offset or (is_dirty and _is_young(segment, config, now_ms)):
+        if following.base_offset > safe_end or (is_dirty and _is_young(segment, config, now_ms)):
             break
         cleanable.append((segment, following.base_offset))
     dirty = [segment for segment, segment_end in cleanable if segment_end > start]

@@ -1,0 +1,33 @@
+"""Cuts the end of a follower's log off where its leader has other data. Called by `Log`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas_broker.storage.log import Log
+
+
+def truncate(log: "Log", offset: int) -> None:
+    """Drop everything at `offset` and above. Raises OSError and InvalidBatch as a segment does.
+
+    Epochs without records, too: a leader may have begun one and written nothing. A log that is cut within what was
+    compacted begins anew: compaction has removed older values for newer ones that are cut now, and the leader has them.
+    """
+    if offset >= log.log_end_offset:
+        log.epochs.truncate_from_end(log.log_end_offset)
+        log.load_epochs()
+    elif offset < log.segments.first.base_offset:
+        log.truncate_fully_and_start_at(offset, 0)
+    elif offset < max(log.superseded_until, log.clean_until or 0):
+        log.truncate_fully_and_start_at(min(offset, log.log_start_offset), 0)
+    else:
+        _cut(log, offset)
+
+
+def _cut(log: "Log", offset: int) -> None:
+    if log.takes_appends:
+        _ = log.producers  # As they were before the cut.
+    log.truncations += 1
+    log.known_producers.truncate(offset)
+    log.discard_above(offset)
+    log.segments.active.truncate_to(offset)
+    log.ends_at(offset)
