@@ -29,7 +29,8 @@ FOREIGN: Final = {"Certificate", "PodMonitor"}
 """Kinds of others, which this API server does not have."""
 POLICIES: Final = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 MONITORS: Final = "monitoring.coreos.com/v1/PodMonitor"
-SERVED: Final = (f"--api-versions={POLICIES}", f"--api-versions={MONITORS}")
+FLOWS: Final = "flowcontrol.apiserver.k8s.io/v1/FlowSchema"
+SERVED: Final = tuple(f"--api-versions={each}" for each in (POLICIES, MONITORS, FLOWS))
 """What helm would find at the API server, and cannot when it only renders."""
 
 VALUES: Final[Mapping[str, Sequence[str]]] = {
@@ -43,6 +44,8 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "a monitor": ("podMonitor.enabled=true", "podMonitor.labels.team=air"),
     "where it runs": ("nodeSelector.disk=fast", "priorityClassName=system-cluster-critical", "podLabels.team=air"),
     "no definitions": ("crds.enabled=false",),
+    "two operators": ("replicas=2",),
+    "leases as all else": ("flowSchema.enabled=false",),
     "a registry that asks who one is": ("imagePullSecrets[0].name=registry", "image.pullPolicy=Always"),
 }
 BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
@@ -53,6 +56,8 @@ BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "a level that is none": ("logLevel=LOUD", "logLevel"),
     "a policy that is not on or off": ("brokersOwnMetadata.enabled=maybe", "brokersOwnMetadata"),
     "an issuer that nobody names": ("webhook.certManager.enabled=true", "issuerRef"),
+    "fewer than no operators": ("replicas=-1", "replicas"),
+    "a precedence that is none": ("flowSchema.matchingPrecedence=0", "matchingPrecedence"),
     "definitions that are not on or off": ("crds.enabled=maybe", "crds"),
     "every namespace and a few": (
         "watchAnyNamespace=true,watchNamespaces={a,b}",
@@ -229,6 +234,22 @@ def test_the_operator_may_do_no_more_than_it_does(
 ) -> None:
     done = installed.kubectl.ask("-n", NAMESPACE, "auth", "can-i", verb, *resource.split(), f"--as={OPERATOR}")
     assert done.stdout.split()[-1:] == (["yes"] if allowed else ["no"]), done.stderr
+
+
+def test_leases_of_brokers_are_served_before_the_requests_of_other_workloads(installed: ControlPlane) -> None:
+    name = f"barnabas-operator-{NAMESPACE}-leases"
+    uid = installed.kubectl("get", "flowschema", name, "-o", "jsonpath={.metadata.uid}")
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/flights.broker-0"
+
+    def flow_of(path: str, account: str) -> str:
+        who = (f"--as={account}", f"--as-group=system:serviceaccounts:{NAMESPACE}", "--as-group=system:authenticated")
+        said: str = installed.kubectl.ask("get", "--raw", path, *who, "-v=9").stderr
+        return next(line.split()[-1] for line in said.splitlines() if "X-Kubernetes-Pf-Flowschema-Uid" in line)
+
+    broker = f"system:serviceaccount:{NAMESPACE}:flights-broker"
+    wait_for(lambda: flow_of(lease, broker), lambda flow: flow == uid)
+    assert flow_of(lease.replace("leases", "pods").replace("coordination.k8s.io", "x"), broker) != uid
+    assert flow_of(lease.replace(NAMESPACE, "b"), broker) != uid
 
 
 class Webhook(NamedTuple):

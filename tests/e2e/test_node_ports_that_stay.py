@@ -11,6 +11,7 @@ from barnabas_operator.handlers.surroundings import Surroundings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
 from barnabas_operator.manifests.cluster_objects import broker_objects
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE
 from barnabas_operator.planning.given_addresses import stale_addresses
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.planning.pods import PodsState
@@ -35,7 +36,7 @@ class Outside:
     async def round(self) -> PodsState:
         """Of an operator that has just started. What was found when it ended."""
         objects = AppliedObjects(self.api)
-        assert await Surroundings(self.api, objects).apply(self.cluster) is None
+        assert await Surroundings(self.api, objects, NOBODY_ELSE).apply(self.cluster) is None
         found = await gather_pods(self.api, self.cluster)
         await mark_stale_pods(self.api, self.cluster, found)
         for each in broker_objects(self.cluster, found.facts, "broker:dev", 2):

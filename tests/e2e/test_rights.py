@@ -70,12 +70,15 @@ def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
 ) -> None:
     install(controllers, release, f"watchNamespaces={{{namespace}}}")
     world = World(controllers, namespace, broker, tmp_path)
-    own = str(kubeconfig_of_the_operator(controllers, release, tmp_path))
+    own = {
+        "KUBECONFIG": str(kubeconfig_of_the_operator(controllers, release, tmp_path)),
+        "LEASE": f"{release}/barnabas-operator",
+    }
     world.apply_cluster("one", brokers={"replicas": 1}, deletionPolicy="Delete")
     names = [f"{policy.lower()}-of-{namespace}" for policy in ("Delete", "Protect")]
     for name, policy in zip(names, ("Delete", "Protect"), strict=True):
         world.apply(name, cluster="one", partitions=1, deletionPolicy=policy)
-    first = world.operator(KUBECONFIG=own)
+    first = world.operator(**own)
     try:
         world.await_ready(*names)
     finally:
@@ -83,7 +86,7 @@ def test_a_watched_namespace_ends_though_the_rights_in_it_go_first(
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
     wait_for(lambda: world.kubectl("get", "rolebindings", "-oname"), lambda left: left == "", SECONDS_MAX)
     assert world.topics() == sorted(names), "their finalizers hold them"
-    second = world.operator(KUBECONFIG=own)
+    second = world.operator(**own)
     try:
         controllers.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
     finally:

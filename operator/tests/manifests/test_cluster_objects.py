@@ -10,10 +10,12 @@ from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.properties import parse_properties
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
 from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
 from barnabas_operator.planning.broker_settings import Changes, place_settings, setting_changes
 from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.object_names import selector
 from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
 from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
@@ -80,13 +82,27 @@ def test_pods_of_other_listeners_are_told_nothing_of_their_node(listener: Listen
 
 def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
     assert {config.listeners.inter_broker for config in settings_of(CLUSTER, FACTS)} == {"REPLICATION"}
-    (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
+    neighbours = Neighbours("ops", "barnabas")
+    (policy,) = of_kind(surrounding_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
     (first, _) = policy["spec"]["ingress"]
     assert [each["port"] for each in first["ports"]] == [9091]
-    assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for each in first["from"]] == [
-        "barnabas-broker",
-        "barnabas-operator",
-    ]
+    brokers, operator = first["from"]
+    assert brokers == {"podSelector": {"matchLabels": dict(selector("flights"))}}
+    release = {"app.kubernetes.io/name": "barnabas-operator", "app.kubernetes.io/instance": "barnabas"}
+    assert operator["podSelector"] == {"matchLabels": release}
+    assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "ops"}}
+
+
+def test_where_the_operator_is_no_pod_only_brokers_reach_the_listener_of_brokers() -> None:
+    (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
+    assert len(policy["spec"]["ingress"][0]["from"]) == 1
+
+
+def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
+    neighbours = Neighbours(monitor_labels={"release": "prometheus"})
+    (monitor,) = of_kind(surrounding_objects(CLUSTER, {MONITORING}, neighbours), "PodMonitor").values()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["metadata"]["labels"]["barnabas.dev/cluster"] == "flights"
 
 
 def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:

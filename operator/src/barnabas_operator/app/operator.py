@@ -1,6 +1,7 @@
 """`barnabas operator`: brings Clusters and Topics of a Kubernetes about, until it is told to stop."""
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -16,6 +17,7 @@ from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.watch import make_registry
+from barnabas_operator.manifests.neighbours import Neighbours
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
-    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, BOOTSTRAP, DRIFT_SECONDS, LEASE."""
+    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, BOOTSTRAP, DRIFT_SECONDS, LEASE.
+
+    POD_NAMESPACE and RELEASE say which pods are the operator's, POD_MONITOR_LABELS (JSON) how PodMonitors are found.
+    """
     names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
     return OperatorSettings(
         broker_image=environment.get("BROKER_IMAGE", DEFAULT_IMAGE),
@@ -55,6 +60,11 @@ def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSett
         drift_s=float(environment.get("DRIFT_SECONDS", "60")),
         lease=environment.get("LEASE", ""),
         identity=identity,
+        neighbours=Neighbours(
+            environment.get("POD_NAMESPACE", ""),
+            environment.get("RELEASE", ""),
+            json.loads(environment.get("POD_MONITOR_LABELS", "{}")),
+        ),
     )
 
 

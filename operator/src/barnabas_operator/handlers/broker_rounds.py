@@ -73,7 +73,7 @@ class BrokerRounds:
         self._obstacles = StartObstacles(api)
         self._restarts = PodRestarts(api)
         self._objects = AppliedObjects(api)
-        self._surroundings = Surroundings(api, self._objects)
+        self._surroundings = Surroundings(api, self._objects, settings.neighbours)
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.planning.object_names import REPLICATION_PORT, pod_host
 from barnabas_operator.resources.cluster import Cluster
 
@@ -32,6 +33,7 @@ class OperatorSettings:
     audit_s: float = AUDIT_S
     lease: str = ""
     identity: str = ""
+    neighbours: Neighbours = NOBODY_ELSE
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

@@ -8,6 +8,7 @@ from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRef
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import addresses_given
 from barnabas_operator.manifests.cluster_objects import surrounding_objects
+from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.services import with_node_port
 from barnabas_operator.planning.facts import is_outside
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class Surroundings:
     """Of one Cluster. Services for the outside ask for the node ports that they had."""
 
-    def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
+    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api
+        self._neighbours = neighbours
         self._objects = objects
         self._monitors: bool | None = None
 
@@ -33,7 +35,8 @@ class Surroundings:
     async def apply(self, cluster: Cluster) -> Refusal | None:
         """Each by itself; the first that the API server refuses. Raises KubeUnreachable."""
         refused, given = None, await self._given(cluster)
-        for each in surrounding_objects(cluster, [MONITORING] if await self._has_monitors() else []):
+        apis = [MONITORING] if await self._has_monitors() else []
+        for each in surrounding_objects(cluster, apis, self._neighbours):
             try:
                 await self._apply(cluster, each, with_node_port(each, given))
             except ObjectRefused as error:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from barnabas_operator.manifests.access import access_objects
 from barnabas_operator.manifests.config_maps import config_map
 from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.manifests.protection import MONITORING, disruption_budget, network_policy, pod_monitor
 from barnabas_operator.manifests.services import services
 from barnabas_operator.manifests.stateful_set import stateful_set
@@ -15,14 +16,16 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 
 
-def surrounding_objects(cluster: Cluster, apis: Collection[str] = ()) -> list[KubeObject]:
+def surrounding_objects(
+    cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE
+) -> list[KubeObject]:
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
 
     `apis` are the group versions that the API server has: a PodMonitor is made where there can be one.
     """
     reached_by = services(cluster, cluster.spec.brokers.replicas)
-    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster)]
-    return [*objects, pod_monitor(cluster)] if MONITORING in apis else objects
+    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
+    return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
 
 
 def templated_objects(cluster: Cluster) -> list[KubeObject]:

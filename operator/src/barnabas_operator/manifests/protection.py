@@ -3,7 +3,8 @@
 from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
-from barnabas_operator.planning.object_names import OPERATOR_NAME, REPLICATION_PORT, brokers_name, selector
+from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, selector
 from barnabas_operator.resources.cluster import Cluster
 
 MONITORING: Final = "monitoring.coreos.com/v1"
@@ -29,11 +30,10 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
     )
 
 
-def network_policy(cluster: Cluster) -> KubeObject:
+def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     """Only brokers and the operator reach the port of replication; clients and Prometheus the others, from anywhere."""
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
-    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR_NAME}}}
     open_ports = [{"port": each.port, "protocol": "TCP"} for each in cluster.spec.listeners]
     open_ports.append({"port": "http", "protocol": "TCP"})
     return kube_object(
@@ -46,14 +46,17 @@ def network_policy(cluster: Cluster) -> KubeObject:
             "podSelector": brokers["podSelector"],
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [brokers, operator], "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}]},
+                {
+                    "from": [brokers, *neighbours.operator_peers],
+                    "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
+                },
                 {"ports": open_ports},
             ],
         },
     )
 
 
-def pod_monitor(cluster: Cluster) -> KubeObject:
+def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     """For the Prometheus operator, where its CRD is there."""
     name = cluster.metadata.name
     return kube_object(
@@ -61,6 +64,7 @@ def pod_monitor(cluster: Cluster) -> KubeObject:
         "PodMonitor",
         cluster,
         brokers_name(name),
+        more_labels=neighbours.monitor_labels,
         patches=[patch_of(cluster.spec.template.pod_monitor)],
         spec={
             "selector": {"matchLabels": dict(selector(name))},
