@@ -10,6 +10,7 @@ from barnabas_operator.handlers.stale_addresses import mark_stale_pods
 from barnabas_operator.handlers.surroundings import Surroundings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
+from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE
 from barnabas_operator.planning.given_addresses import stale_addresses
@@ -37,11 +38,11 @@ class Outside:
         """Of an operator that has just started. What was found when it ended."""
         objects = AppliedObjects(self.api)
         assert await Surroundings(self.api, objects, NOBODY_ELSE).apply(self.cluster) is None
-        found = await gather_pods(self.api, self.cluster)
+        found = await gather_pods(self.api, self.cluster, Nodes(self.api))
         await mark_stale_pods(self.api, self.cluster, found)
         for each in broker_objects(self.cluster, found.facts, "broker:dev", 2):
             await objects.apply(self.cluster, each)
-        return await gather_pods(self.api, self.cluster)
+        return await gather_pods(self.api, self.cluster, Nodes(self.api))
 
     def port(self, service: str) -> int:
         found = self.plane.requests.get("Service", self.namespace, service)

@@ -15,6 +15,8 @@ class BrokersMemory:
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
+        self.answered_at = 0.0
+        self.looks = 0
         self.topics: dict[str, TopicState] = {}
         self.bug: Exception | None = None
         self.troubles: tuple[Trouble, ...] = ()
@@ -26,6 +28,7 @@ class BrokersMemory:
 
     def cluster_state(self, _with_configs: Collection[str]) -> ClusterState:
         """What is so now."""
+        self.looks += 1
         if not self.count:
             raise ClusterUnreachable("nobody is there")
         ids = range(self.count)

@@ -6,10 +6,11 @@ from typing import cast
 import pytest
 
 from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.handlers.lane import RETRY_S_MAX, Lane, retry_pause_s
-from barnabas_operator.handlers.lanes import ROUND_S_MAX, Lanes
+from barnabas_operator.handlers.lane import Lane
+from barnabas_operator.handlers.lanes import IDLE_S_MAX, Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.round_parts import RETRY_S_MAX, retry_pause_s
 from barnabas_operator.kube.api import KubeApi
 
 WAIT_S = 10.0
@@ -73,8 +74,10 @@ def test_a_round_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         await hangs.wait()
         was_dead = lanes.why_dead is not None
         assert not was_dead
-        clock.ahead_s = ROUND_S_MAX + 1
-        assert lanes.why_dead == "the lane of the Cluster here/one is in one round for 601 s; allowed: 600 s"
+        clock.ahead_s = IDLE_S_MAX + 1
+        assert (
+            lanes.why_dead == "the lane of the Cluster here/one has done nothing in its round for 601 s; allowed: 600 s"
+        )
         await lanes.close()
         assert lanes.why_dead == "the lane of the Cluster here/one has ended"
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
+from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.object_names import BROKER_LABEL, LISTENER_LABEL
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
@@ -67,6 +68,9 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+NODES = {"/api/v1/nodes/node-a", "/api/v1/nodes/node-b"}
+
+
 class AskedApi(KubeApi):
     """Answers from `OBJECTS`, and keeps what was asked for."""
 
@@ -77,6 +81,9 @@ class AskedApi(KubeApi):
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         plural = path.split("/")[-2] if path.endswith("/flights-broker") else path.split("/")[-1]
+        if path.startswith("/api/v1/nodes/"):
+            self.asked.add(path)
+            return next(each for each in OBJECTS["nodes"] if path.endswith(f"/{each['metadata']['name']}"))
         self.asked.add(plural)
         if plural == "statefulsets":
             owner = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": self.owner}
@@ -93,7 +100,7 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
     async def gathered() -> tuple[PodsState, set[str]]:
         async with ApiClient() as connection:
             api = AskedApi(connection)
-            return await gather_pods(api, cluster), api.asked
+            return await gather_pods(api, cluster, Nodes(api)), api.asked
 
     found, asked = asyncio.run(gathered())
     always = {"statefulsets", "pods", "persistentvolumeclaims"}
@@ -105,10 +112,10 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
     ("listeners", "rack", "asked"),
     [
         ((INSIDE,), None, set()),
-        ((INSIDE,), Rack(), {"nodes"}),
+        ((INSIDE,), Rack(), NODES),
         ((INSIDE, BALANCER), None, {"services"}),
         ((INSIDE, NAMED), None, {"services"}),
-        ((INSIDE, NODE_PORT), None, {"services", "nodes"}),
+        ((INSIDE, NODE_PORT), None, {"services", *NODES}),
     ],
 )
 def test_nodes_and_services_are_listed_only_where_the_cluster_needs_them(
@@ -176,7 +183,7 @@ def test_a_stateful_set_of_another_owner_is_none_of_the_clusters() -> None:
         async with ApiClient() as connection:
             api = AskedApi(connection)
             api.owner = owner
-            return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")))
+            return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")), Nodes(api))
 
     assert asyncio.run(gathered("flights")).broker_set is not None
     assert asyncio.run(gathered("ships")).broker_set is None

@@ -16,6 +16,7 @@ from barnabas_operator.handlers.start_obstacles import StartObstacles
 from barnabas_operator.handlers.surroundings import Surroundings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
+from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.broker_claims import brokers_holding
 from barnabas_operator.planning.broker_steps import (
@@ -73,12 +74,14 @@ class BrokerRounds:
         self._obstacles = StartObstacles(api)
         self._restarts = PodRestarts(api)
         self._objects = AppliedObjects(api)
+        self._nodes = Nodes(api)
         self._surroundings = Surroundings(api, self._objects, settings.neighbours)
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
         """Apply everything again: what others have changed goes back to what is declared."""
         self._objects.forget()
+        self._nodes.forget()
         self._disks.forget()
         self._claims.forget()
         self._leftovers.forget()
@@ -91,7 +94,7 @@ class BrokerRounds:
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
         refused = await self._surroundings.apply(cluster)
-        pods = await gather_pods(self._api, cluster)
+        pods = await gather_pods(self._api, cluster, self._nodes)
         lacking = pods.facts.lacking(cluster)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -103,7 +106,7 @@ class BrokerRounds:
         except ObjectRefused as error:
             return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
         if is_new:
-            pods = await gather_pods(self._api, cluster)
+            pods = await gather_pods(self._api, cluster, self._nodes)
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
         await self._leftovers.remove(cluster, pods)

@@ -9,12 +9,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from barnabas_operator.handlers.answers import Answers
+from barnabas_operator.handlers.broker_calls import Patience, blocking
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.leadership import ALONE, Leadership
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected
+from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected, retry_pause_s
 from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
@@ -44,10 +45,8 @@ from barnabas_operator.resources.cluster import Cluster
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
+POD: Final = "Pod"
 CONNECT_S: Final = 3.0
-RETRY_S_MAX: Final = 10.0
-"""As the watch: when the API server is back, both know soon."""
-DOUBLINGS_MAX: Final = 16
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
@@ -77,6 +76,7 @@ class Lane:
         self._running = RunningBrokers(self._connected)
         self._loop = asyncio.get_running_loop()
         self._answers = Answers(self._loop.time)
+        self._patience = Patience(settings.busy_s, self._loop.time)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._woken = asyncio.Event()
@@ -91,13 +91,18 @@ class Lane:
 
     def hear(self, found: Json, *, is_gone: bool) -> None:
         """What the watch tells of an object of the Cluster: a pod, a Service."""
+        if found["kind"] == POD:
+            self._patience.renew()
         if self._rounds.hear(found, is_gone=is_gone):
             self.wake()
 
     @property
-    def round_s(self) -> float:
-        """How long the round that is under way takes already; 0 between rounds."""
-        return self._loop.time() - self._began_at if self._began_at is not None else 0.0
+    def idle_s(self) -> float:
+        """How long ago the round that is under way did something, for one may take minutes; 0 between rounds."""
+        if self._began_at is None:
+            return 0.0
+        answered_at = self._admin.answered_at if self._admin is not None else 0.0
+        return self._loop.time() - max(self._began_at, self._statuses.wrote_at, answered_at)
 
     async def run(self) -> None:
         """Round after round, until it is cancelled."""
@@ -117,7 +122,7 @@ class Lane:
                     is_bug = not is_expected(error)
                     log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
-                took, self._began_at = self.round_s, None
+                took, self._began_at = self._loop.time() - self._began_at, None
                 if self._leadership.is_held:
                     self._on_round(took, failures == 0)
         finally:
@@ -241,14 +246,19 @@ class Lane:
             await self._running.unregister_removed(cluster)
 
     async def _look(self, cluster: Cluster) -> ClusterState | None:
-        """What the brokers say; None where none of them answers."""
+        """What the brokers say; None where none of them answers, or did a moment ago."""
+        if not self._patience.is_over:
+            return None
         try:
-            return await asyncio.to_thread(lambda: self._connected(cluster).cluster_state(()))
+            state = await blocking(lambda: self._connected(cluster).cluster_state(()))
         except ClusterUnreachable as error:
             log.debug("%s/%s: %s", *self.key, error)
             self._answers.missed(f"no broker answers the operator at {self._settings.bootstrap_of(cluster)}: {error}")
+            self._patience.lose()
             self._drop_admin()
             return None
+        self._patience.renew()
+        return state
 
     def _note_answers(self, state: ClusterState | None, problem: Refusal | None) -> None:
         """Of brokers that were looked at; who answers and then says nothing more has not answered."""
@@ -294,11 +304,6 @@ def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
     if problem is None:
         return f"Cluster {name} is paused: set its spec.pause to false"
     return f"Cluster {name} is to be mended first: {problem.message}"
-
-
-def retry_pause_s(busy_s: float, failures: int) -> float:
-    """After so many failures, one after the other."""
-    return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))
 
 
 def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:

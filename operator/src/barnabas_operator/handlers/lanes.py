@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 STRAY_PAUSE_S: Final = 1.0
-ROUND_S_MAX: Final = 600.0
-"""Thousands of Topics that are made at once take minutes."""
+IDLE_S_MAX: Final = 600.0
 
 
 class Lanes:
@@ -91,9 +90,9 @@ class Lanes:
         for key, (lane, task) in self._lanes.items():
             if task.done():
                 return f"the lane of the Cluster {key.namespace}/{key.name} has ended"
-            if lane.round_s > ROUND_S_MAX:
-                took = f"{lane.round_s:.0f} s; allowed: {ROUND_S_MAX:.0f} s"
-                return f"the lane of the Cluster {key.namespace}/{key.name} is in one round for {took}"
+            if lane.idle_s > IDLE_S_MAX:
+                idle = f"{lane.idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
+                return f"the lane of the Cluster {key.namespace}/{key.name} has done nothing in its round for {idle}"
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from barnabas_operator.handlers.leadership import NotLeading
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
@@ -13,6 +13,10 @@ from barnabas_operator.planning.topic_checks import INTERNAL_ERROR, KUBERNETES_E
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+RETRY_S_MAX: Final = 10.0
+"""As the watch: when the API server is back, both know soon."""
+DOUBLINGS_MAX: Final = 16
 
 
 class RoundIncomplete(Exception):
@@ -57,3 +61,8 @@ def _refusal(error: Exception) -> Refusal:
     if is_expected(error):
         return Refusal(KUBERNETES_ERROR, str(error))
     return Refusal(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+def retry_pause_s(busy_s: float, failures: int) -> float:
+    """After so many failures, one after the other."""
+    return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))

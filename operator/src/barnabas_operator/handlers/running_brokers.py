@@ -1,10 +1,10 @@
 """What a Cluster's brokers are told while they run, and what only each of them knows."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_operator.handlers.broker_calls import blocking
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.broker_settings import place_settings, setting_changes
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
@@ -35,27 +35,27 @@ class RunningBrokers:
         if about == self._told:
             return
         admin = self._connected(cluster)
-        overrides = await asyncio.to_thread(admin.broker_overrides, sorted(state.racks))
+        overrides = await blocking(admin.broker_overrides, sorted(state.racks))
         changes = setting_changes(cluster, overrides, places)
         if changes:
             log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
-            await asyncio.to_thread(admin.alter_brokers, changes)
+            await blocking(admin.alter_brokers, changes)
         self._told = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
         """Asks for logs that are set aside: when brokers have come or gone, and after `forget`."""
         alive = frozenset(state.racks)
         if alive != self._asked:
-            self.strays = await asyncio.to_thread(self._connected(cluster).stray_logs, sorted(alive))
+            self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))
             self._asked = alive
 
     async def balance(self, cluster: Cluster) -> None:
         """Leaders go back to the preferred replicas."""
-        await asyncio.to_thread(self._connected(cluster).balance_leaders)
+        await blocking(self._connected(cluster).balance_leaders)
 
     async def unregister_removed(self, cluster: Cluster) -> None:
         """The others would tell of them for ever."""
         admin = self._connected(cluster)
-        for number in await asyncio.to_thread(admin.forget_brokers, cluster.spec.brokers.replicas):
+        for number in await blocking(admin.forget_brokers, cluster.spec.brokers.replicas):
             meta = cluster.metadata
             log.info("%s/%s: broker %d is no longer registered", meta.namespace, meta.name, number)

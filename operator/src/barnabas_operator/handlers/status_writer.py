@@ -49,6 +49,8 @@ class StatusWriter:
         self._written: dict[tuple[str, str, str], _Written] = {}
         """What the watch has not told yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
+        self.wrote_at = 0.0
+        """When the API server answered last, by the event loop's clock."""
 
     def begin(self) -> None:
         """A round begins: what was refused in those before it is asked again in this one."""
@@ -89,6 +91,7 @@ class StatusWriter:
                 self._note(error)
                 log.warning("%s/%s: the status is refused: %s", meta["namespace"], meta["name"], error)
                 return True
+            self.wrote_at = asyncio.get_running_loop().time()
             if written is None:
                 return False
             about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
@@ -148,6 +151,7 @@ class StatusWriter:
         try:
             async with self._turns:
                 await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
+                self.wrote_at = asyncio.get_running_loop().time()
         except KubeRefused as error:
             if error.status != CONFLICT:
                 self._note(error)

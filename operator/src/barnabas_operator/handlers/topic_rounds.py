@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from barnabas_operator.handlers.broker_calls import blocking
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.read_topics import ReadTopics
 from barnabas_operator.handlers.status_writer import FINALIZER, StatusWriter
@@ -87,7 +88,7 @@ class TopicRounds:
             await self._steps(Wanted(outcome.wanted.cluster, stay, late))
 
     async def _steps(self, wanted: Wanted, racks: Racks | None = None) -> Outcome:
-        outcome = await asyncio.to_thread(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
+        outcome = await blocking(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
         meta = wanted.cluster.metadata
         for line in (*map(describe, outcome.done), *outcome.failed):
             log.info("%s/%s: %s", meta.namespace, meta.name, line)

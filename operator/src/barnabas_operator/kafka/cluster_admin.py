@@ -97,6 +97,8 @@ class ClusterAdmin:
         """
         self.bootstrap = bootstrap
         self._writing = writing
+        self.answered_at = time.monotonic()
+        """When brokers answered last to steps, which may be many requests."""
         with reachable():
             self.client: Any = _connected_client(bootstrap, connect_timeout_s)
         self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
@@ -189,6 +191,7 @@ class ClusterAdmin:
                 self._overrides.forget(step.topic for step in request)
                 with self._writing(REQUEST_TIMEOUT_S):
                     answers = send(self.client, request)
+                self.answered_at = time.monotonic()
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused

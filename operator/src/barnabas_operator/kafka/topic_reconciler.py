@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.log_dir_places import new_replicas, place_in_log_dirs
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.moves_under_way import MovesAhead
@@ -122,16 +123,22 @@ def _failure(step: Step, error: StepRefused) -> str:
 def _with_status(
     plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
 ) -> tuple[Topic, ...]:
-    return tuple(_new_status(plan, problem, state, now, cluster) for plan, problem in zip(plans, problems, strict=True))
+    """Each about the topic that the resource has, by the name that it had first."""
+    troubles = defaultdict[str, list[Trouble]](list)
+    for trouble in state.troubles:
+        troubles[trouble.topic].append(trouble)
+    return tuple(
+        _new_status(plan, problem, state, now, troubles[claimed_name(plan.resource)], cluster)
+        for plan, problem in zip(plans, problems, strict=True)
+    )
 
 
-def _new_status(plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, cluster: str) -> Topic:
-    """About the topic that the resource has, by the name that it had first."""
+def _new_status(
+    plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, troubles: Sequence[Trouble], cluster: str
+) -> Topic:
     topic = plan.resource
-    name = claimed_name(topic)
-    troubles = [trouble for trouble in state.troubles if trouble.topic == name]
-    status = topic_status(topic, state.topics.get(name), problem, now, troubles, plan.drift, cluster)
-    return replace(topic, status=status)
+    found = state.topics.get(claimed_name(topic))
+    return replace(topic, status=topic_status(topic, found, problem, now, troubles, plan.drift, cluster))
 
 
 def _keeps_id(topic: Topic, before: Topic) -> Topic:

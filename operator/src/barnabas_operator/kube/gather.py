@@ -8,6 +8,7 @@ from msgspec import DecodeError, json
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
+from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import (
     BROKER_LABEL,
@@ -29,18 +30,18 @@ REVISION: Final = "controller-revision-hash"
 Json = Mapping[str, Any]
 
 
-async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
+async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState:
     """What is so now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
-    found, pods, claims, services, nodes = await asyncio.gather(
+    found, pods, claims, services = await asyncio.gather(
         api.get("StatefulSet", namespace, brokers_name(name)),
         api.listing("Pod", namespace, selector(name)),
         claims_there(api, cluster),
         api.listing("Service", namespace, {CLUSTER_LABEL: name}) if is_outside(cluster) else _nothing(),
-        api.listing("Node", None, {}) if needs_nodes else _nothing(),
     )
-    node_of = {node["metadata"]["name"]: node for node in nodes}
+    names = {each["spec"].get("nodeName", "") for each in pods} - {""}
+    node_of = await nodes.of(names) if needs_nodes else {}
     broker_set = _broker_set(found) if found is not None and is_owned(cluster, found) else None
     brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
     return PodsState(
@@ -57,7 +58,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster) -> PodsState:
 
 
 async def _nothing() -> list[dict[str, Any]]:
-    """A round comes twice a second: what the Cluster has no use for is not asked for. Nodes may be thousands."""
+    """A round comes twice a second: what the Cluster has no use for is not asked for."""
     return []
 
 

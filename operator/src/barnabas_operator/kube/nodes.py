@@ -1,0 +1,28 @@
+"""The nodes that brokers are on, each asked for once: rounds come twice a second, and nodes may be thousands."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from barnabas_operator.kube.api import KubeApi
+
+Json = Mapping[str, Any]
+
+
+class Nodes:
+    """What they are labelled with and reached at changes seldom: it is asked for again after `forget`."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._found: dict[str, Json] = {}
+
+    def forget(self) -> None:
+        """Ask again."""
+        self._found.clear()
+
+    async def of(self, names: Collection[str]) -> Mapping[str, Json]:
+        """By name, those that are there. Raises KubeUnreachable and KubeRefused."""
+        new = [name for name in names if name not in self._found]
+        found = await asyncio.gather(*(self._api.get("Node", None, name) for name in new))
+        self._found |= {name: node for name, node in zip(new, found, strict=True) if node is not None}
+        return self._found
