@@ -1,0 +1,63 @@
+"""An operator that stands by writes nothing, and knows what its webhook has to know; it begins to act, and ends."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes_asyncio.client import ApiClient
+
+from barnabas_operator.handlers import lane as lane_module
+from barnabas_operator.handlers.inventory import Inventory
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.leadership import Leadership
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.handlers.webhook import answer
+from harness.brokers_memory import BrokersMemory
+from harness.kube_memory import KubeMemory
+from harness.lane_world import KEY, SETTINGS, WAIT_S, resource, topic
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def asked_to_store(body: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": body, "operation": "CREATE"}}
+
+
+def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        brokers = BrokersMemory()
+        monkeypatch.setattr(lane_module, "ClusterAdmin", brokers)
+        async with ApiClient() as connection:
+            api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
+            lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory), leadership)
+            for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
+                lanes.resource_event(api.put(each), is_gone=False)
+            lanes.begin(KEY.namespace)
+            await until(lambda: lanes.state_of(KEY) is not None)
+            said = await answer(asked_to_store(topic("wide", replicas=9)), inventory, lanes.state_of, lanes.rehearse)
+            assert "spec.replicas is 9" in said["response"]["status"]["message"]
+            assert (api.writes, brokers.topics) == ([], {})
+
+            leadership.renewed(time.monotonic())
+            lanes.begin_anew()
+            await until(lambda: "flights" in brokers.topics and any("topics/stray" in each for each in api.writes))
+
+            leadership.stop()
+            lanes.begin_anew()
+            await until(lambda: lanes.state_of(KEY) is not None)
+            before = list(api.writes)
+            lanes.resource_event(api.put(topic("late")), is_gone=False)
+            brokers.count = 2
+            await until(lambda: (state := lanes.state_of(KEY)) is not None and len(state.racks) == 2)
+            assert (api.writes, "late" in brokers.topics) == (before, False)
+            await lanes.close()
+
+    asyncio.run(scenario())
