@@ -250,7 +250,7 @@ def test_a_broker_that_was_added_gets_replicas_when_that_is_approved(up: Running
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
     send_to_each_partition(up, "flights", 12)
-    three = cluster_manifest(3, **QUICK)
+    three = cluster_manifest(3, **QUICK, follower_replication_throttled_rate=50_000_000)
     up.write("cluster.yaml", three)
     told = wait_for(lambda: condition_of(up.cluster_status().conditions, "RebalanceProposed"), seconds_max=60)
     assert told is not None
@@ -260,6 +260,8 @@ def test_a_broker_that_was_added_gets_replicas_when_that_is_approved(up: Running
     up.write("cluster.yaml", three.replace("  name: quickstart\n", approved))
     wait_for(lambda: sorted(leaders(up, "flights").values()), lambda found: found == [0] * 4 + [1] * 4 + [2] * 4, 60)
     wait_for(lambda: condition_of(up.cluster_status().conditions, "RebalanceProposed") is None)
+    assert "set flights: leader.replication.throttled.replicas=" in up.log(), "before they moved"
+    wait_for(lambda: "set flights: leader.replication.throttled.replicas to its default" in up.log())
     assert all(StockClient(up.bootstrap).read("flights", number) == [b"x"] for number in range(12))
 
 

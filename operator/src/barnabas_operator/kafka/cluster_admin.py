@@ -116,8 +116,8 @@ class ClusterAdmin:
         """Ends the client's thread and connections."""
         self.client.close()
 
-    def cluster_state(self, with_configs: Collection[str]) -> ClusterState:
-        """Brokers, every topic's replicas, and the configs that are set on these topics."""
+    def cluster_state(self, with_configs: Collection[str] | None) -> ClusterState:
+        """Brokers, every topic's replicas, and the configs that are set on these topics (None: on all)."""
         with reachable():
             cluster = self.client.describe_cluster()
             brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
@@ -125,7 +125,8 @@ class ClusterAdmin:
                 raise ClusterUnreachable("no broker is counted as alive yet")
             self._meet(broker["broker_id"] for broker in brokers)
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
-            ids = {topic["name"]: topic["topic_id"] for topic in described if topic["name"] in with_configs}
+            names = {topic["name"] for topic in described} if with_configs is None else with_configs
+            ids = {topic["name"]: topic["topic_id"] for topic in described if topic["name"] in names}
             overrides = self._overrides.of(ids) if ids else {}
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()

@@ -24,6 +24,7 @@ from barnabas_operator.planning.steps import (
     Step,
     describe,
 )
+from barnabas_operator.planning.throttled_moves import is_throttled
 from barnabas_operator.planning.topic_checks import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.topic_plan import TopicPlan, claimed_name
 from barnabas_operator.planning.topic_status import topic_status
@@ -56,7 +57,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
     names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
-    state = _gather(admin, wanted, names, told)
+    state = _gather(admin, wanted, None if is_throttled(wanted.cluster) else names, told)
     plan = plan_round(wanted, state)
     if plan.asks_for_disks:
         state = dataclasses.replace(state, disks=admin.disks(state.racks))
@@ -78,7 +79,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
 
 
 def _gather(
-    admin: ClusterAdmin, wanted: Wanted, names: Collection[str], told: Mapping[int, str | None] | None
+    admin: ClusterAdmin, wanted: Wanted, names: Collection[str] | None, told: Mapping[int, str | None] | None
 ) -> ClusterState:
     count = wanted.cluster.spec.brokers.replicas
     state = admin.cluster_state(names).with_brokers(count)

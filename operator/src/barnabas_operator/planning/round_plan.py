@@ -1,5 +1,6 @@
 """All that one round does to a cluster's topics: declared ones, those that go, the brokers' own, moves. Pure."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -15,7 +16,8 @@ from barnabas_operator.planning.rebalance import (
     plan_rebalance,
     takers,
 )
-from barnabas_operator.planning.steps import MoveReplicas, Step
+from barnabas_operator.planning.steps import AlterConfigs, DeleteTopic, MoveReplicas, Step
+from barnabas_operator.planning.throttled_moves import is_throttled, throttles
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
 from barnabas_operator.resources.cluster import Cluster
 
@@ -47,13 +49,26 @@ def plan_round(wanted: Wanted, state: ClusterState) -> RoundPlan:
     if rebalance is not None and rebalance.is_approved:
         moves += rebalance.moves
     turns = take_turns(moves, state)
-    others = (step for step in steps if not isinstance(step, MoveReplicas))
+    others: list[Step] = [step for step in steps if not isinstance(step, MoveReplicas)]
+    if is_throttled(wanted.cluster):
+        others = list(_merged(others, throttles(wanted.topics, turns.begin, state)))
     is_asked = is_asked_for(wanted.cluster)
     copies = is_asked or rebalance is not None or any(is_copy(move, state) for move in moves)
     is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state)
     asks_for_disks = state.disks is None and copies
     begin = (*others, *turns.begin)
     return RoundPlan(topics, deletions, begin, turns.waiting, rebalance, asks_for_disks, is_rebalanced)
+
+
+def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[Step]:
+    """A topic's configs change in one step: Kafka takes each topic once in a request."""
+    more = {step.topic: step.changes for step in added}
+    going = {step.topic for step in steps if isinstance(step, DeleteTopic)}
+    for step in steps:
+        if isinstance(step, AlterConfigs):
+            step = AlterConfigs(step.topic, {**step.changes, **more.pop(step.topic, {})})
+        yield step
+    yield from (AlterConfigs(topic, changes) for topic, changes in more.items() if topic not in going)
 
 
 def _rebalance(cluster: Cluster, state: ClusterState) -> Rebalance | None:

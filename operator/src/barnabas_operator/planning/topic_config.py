@@ -9,6 +9,11 @@ from barnabas_core.config.topic_configs import check_topic_configs, no_setting
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_operator.resources.topic import ConfigValue
 
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+THROTTLED: Final = frozenset({LEADERS, FOLLOWERS})
+"""Those belong to who moves replicas, as long as they move: the operator, or somebody with Kafka's own tools."""
+
 _DEFAULT_BROKER: Final = parse_broker_config({})
 
 
@@ -39,13 +44,13 @@ def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, st
     """What to change so that the topic has what is declared: a text to set, or None to go back to the default.
 
     Kafka's topic is brought to exactly what is declared, so a key that is not named goes back to its default;
-    one that is declared as null may be anything.
+    one that is declared as null may be anything, and so may the lists of replicas that move.
     """
     wanted = declared_texts(config)
     changes: dict[str, str | None] = {
         name: text for name, text in wanted.items() if name not in overrides or not _same(name, text, overrides[name])
     }
-    changes |= {name: None for name in overrides if name not in config}
+    changes |= {name: None for name in overrides if name not in config and name not in THROTTLED}
     return changes
 
 
