@@ -282,9 +282,6 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a disk that goes": cluster(
         "rule", "spec.storage.volumes", "1", before={"storage": volumes("1Gi", "1Gi")}, storage=volumes("1Gi")
     ),
-    "a disk that shrinks": cluster(
-        "rule", "size", "5Gi", "10Gi or more", before={"storage": volumes("10Gi")}, storage=volumes("5Gi")
-    ),
     "another class for a disk": cluster(
         "rule",
         "storageClass",

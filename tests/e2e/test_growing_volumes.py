@@ -8,6 +8,7 @@ import pytest
 from kubernetes_asyncio import client, config
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
+from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.facts import Facts
@@ -15,6 +16,7 @@ from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import connection
 
 OTHERS_CLAIM = "volume-0-other-broker-0"
 
@@ -103,7 +105,36 @@ def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlP
     assert why.reason == "VolumeCannotGrow"
     assert why.message.startswith(f"the claim {name} cannot grow to 2Gi: ")
     assert "storageclass" in why.message
+    assert why.message.endswith("back to what its claims have, or allowVolumeExpansion in its class")
     assert size_of(api_server, namespace, name) == "1Gi"
+
+
+def rehearse(api_server: ControlPlane, cluster: Cluster) -> str | None:
+    """What the webhook says before the Cluster is stored."""
+
+    async def run() -> str | None:
+        async with connection(api_server) as opened:
+            return await Rehearsal(KubeApi(opened), "barnabas-broker:dev")(cluster)
+
+    return asyncio.run(run())
+
+
+def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server: ControlPlane, namespace: str) -> None:
+    rigid = make_class(api_server, can_grow=False)
+    make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", rigid)
+    why = f"the storage class {rigid} of its claims cannot grow volumes (allowVolumeExpansion)"
+    said = rehearse(api_server, cluster_of(namespace, 2, "2Gi"))
+    assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, as {why}"
+    assert rehearse(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
+
+
+def test_a_size_grows_where_the_class_can_and_never_falls_below_the_claims(
+    api_server: ControlPlane, namespace: str
+) -> None:
+    make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", make_class(api_server, can_grow=True))
+    assert rehearse(api_server, cluster_of(namespace, 2, "2Gi")) is None
+    said = rehearse(api_server, cluster_of(namespace, 3, "512Mi"))
+    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, which its claims have"
 
 
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:

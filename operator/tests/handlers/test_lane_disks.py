@@ -41,7 +41,10 @@ def claims(here: World) -> dict[str, bool]:
             [{"id": 0}],
             "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: all ids there were",
         ),
-        ([{"id": 0}, {"id": 1, "size": "1Gi"}], "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more"),
+        (
+            [{"id": 0}, {"id": 1, "size": "1Gi"}],
+            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, which its claims have",
+        ),
         ([{"id": 0}, {"id": 1, "storageClass": "x"}], "spec.storage.volumes[1].storageClass is x; allowed: None"),
     ],
 )
@@ -49,6 +52,8 @@ def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
     play: Play, volumes: list[Json], why: str
 ) -> None:
     async def scenario(here: World) -> None:
+        for volume in range(2):
+            here.api.put(claim_of(volume, 0))
         here.api.put(resource("Cluster", "one", **TWO_DISKS))
         await here.round()
         await disks_are_refused(here, why, storage={"volumes": volumes})

@@ -285,3 +285,28 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
     assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
     assert review(cluster(), cluster(pause=True), Around()).warnings == ()
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), Around()).warnings == ()
+
+
+DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
+    "with all disks kept": ({"storage": {"volumes": [{"id": 0}]}}, ()),
+    "with disks that go, though it keeps all else": (
+        {"storage": {"volumes": [{"id": 0, "deleteClaim": True}, {"id": 1}, {"id": 2, "deleteClaim": True}]}},
+        (
+            (
+                "deleteClaim is true: the records on volume 0, 2 of each broker go with Cluster main, though "
+                "spec.deletionPolicy is Retain"
+            ),
+        ),
+    ),
+    "that takes all along, as it says": (
+        {"deletionPolicy": "Delete", "storage": {"volumes": [{"id": 0, "deleteClaim": True}]}},
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DELETED)
+def test_who_deletes_a_cluster_is_told_which_records_go(name: str) -> None:
+    spec, warnings = DELETED[name]
+    old = {"kind": "Cluster", "metadata": {"name": "main"}, "spec": spec}
+    assert review(old, None, Around()) == Verdict(None, warnings)

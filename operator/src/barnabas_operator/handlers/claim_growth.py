@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.kube.claims import CLAIM, claims_of
 from barnabas_operator.planning.broker_claims import BrokerClaim, claims_to_erase
-from barnabas_operator.planning.claim_conditions import CANNOT_GROW
-from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks
+from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_disks, ungrown
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
@@ -62,6 +61,6 @@ class ClaimGrowth:
         try:
             await self._api.patch(CLAIM, namespace, name, change)
         except KubeRefused as error:
-            return Refusal(CANNOT_GROW, f"the claim {name} cannot grow to {size}: {error.message}")
+            return ungrown(name, size, error.message)
         log.info("%s/%s: grows to %s", namespace, name, size)
         return None

@@ -1,6 +1,6 @@
 """What the API server will say of a Cluster's objects before the Cluster is stored, by dry runs.
 
-Of its StatefulSet, and of what is made by a template.
+Of its StatefulSet, and of what is made by a template; and whether its claims can have the declared sizes.
 """
 
 import asyncio
@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kube.claims import claims_of, rigid_classes
 from barnabas_operator.manifests.cluster_objects import templated_objects
 from barnabas_operator.manifests.stateful_set import stateful_set
+from barnabas_operator.planning.claim_growth import claims_to_grow, refuse_growth, refuse_smaller
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.refused_pods import in_words_of_the_cluster
+from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -36,19 +39,34 @@ class Rehearsal:
         """A `Rehearse`."""
         pods = stateful_set(cluster, Facts(), self._image, cluster.spec.brokers.replicas)
         others = templated_objects(cluster)[:OBJECTS_MAX]
-        requests = [self._api.rehearse(pods), *(self._api.apply(each, is_rehearsal=True) for each in others)]
+        requests = [
+            self._disks(cluster),
+            self._api.rehearse(pods),
+            *(self._api.apply(each, is_rehearsal=True) for each in others),
+        ]
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 answers = await asyncio.gather(*requests, return_exceptions=True)
         except TimeoutError:
             answers = [TimeoutError("no answer")]
-        for each, answer in zip((pods, *others), answers, strict=False):
+        if isinstance(answers[0], Refusal):
+            return answers[0].message
+        for each, answer in zip((pods, *others), answers[1:], strict=False):
             if isinstance(answer, KubeRefused) and answer.is_about_the_object:
                 name = "" if each is pods else f"{each['kind']} {each['metadata']['name']}: "
                 return name + in_words_of_the_cluster(answer.message)
         for answer in answers:
             _log_what_failed(cluster, answer)
         return None
+
+    async def _disks(self, cluster: Cluster) -> Refusal | None:
+        """Whether the claims that are there can have the declared sizes."""
+        claims = await claims_of(self._api, cluster)
+        smaller = refuse_smaller(cluster, claims)
+        if smaller is not None or not claims_to_grow(cluster, claims):
+            return smaller
+        rigid = await rigid_classes(self._api, {claim.storage_class for claim in claims if claim.storage_class})
+        return refuse_growth(cluster, claims, rigid)
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:

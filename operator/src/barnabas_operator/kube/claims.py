@@ -1,6 +1,6 @@
 """The claims of a Cluster's disks, as Kubernetes has them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi
@@ -22,6 +22,12 @@ async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]
+
+
+async def rigid_classes(api: KubeApi, names: Iterable[str]) -> set[str]:
+    """Of these storage classes those that cannot grow volumes. Raises KubeUnreachable and KubeRefused."""
+    found = [(name, await api.get("StorageClass", None, name)) for name in names]
+    return {name for name, each in found if each is not None and not each.get("allowVolumeExpansion", False)}
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:

@@ -26,6 +26,7 @@ KINDS: Final = {
     "Service": Kind("api/v1", "services"),
     "ServiceAccount": Kind("api/v1", "serviceaccounts"),
     "StatefulSet": Kind("apis/apps/v1", "statefulsets"),
+    "StorageClass": Kind("apis/storage.k8s.io/v1", "storageclasses", namespaced=False),
     "Lease": Kind("apis/coordination.k8s.io/v1", "leases"),
     "NetworkPolicy": Kind("apis/networking.k8s.io/v1", "networkpolicies"),
     "PodDisruptionBudget": Kind("apis/policy/v1", "poddisruptionbudgets"),

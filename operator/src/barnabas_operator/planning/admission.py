@@ -80,9 +80,19 @@ def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
 
 def _review_deletion(old: Json) -> Verdict:
     if old.get("spec", {}).get("deletionPolicy") != "Protect":
-        return Verdict()
+        return Verdict(warnings=tuple(_lost_disks(old)))
     kind, name = old["kind"], old["metadata"]["name"]
     return Verdict(f"{kind} {name} stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first")
+
+
+def _lost_disks(old: Json) -> Iterator[str]:
+    """What goes with a Cluster that keeps all else: who deletes it may not think of it."""
+    spec = old.get("spec", {})
+    volumes = spec.get("storage", {}).get("volumes", ())
+    ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
+    if old["kind"] == "Cluster" and ids and spec.get("deletionPolicy", "Retain") == "Retain":
+        told = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
+        yield f"deleteClaim is true: {told}, though spec.deletionPolicy is Retain"
 
 
 def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:

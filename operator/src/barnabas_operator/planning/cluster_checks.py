@@ -5,7 +5,6 @@ from typing import Final
 
 from barnabas_operator.planning.topic_checks import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
-from barnabas_operator.resources.quantity import quantity_value
 
 Check = Callable[[Cluster, Cluster], Refusal | None]
 
@@ -35,15 +34,6 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
     return Refusal(NOT_SUPPORTED, f"{message}; allowed: all ids there were")
 
 
-def no_volume_smaller(before: Cluster, after: Cluster) -> Refusal | None:
-    """Kubernetes grows claims, where the storage class can, and never shrinks them."""
-    for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
-        if quantity_value(volume.size) < quantity_value(was.size):
-            message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {was.size} or more"
-            return Refusal(NOT_SUPPORTED, message)
-    return None
-
-
 def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
     """A claim stays where it was made."""
     for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
@@ -59,4 +49,4 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
 
 
 CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed)
-CHECKS_IN_PODS: Final = (*CHECKS, no_volume_smaller, same_storage_class)
+CHECKS_IN_PODS: Final = (*CHECKS, same_storage_class)

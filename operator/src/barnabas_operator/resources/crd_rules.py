@@ -158,13 +158,6 @@ RULES: Final[dict[Any, list[Json]]] = {
                 f" + '; allowed: {SIZE_MIN} or more, such as 10Gi'"
             ),
         },
-        {
-            "rule": f"!isQuantity({_SIZE}) || quantity({_SIZE}).compareTo(quantity(string(oldSelf.size))) >= 0",
-            "messageExpression": (
-                "'spec.storage.volumes size is ' + string(self.size)"
-                " + '; allowed: ' + string(oldSelf.size) + ' or more'"
-            ),
-        },
         _fixed("storageClass", "spec.storage.volumes"),
     ],
 }
