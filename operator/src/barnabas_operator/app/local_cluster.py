@@ -11,8 +11,9 @@ from barnabas_operator.app.broker_process import BrokerProcess, Say, broker_comm
 from barnabas_operator.app.data_dir import DataDir, replace_file
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.losses import cluster_losses, lost_in_cluster
+from barnabas_operator.planning.losses import cluster_losses
 from barnabas_operator.planning.moves_under_way import MovesAhead, moves_under_way
+from barnabas_operator.planning.readiness import unserved
 from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
@@ -102,9 +103,9 @@ class LocalCluster:
     ) -> ClusterStatus:
         """The Cluster's status: ready when each broker is, unless something else is in the way."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
-        lost = lost_in_cluster(state) if state is not None else None
+        bad = unserved(state) if state is not None else None
         losses = (*cluster_losses(cluster, now, state, None), *moves_under_way(cluster, now, state, ahead))
-        told = (_condition(cluster, ready, now, problem or lost), *losses)
+        told = (_condition(cluster, ready, now, problem or bad), *losses)
         (listener,) = cluster.spec.listeners
         before = cluster.status.conditions if cluster.status else ()
         return ClusterStatus(

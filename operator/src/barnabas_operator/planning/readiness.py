@@ -59,12 +59,12 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
     """Why the Cluster is not ready, if it is not. `why` is what a round came to: what is wrong, or waited for."""
     if why is not None and why.reason not in WAITS:
         return Unready(why)
-    unserved = _unserved(found.state) if found.state is not None else None
+    bad = unserved(found.state) if found.state is not None else None
     away = found.trouble or (_away(cluster, why, found.pods, rolling) if found.pods is not None else "")
     if away:
-        return Unready(Refusal(NOT_READY, "; ".join((away, unserved.message) if unserved is not None else (away,))))
-    if unserved is not None:
-        return Unready(unserved)
+        return Unready(Refusal(NOT_READY, "; ".join((away, bad.message) if bad is not None else (away,))))
+    if bad is not None:
+        return Unready(bad)
     if found.silence:
         return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
     return Unready(None)
@@ -80,7 +80,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
     return f"waiting for broker {', '.join(others)} to be ready" if others else ""
 
 
-def _unserved(state: ClusterState) -> Refusal | None:
+def unserved(state: ClusterState) -> Refusal | None:
     """The partitions that nobody can read, or not write with acks=all."""
     lost = lost_in_cluster(state)
     if lost is not None:
