@@ -1,0 +1,62 @@
+"""The manifests and fields that pages show are those that the types have."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.crd import crd_of
+from barnabas_operator.resources.manifests import parse_manifests
+from barnabas_operator.resources.topic import Topic
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted(page for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+TRANSLATION = (ROOT / "docs" / "from-strimzi.md").read_text()
+
+
+def manifests_of(page: Path) -> Iterator[str]:
+    return (block for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S) if "barnabas.dev/" in block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_manifests_in_pages_are_right(page: Path) -> None:
+    for text in manifests_of(page):
+        found = parse_manifests({page.name: text})
+        assert found.errors == ()
+        assert [said for each in found.of_kind(Cluster) for _, said in pod_problems(each)] == []
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_examples_are_right(file: Path) -> None:
+    if "barnabas.dev/v1" not in file.read_text():
+        return
+    found = parse_manifests({file.name: file.read_text()})
+    assert found.errors == ()
+    assert [said for each in found.of_kind(Cluster) for _, said in pod_problems(each)] == []
+
+
+def has_field(kind: type[Cluster] | type[Topic], path: str) -> bool:
+    """Whether the schema has such a field; below one that is free all are allowed."""
+    schema: Any = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name in path.replace("[]", "").split("."):
+        schema = schema.get("items", schema)
+        if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return True
+        schema = schema.get("properties", {}).get(name)
+        if schema is None:
+            return False
+    return True
+
+
+def test_the_translation_names_fields_that_there_are() -> None:
+    rows = [row.split(" | ") for row in TRANSLATION.splitlines() if row.startswith("| ")]
+    named = {path for row in rows for path in re.findall(r"`(spec\.[\w.\[\]]+)`", row[-1])}
+    # What stands below an entry that was named in the same cell is a field of Kubernetes.
+    ours = named - {"spec.loadBalancerClass"}
+    assert len(ours) > 25
+    assert {path for path in ours if not (has_field(Cluster, path) or has_field(Topic, path))} == set()
