@@ -105,6 +105,15 @@ def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
     assert monitor["metadata"]["labels"]["barnabas.dev/cluster"] == "flights"
 
 
+def test_a_listener_that_names_who_may_reach_it_is_not_open_to_others() -> None:
+    peers = ({"podSelector": {"matchLabels": {"reads": "flights"}}},)
+    guarded = with_listeners(INSIDE, replace(OUTSIDE, network_policy_peers=peers))
+    (policy,) = of_kind(surrounding_objects(guarded), "NetworkPolicy").values()
+    (_, anybody, some) = policy["spec"]["ingress"]
+    assert [each["port"] for each in anybody["ports"]] == [9092, "http"]
+    assert (some["from"], [each["port"] for each in some["ports"]]) == (list(peers), [9094])
+
+
 def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:
     spec = pods_of(CLUSTER)
     claims = [each["metadata"]["name"] for each in spec["volumeClaimTemplates"]]

@@ -29,8 +29,10 @@ def surrounding_objects(
 
 
 def templated_objects(cluster: Cluster) -> list[KubeObject]:
-    """Of the surrounding objects those that a template changes."""
-    listeners = tuple(replace(each, template=ListenerTemplate()) for each in cluster.spec.listeners)
+    """Of the surrounding objects those that have parts which are the API server's alone to judge."""
+    listeners = tuple(
+        replace(each, template=ListenerTemplate(), network_policy_peers=()) for each in cluster.spec.listeners
+    )
     bare = replace(cluster, spec=replace(cluster.spec, template=ClusterTemplate(), listeners=listeners))
     both = zip(surrounding_objects(cluster), surrounding_objects(bare), strict=True)
     return [changed for changed, made in both if changed != made]

@@ -31,11 +31,12 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Only brokers and the operator reach the port of replication; clients and Prometheus the others, from anywhere."""
+    """Only brokers and the operator reach the port of replication; Prometheus its own, and clients their listener.
+
+    Both from anywhere, where the listener names nobody.
+    """
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
-    open_ports = [{"port": each.port, "protocol": "TCP"} for each in cluster.spec.listeners]
-    open_ports.append({"port": "http", "protocol": "TCP"})
     return kube_object(
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -50,10 +51,23 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
                     "from": [brokers, *neighbours.operator_peers],
                     "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
                 },
-                {"ports": open_ports},
+                *_of_clients(cluster),
             ],
         },
     )
+
+
+def _of_clients(cluster: Cluster) -> list[KubeObject]:
+    listeners = cluster.spec.listeners
+    open_ports: list[int | str] = [each.port for each in listeners if not each.network_policy_peers]
+    guarded = [each for each in listeners if each.network_policy_peers]
+    return [
+        {"ports": [{"port": port, "protocol": "TCP"} for port in (*open_ports, "http")]},
+        *(
+            {"from": list(each.network_policy_peers), "ports": [{"port": each.port, "protocol": "TCP"}]}
+            for each in guarded
+        ),
+    ]
 
 
 def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:

@@ -68,5 +68,5 @@ HEADLESS: Final[Mapping[Steps, str]] = {
 SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
 NETWORK_POLICY: Final[Mapping[Steps, str]] = {
     ("spec", "podSelector"): SELECTOR,
-    ("spec", "ingress"): "without which brokers would not reach each other",
+    ("spec", "ingress"): "which spec.listeners[].networkPolicyPeers sets",
 }

@@ -131,6 +131,10 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         Meta(description=f"which of its node's addresses a broker tells; else the first there is: {_IN_ORDER}"),
     ] = None
 
+    network_policy_peers: Annotated[
+        tuple[JsonObject, ...],
+        Meta(max_length=64, description="who reaches it, as in a NetworkPolicy's `from`; anybody where left out"),
+    ] = ()
     template: Annotated[
         ListenerTemplate, Meta(description="what the Services of this listener have besides; not of an internal one")
     ] = ListenerTemplate()
