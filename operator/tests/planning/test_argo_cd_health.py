@@ -30,6 +30,7 @@ BROKEN = {
     "NotEnoughBrokers",
     "NotSupported",
     "PartitionsOffline",
+    "PodsOverdue",
     "RecordsLost",
     "ResourceConflict",
     "VolumeCannotGrow",
@@ -43,8 +44,9 @@ WAITS = {
     "BrokerHoldsReplicas",
     "ReplicasMoving",
     "ClusterNotReady",
+    "PodsEnding",
 }
-NOT_OF_READY = {"Paused", "Rolling", "LogsSetAside"}
+NOT_OF_READY = {"Paused", "Rolling", "LogsSetAside", "ClaimsDeleted", "VolumesResizing"}
 """Conditions of their own, or a reason that comes with one."""
 
 
@@ -97,10 +99,11 @@ def test_what_passes_by_itself_is_progressing(reason: str) -> None:
     assert health(condition(READY, "False", reason)) == ("Progressing", f"{reason} it is")
 
 
-def test_lost_records_are_degraded_whatever_else_the_cluster_waits_for() -> None:
+def test_records_that_are_lost_or_go_are_degraded_whatever_else_the_cluster_waits_for() -> None:
     waits = condition(READY, "False", "BrokersNotReady")
     assert health(waits, condition("RecordsLost", "True", "RecordsLost"))[0] == "Degraded"
     assert health(waits, condition("RecordsLost", "False", "NothingLost"))[0] == "Progressing"
+    assert health(condition(READY, "True", "Reconciled"), condition("ClaimsDeleted", "True", "x"))[0] == "Degraded"
 
 
 def test_a_pause_is_suspended_and_a_roll_progresses_though_the_cluster_is_ready() -> None:

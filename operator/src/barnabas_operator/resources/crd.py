@@ -130,7 +130,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 def _whole(value: msgspec.Struct) -> Json:
     """Also what is as its type has it."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
-    return {name: item for name, item in fields if item is not None and not isinstance(item, msgspec.Struct)}
+    return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
 
 def _dict(kind: inspect.Type) -> Json:
