@@ -206,6 +206,8 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
 
 MAY: Final = (
     ("list", "nodes", True),
+    ("get", "storageclasses.storage.k8s.io", True),
+    ("patch", "pods", True),
     ("bind", "clusterroles.rbac.authorization.k8s.io/barnabas-broker", True),
     ("bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin", False),
     ("create", "roles.rbac.authorization.k8s.io", False),
@@ -225,6 +227,7 @@ MAY: Final = (
     ("create", "pods", False),
     ("delete", "clusters.barnabas.dev", False),
     ("patch", "nodes", False),
+    ("patch", "storageclasses.storage.k8s.io", False),
 )
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from e2e.apiserver import define
 from e2e.control_plane import ControlPlane
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
@@ -150,3 +151,16 @@ def test_nothing_keeps_a_namespace_that_ends(world: World, policy: str) -> None:
     world.apply("of-nobody", cluster="two", partitions=1, deletionPolicy="Protect")
     world.await_ready(*(f"{name}-of-{policy.lower()}" for name in ("kept", "gone", "guarded")))
     world.plane.kubectl("delete", "namespace", world.namespace, "--timeout=120s")
+
+
+def test_clusters_whose_definition_was_deleted_have_their_disks_when_they_are_applied_again(world: World) -> None:
+    """Kubernetes deletes every Cluster with the definition."""
+    make(world, "one")
+    world.plane.kubectl("delete", "crd", "clusters.barnabas.dev", "--timeout=60s")
+    try:
+        wait_for(lambda: names(world, "one", "StatefulSet", "Pod"), lambda left: not left, SECONDS_MAX)
+        left = names(world, "one", "PersistentVolumeClaim")
+    finally:
+        define(world.plane)
+    assert left >= disks(claims("one"), 1), "and none of a volume without deleteClaim has gone"
+    make(world, "one")
