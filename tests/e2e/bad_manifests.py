@@ -269,6 +269,9 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     ),
     "an image with a space": cluster("schema", "spec.brokers.image", " broker", brokers={"image": " broker"}),
     "none may restart": cluster("schema", "maxUnavailablePerRack", "0", "1", rolling={"maxUnavailablePerRack": 0}),
+    "a rebalance that is none": cluster(
+        "schema", "spec.rebalance", "Sometimes", "Manual", "Automatic", rebalance="Sometimes"
+    ),
     "a broker's field that is none": cluster("schema", "replica", brokers={"replica": 3}),
     "a name that is too long for pods": cluster("rule", "metadata.name", "40", name="c" * 41),
     "a name with a dot": cluster("rule", "metadata.name", "a.b", "dot", name="a.b"),

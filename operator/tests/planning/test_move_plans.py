@@ -160,6 +160,13 @@ def test_a_broker_that_was_added_gets_its_share() -> None:
     assert sorted(loads(after).values()) == [12, 12, 12, 12]
 
 
+def test_a_partition_stays_in_as_many_racks_as_it_is_in() -> None:
+    before = state([(0, 1)] * 12, 3, racks={0: "x", 1: "y", 2: "x"})
+    after = moved(before, plan_rebalance(before))
+    assert set(after.topics["t"].partitions) == {(0, 1), (2, 1)}
+    assert loads(after) == {0: 8, 1: 12, 2: 4}, "what broker 1 has stays in its rack"
+
+
 def test_bytes_count_and_not_partitions_where_they_are_known() -> None:
     before = state([(0,), (0,), (0,), (1,)], 2, [10 * GIB, GIB, GIB, 2 * GIB])
     (move,) = plan_rebalance(before)
