@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.topic import Topic, TopicStatus
 
 Json = Mapping[str, Any]
 
@@ -25,6 +25,10 @@ class ReadTopics:
             self._read[name] = known if known is not None and known[0] == version else (version, *_read(body))
         good = [topic for _, topic, wrong in self._read.values() if wrong is None]
         return good, [(topic, wrong) for _, topic, wrong in self._read.values() if wrong is not None]
+
+    def status_of(self, name: str) -> TopicStatus | None:
+        """As its object has it."""
+        return self._read[name][1].status
 
 
 def _read(body: Json) -> tuple[Topic, str | None]:

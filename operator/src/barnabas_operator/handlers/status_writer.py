@@ -110,15 +110,19 @@ class StatusWriter:
         del self._written[_key(body)]
         return None
 
+    def is_ahead(self, body: Json) -> bool:
+        """Whether a status was written that the watch has not told of yet."""
+        return self._newer_than(body) is not None
+
     async def keep_held(self, body: Json, *, wanted: bool) -> bool:
         """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.
 
         Where it is not, somebody else changed it just now; the watch tells soon. Raises KubeRefused, KubeUnreachable.
         """
         meta = body["metadata"]
-        held: list[str] = meta.get("finalizers", [])
-        if (FINALIZER in held) == wanted:
+        if is_held_as(body, wanted=wanted):
             return True
+        held: list[str] = meta.get("finalizers", [])
         if wanted and "deletionTimestamp" in meta:
             return False
         others = [each for each in held if each != FINALIZER]
@@ -158,6 +162,11 @@ class StatusWriter:
                 raise
             return False
         return True
+
+
+def is_held_as(body: Json, *, wanted: bool) -> bool:
+    """Whether the object has the finalizer, or has it not, as it is wanted to."""
+    return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 
 def _bounded(status: Status | None, known: Status | None) -> Status:
