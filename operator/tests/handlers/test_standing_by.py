@@ -14,6 +14,7 @@ from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.leadership import Leadership
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.webhook import answer
+from barnabas_operator.kube.kinds import path_of
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory
 from harness.lane_world import KEY, SETTINGS, WAIT_S, resource, topic
@@ -61,3 +62,31 @@ def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may
             await lanes.close()
 
     asyncio.run(scenario())
+
+
+def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(lane_module, "ClusterAdmin", BrokersMemory())
+        async with ApiClient() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            metrics = OperatorMetrics(inventory)
+            lanes = Lanes(inventory, api, SETTINGS, metrics)
+            api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
+            late = resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete")
+            lanes.resource_event(api.put(late), is_gone=False)
+            api.objects.pop(path_of("Cluster", KEY.namespace, KEY.name))
+            again = resource("Cluster", "one", deletionPolicy="Delete")
+            api.put({**again, "metadata": {**again["metadata"], "uid": "another"}})
+            lanes.begin(KEY.namespace)
+            await until(lambda: rounds(metrics) > 0)
+            await lanes.close()
+            assert not [each for each in api.writes if each.startswith("DELETE")]
+
+    asyncio.run(scenario())
+
+
+def rounds(metrics: OperatorMetrics) -> float:
+    labels = {"resource_namespace": KEY.namespace, "cluster": KEY.name}
+    return metrics.registry.get_sample_value("barnabas_reconciliations_total", labels) or 0.0

@@ -118,6 +118,9 @@ class BrokerRounds:
     async def erase(self, cluster: Cluster) -> Refusal | None:
         """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        there = await self._api.get("Cluster", namespace, name)
+        if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
+            return None  # Another one has that name by now, and all that is found by it.
         await self._end_brokers(cluster)
         pods = [ending_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         if pods:
