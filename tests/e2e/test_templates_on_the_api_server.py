@@ -12,6 +12,7 @@ from kubernetes_asyncio import client, config
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
+from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_metadata import ClaimMetadata
 from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.kube.api import APPLY, KubeApi
@@ -22,10 +23,11 @@ from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.strategic_merge import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
+from barnabas_operator.planning.topic_checks import INVALID_SPEC, Refusal
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, TemplateMetadata
+from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
 from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
 
@@ -266,6 +268,19 @@ def keyed_lists(value: Any, schema: Json, schemas: Json, path: str) -> dict[str,
         for item in value:
             found |= keyed_lists(item, schema["items"], schemas, path)
     return found
+
+
+def test_an_unknown_field_is_a_fault_of_the_resource_and_no_outage(plane: ControlPlane, namespace: str) -> None:
+    """The API server answers 500 to it, which would be tried again for ever."""
+    meta = ObjectMeta(name="main", namespace=namespace, uid="u-1")
+    budget = Template(spec={"maxUnavailabel": 1})
+    cluster = Cluster(metadata=meta, spec=ClusterSpec(template=ClusterTemplate(pod_disruption_budget=budget)))
+    (wrong,) = templated_objects(cluster)
+    with pytest.raises(ObjectRefused) as refused:
+        with_api(plane, lambda api: AppliedObjects(api).apply(cluster, wrong))
+    assert refused.value.refusal == Refusal(
+        INVALID_SPEC, "PodDisruptionBudget main-broker: spec.maxUnavailabel: field not declared in schema"
+    )
 
 
 def test_what_a_template_cannot_say_is_told_of_its_object(plane: ControlPlane, namespace: str) -> None:
