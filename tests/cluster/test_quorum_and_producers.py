@@ -81,7 +81,7 @@ def test_features_are_finalized_together_or_not_at_all(cluster: BarnabasCluster,
         ]
         return UpdateFeaturesRequest(timeout_ms=1000, feature_updates=updates, validate_only=False)
 
-    answer = cluster.ask(0, update(barnabas_metadata_version=1), version)
+    answer = cluster.ask(0, update(barnabas_metadata_version=2), version)
     assert (answer.error_code, answer.error_message) == (0, None)
     if version < 2:
         assert [(each.feature, each.error_code) for each in answer.results] == [("barnabas.metadata.version", 0)]
@@ -95,7 +95,7 @@ def test_clients_are_told_the_features_in_force(cluster: BarnabasCluster, versio
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     answer = cluster.ask(1, request, version)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert finalized == {"barnabas.metadata.version": 1, "eligible.leader.replicas.version": 1}
+    assert finalized == {"barnabas.metadata.version": 2, "eligible.leader.replicas.version": 1}
     assert {each.name for each in answer.supported_features} == finalized.keys()
     assert answer.finalized_features_epoch > 0
     assert version >= 4 or all(each.min_version > 0 for each in answer.supported_features)

@@ -90,6 +90,11 @@ class ControlPlane:
         return f"https://{self.place.address}:{self._chosen.port}"
 
     @property
+    def etcd_url(self) -> str:
+        """Of etcd, with its figures at `/metrics`."""
+        return f"http://127.0.0.1:{self._chosen.etcd_port}"
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's."""
         return self.folder / "kubeconfig"

@@ -3,12 +3,13 @@
 import asyncio
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from random import Random
 from typing import Final, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
+from barnabas_broker.metadata import topic_layout
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.decisions.elections import ElectionType, is_lost
 from barnabas_core.errors import ApiError
@@ -64,6 +65,7 @@ def run(seed: int) -> Outcome:
             patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))),
             log_dir_moves.small_steps(),
             small_segments(Random(seed)),
+            small_documents(seed),
             garbage_at_the_end(),
         ):
             loop.run_until_complete(simulation.run())
@@ -78,6 +80,11 @@ def run(seed: int) -> Outcome:
         simulation.history.acknowledged_count,
         loop.time(),
     )
+
+
+def small_documents(seed: int) -> AbstractContextManager[object]:
+    """With most seeds topics of a few partitions have several documents already."""
+    return patch.object(topic_layout, "PARTITIONS_MAX", (1, 2, topic_layout.PARTITIONS_MAX)[seed % 3])
 
 
 @contextmanager

@@ -126,6 +126,7 @@ class SimulatedStore:
         self._state = state
         self._host = host
         self._closed = False
+        self._followed: dict[str, Sequence[Lease]] = {}
         self._seen: dict[str, tuple[int, int]] = {}
         """The last renewal of each lease, and when this client saw it first."""
 
@@ -224,6 +225,12 @@ class SimulatedStore:
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
         return await self._call(lambda: [self._as_seen(held) for held in self._state.all_held(prefix)])
+
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        """Now and then as they were at the last call."""
+        if self._state.is_one_machine or self._state.random.random() < 0.7 or prefix not in self._followed:
+            self._followed[prefix] = await self.leases(prefix)
+        return self._followed[prefix]
 
     async def close(self) -> None:
         self._closed = True

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from barnabas_broker.metadata.documents import decode, topic_key
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import PartitionState, TopicDocument, TopicPartDocument
 from simulation.store import StoreState
 
-TOPICS = topic_key("")
+TOPICS = (topic_key(""), "partitions/")
 
 
 class StoredEpochs:
@@ -15,7 +15,7 @@ class StoredEpochs:
     def __init__(self, store: StoreState) -> None:
         self._store = store
         self._seen = 0
-        self._known: dict[str, TopicDocument] = {}
+        self._known: dict[str, TopicDocument | TopicPartDocument] = {}
 
     def written_over(self) -> Iterator[str]:
         """The partitions whose state was written over, since the last look."""
@@ -25,12 +25,14 @@ class StoredEpochs:
                 before = self._known.pop(change.key, None)
                 if change.value is not None:
                     after = decode(change.key, change.value)
-                    assert isinstance(after, TopicDocument), change.key
+                    assert isinstance(after, TopicDocument | TopicPartDocument), change.key
                     self._known[change.key] = after
                     yield from _differences(before, after)
 
 
-def _differences(before: TopicDocument | None, after: TopicDocument) -> Iterator[str]:
+def _differences(
+    before: TopicDocument | TopicPartDocument | None, after: TopicDocument | TopicPartDocument
+) -> Iterator[str]:
     if before is None or before.topic_id != after.topic_id:
         return
     for number, (old, new) in enumerate(zip(before.partitions, after.partitions, strict=False)):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.documents import decode, topic_key
+from barnabas_broker.metadata.documents import AnyDocument, decode, topic_key
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Document
+from barnabas_broker.metadata.topic_layout import joined
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_core.topic_partition import TopicPartition
@@ -26,25 +26,27 @@ class StoredTopics:
 
     def __init__(self, store: StoreState) -> None:
         self._store = store
-        self._decoded: dict[str, tuple[int, TopicDocument]] = {}
+        self._decoded: dict[str, tuple[int, AnyDocument | None]] = {}
         self._revision = -1
         self._by_id: Mapping[UUID, TopicDocument] = {}
 
     def by_id(self) -> Mapping[UUID, TopicDocument]:
-        """All there are."""
+        """All there are, but those of which a part has vanished."""
         if self._revision != self._store.revision:
             self._revision = self._store.revision
-            found = [self._decode(each) for key, each in self._store.documents.items() if key.startswith(TOPICS)]
-            self._by_id = {document.topic_id: document for document in found}
+            heads = [self._decode(key) for key in self._store.documents if key.startswith(TOPICS)]
+            found = [joined(head, self._decode, None)[0] for head in heads if isinstance(head, TopicDocument)]
+            self._by_id = {document.topic_id: document for document in found if document is not None}
         return self._by_id
 
-    def _decode(self, found: Document) -> TopicDocument:
-        version, decoded = self._decoded.get(found.key, (-1, None))
-        if decoded is None or version != found.version:
-            document = decode(found.key, found.value)
-            assert isinstance(document, TopicDocument)
-            decoded = document
-            self._decoded[found.key] = found.version, decoded
+    def _decode(self, key: str) -> AnyDocument | None:
+        found = self._store.documents.get(key)
+        if found is None:
+            return None
+        version, decoded = self._decoded.get(key, (-1, None))
+        if version != found.version:
+            decoded = decode(key, found.value)
+            self._decoded[key] = found.version, decoded
         return decoded
 
 

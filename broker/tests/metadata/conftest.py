@@ -2,11 +2,13 @@
 
 import pytest
 
-from e2e.apiserver import api_server
-
-__all__ = ["api_server"]
-
 pytest.register_assert_rewrite("store_conformance")
+
+from kubernetes_stores import account, address, clock, cluster, open_store, plane  # noqa: E402 - after the line above
+
+from e2e.apiserver import api_server  # noqa: E402
+
+__all__ = ["account", "address", "api_server", "clock", "cluster", "open_store", "plane"]
 
 
 @pytest.fixture

@@ -1,23 +1,25 @@
 """Names, columns, watch lines and leases of the Kubernetes store, and how it finds its API server; no API server."""
 
 import base64
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.documents import encode, topic_key, topic_part_key
 from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
-from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseObject, LeaseSpec, Observations
-from barnabas_broker.metadata.kubernetes.objects import Columns, Metadata, columns, object_name
+from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
+from barnabas_broker.metadata.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
 from barnabas_broker.metadata.kubernetes.watching import changes_in
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Change, HistoryCompacted, StoreUnavailable
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, PartReference, TopicDocument
+from barnabas_broker.metadata.store import Change, HistoryCompacted, Lease, StoreUnavailable
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)
@@ -25,7 +27,11 @@ TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)
 
 @given(first=TOPIC_NAMES, second=TOPIC_NAMES)
 def test_each_topic_has_an_object_name_of_its_own(first: str, second: str) -> None:
+    part = PartReference(9_999_900, 100, "0123456789abcdef")
+    parts = [object_name("c" * 63, topic_part_key(topic, part)) for topic in (first, second)]
     names = [object_name("demo", topic_key(topic)) for topic in (first, second)]
+    assert all(DNS_SUBDOMAIN.fullmatch(name) and len(name) <= 253 for name in parts)
+    assert (parts[0] == parts[1]) == (first == second)
     assert all(DNS_SUBDOMAIN.fullmatch(name) and len(name) <= 253 for name in names)
     assert (names[0] == names[1]) == (first == second)
 
@@ -105,6 +111,20 @@ def a_lease(renewed: str, token: str = "7", holder: str | None = "a") -> LeaseOb
     return LeaseObject(metadata, LeaseSpec(holder_identity=holder, lease_duration_seconds=9, renew_time=renewed))
 
 
+REVISIONS = itertools.count(2)
+
+
+def seen(observations: Observations, *leases: LeaseObject) -> dict[str, Lease]:
+    """As the next list tells."""
+    observations.see_all(LeaseList(ListMetadata(str(next(REVISIONS))), list(leases)))
+    return observations.leases()
+
+
+def at_revision(lease: LeaseObject, revision: int) -> LeaseObject:
+    metadata = msgspec.structs.replace(lease.metadata, resource_version=str(revision))
+    return msgspec.structs.replace(lease, metadata=metadata)
+
+
 class TwoClocks:
     """The wall's, that may be set, and the one that goes on."""
 
@@ -126,35 +146,48 @@ class TwoClocks:
 def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders_clock_says() -> None:
     clock = TwoClocks()
     observations = Observations("demo", clock)
-    assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 509_000
+    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 509_000
     clock.pass_time(5)
-    assert observations.see([a_lease("2099-01-01")])["broker-1"].expires_at_ms == 509_000
-    assert observations.see([a_lease("1999-01-01")])["broker-1"].expires_at_ms == 514_000
+    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 509_000
+    assert seen(observations, a_lease("1999-01-01"))["broker-1"].expires_at_ms == 514_000
     clock.pass_time(1)
-    assert observations.see([a_lease("1999-01-01", token="8")])["broker-1"].expires_at_ms == 515_000
+    assert seen(observations, a_lease("1999-01-01", token="8"))["broker-1"].expires_at_ms == 515_000
 
 
 def test_a_lease_lasts_as_long_when_the_wall_clock_is_set() -> None:
     clock = TwoClocks()
     observations = Observations("demo", clock)
-    observations.see([a_lease("1")])
+    seen(observations, a_lease("1"))
     clock.pass_time(5)
     clock.wall_ms += 3_600_000
-    assert observations.see([a_lease("1")])["broker-1"].expires_at_ms == 509_000
+    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 509_000
     clock.wall_ms -= 7_200_000
-    assert observations.see([a_lease("1")])["broker-1"].expires_at_ms == 509_000
+    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 509_000
 
 
 def test_a_released_lease_and_a_deleted_one_are_nobodys() -> None:
     observations = Observations("demo", TwoClocks())
-    assert observations.see([a_lease("1", holder=None)]) == observations.see([a_lease("1", holder="")]) == {}
-    assert observations.see([]) == {}
+    assert seen(observations, a_lease("1", holder=None)) == seen(observations, a_lease("1", holder="")) == {}
+    assert seen(observations) == {}
+
+
+def test_a_list_and_a_watch_may_come_in_any_order() -> None:
+    clock = TwoClocks()
+    observations = Observations("demo", clock)
+    observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
+    clock.pass_time(5)
+    observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]))  # From before the event.
+    observations.see_one(at_revision(a_lease("1"), 49_000), is_gone=True)
+    (lease,) = observations.leases().values()
+    assert (lease.token, lease.expires_at_ms) == (8, 509_000)
+    observations.see_one(at_revision(a_lease("2", token="8"), 50_001), is_gone=True)
+    assert observations.leases() == {}
 
 
 def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:
     observations = Observations("demo", TwoClocks())
     for token in ("", "x", "-1", "٣"):
-        assert observations.see([a_lease("1", token)])["broker-1"].token == 0
+        assert seen(observations, a_lease("1", token))["broker-1"].token == 0
 
 
 def kubeconfig(path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> dict[str, str]:

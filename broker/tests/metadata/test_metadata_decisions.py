@@ -22,7 +22,7 @@ from barnabas_broker.metadata.decisions.cluster_view import ClusterView, view_cl
 from barnabas_broker.metadata.decisions.create_partitions import NewPartitions, decide_create_partitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic, decide_create_topics
 from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType, decide_update_features
-from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, METADATA_LEVEL, SupportedLevels, unsupported
+from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, METADATA_LEVEL, unsupported
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ApiError, ErrorCode
@@ -388,31 +388,22 @@ def with_features(broker_id: int, features: dict[str, tuple[int, int]]) -> Broke
     return msgspec.structs.replace(registration(broker_id), features=features)
 
 
-@pytest.fixture
-def level_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a later version would."""
-    supported = {METADATA_LEVEL: SupportedLevels(1, 2), ELR: SupportedLevels(1, 1)}
-    monkeypatch.setattr("barnabas_broker.metadata.decisions.update_features.SUPPORTED", supported)
-
-
-@pytest.mark.usefixtures("level_two")
 def test_a_level_is_raised_when_every_live_broker_supports_it() -> None:
     update = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)
     everybody = [with_features(0, LATER), with_features(1, LATER)]
-    assert decide_update_features(FIRST_LEVELS, [update], everybody) == {METADATA_LEVEL: 2, ELR: 1}
+    assert decide_update_features(FIRST_LEVELS, [update], everybody, []) == {METADATA_LEVEL: 2, ELR: 1}
     older = [with_features(0, LATER), registration(1)]  # It registered before there were levels.
     with pytest.raises(ApiError, match="broker 1 supports 1 to 1") as refused:
-        decide_update_features(FIRST_LEVELS, [update], older)
+        decide_update_features(FIRST_LEVELS, [update], older, [])
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
-@pytest.mark.usefixtures("level_two")
 def test_a_downgrade_has_to_be_asked_for() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
     with pytest.raises(ApiError, match="a downgrade has to be asked for"):
-        decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [])
+        decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [], [])
     update = FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)
-    assert decide_update_features(levels, [update], []) == FIRST_LEVELS
+    assert decide_update_features(levels, [update], [], []) == FIRST_LEVELS
 
 
 @pytest.mark.parametrize(
@@ -420,19 +411,19 @@ def test_a_downgrade_has_to_be_asked_for() -> None:
     [
         ("nope", 1, "there are barnabas.metadata.version, eligible.leader.replicas.version"),
         (ELR, 0, "this broker supports 1 to 1"),
-        (METADATA_LEVEL, 99, "this broker supports 1 to 1"),
+        (METADATA_LEVEL, 99, "this broker supports 1 to 2"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> None:
     with pytest.raises(ApiError, match=why) as refused:
-        decide_update_features(FIRST_LEVELS, [FeatureUpdate(name, level, UpgradeType.UNSAFE_DOWNGRADE)], [])
+        decide_update_features(FIRST_LEVELS, [FeatureUpdate(name, level, UpgradeType.UNSAFE_DOWNGRADE)], [], [])
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
     assert unsupported(FIRST_LEVELS) is None
-    assert unsupported({METADATA_LEVEL: 2}) == (
-        "feature barnabas.metadata.version is finalized at level 2; this version supports 1 to 1"
+    assert unsupported({METADATA_LEVEL: 3}) == (
+        "feature barnabas.metadata.version is finalized at level 3; this version supports 1 to 2"
     )
     assert unsupported({"of.later": 1}) == (
         "feature of.later is finalized at level 1, and this version does not know it"

@@ -163,11 +163,11 @@ def test_what_was_written_is_known_though_a_listing_lacks_it() -> None:
     image.apply_changes(changes((key, before)))
     image.apply_listing(Listing(50, []))
     image.subscribe(heard.append)
-    image.wrote(key, written)
+    image.wrote(written)
     assert image.topics["a"] == image.lost[key] == written
     assert [change.changed for change in heard] == [(written,)]
-    image.wrote(key, written)
-    image.wrote(key, before)
+    image.wrote(written)
+    image.wrote(before)
     assert len(heard) == 1
 
 

@@ -86,12 +86,21 @@ class Controller(PartitionController):
 
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
-            decided = decide_create_topics(self._view(), wanted, self._random)
+            decided = decide_create_topics(self._view(), wanted, self._random) | self._incomplete(names)
             created.update({name: topic for name, topic in decided.items() if isinstance(topic, TopicDocument)})
             return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in decided.items()}
 
         outcomes = await self._carry_out(list(by_name), decide, validate_only)
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
+
+    def _incomplete(self, names: Sequence[str]) -> dict[str, TopicDocument | ApiError]:
+        """A topic of which only a part has vanished is still there."""
+        message = (
+            "Topic '%s' exists, and documents of it have vanished from the metadata store: "
+            "start the brokers that have its replicas, they remember it, or delete what is left of it."
+        )
+        found = [name for name in names if name in self._image.incomplete]
+        return {name: ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message % name) for name in found}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Makes topics that are used before anybody has made them; why not, by name.
@@ -160,7 +169,9 @@ class Controller(PartitionController):
 
         def decide(key: str) -> Planned:
             live = [self._image.brokers[broker] for broker in self._image.live_brokers()]
-            return Planned(key, FeaturesDocument(levels=decide_update_features(self._image.features, updates, live)))
+            split = [topic.name for topic in self._image.topics.values() if topic.parts]
+            levels = decide_update_features(self._image.features, updates, live, split)
+            return Planned(key, FeaturesDocument(levels=levels))
 
         outcome = (await self._carry_out([FEATURES_KEY], each(decide), validate_only))[FEATURES_KEY]
         if isinstance(outcome, ApiError):

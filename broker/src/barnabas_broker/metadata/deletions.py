@@ -1,6 +1,7 @@
 """Topics are deleted in two writes: a tombstone, by which it is decided, then the topic's document goes.
 
-Whoever is the controller ends what another broker began, and removes tombstones that everybody has seen.
+Whoever is the controller ends what another broker began, and removes tombstones that everybody has seen. It also
+removes parts that no topic names, because who made them died before it wrote the topic, or had just deleted that.
 """
 
 import logging
@@ -10,6 +11,7 @@ from typing import Final
 from barnabas_broker.metadata.documents import tombstone_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
+from barnabas_broker.metadata.topic_layout import part_keys
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
@@ -20,6 +22,9 @@ KEPT_MS: Final = 600_000
 """A tombstone stays so long, and until all brokers have been alive together for so long."""
 KEPT_MAX: Final = 10_000
 """Where a broker is down for good. The oldest go; a log that only then comes back is set aside, not deleted."""
+
+PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
+"""For parts that no topic names. They are kept for KEPT_MS: whoever wrote them may be about to write the topic."""
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +58,14 @@ class Deletions:
         self._transitions = transitions
         self._clock = clock
         self._all_alive_since_ms: int | None = None
+        self._unnamed_since_ms: dict[str, int] = {}
+        """By key, parts that no topic names, and when that was seen first."""
+        self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
         """This broker is the controller now."""
         self._all_alive_since_ms = None
+        self._unnamed_since_ms.clear()
 
     async def tend(self) -> None:
         """Ends deletions that somebody began, forgets those that everybody knows."""
@@ -69,6 +78,9 @@ class Deletions:
             await self._finish()
         if image.tombstones:
             await self._forget(now_ms)
+        if image.parts and self._parts_seen_at_ms + PARTS_LOOKED_AT_EVERY_MS <= now_ms:
+            self._parts_seen_at_ms = now_ms
+            await self._remove_unnamed_parts(now_ms)
 
     async def _finish(self) -> None:
         image, now_ms = self._image, self._clock.now_ms()
@@ -84,6 +96,18 @@ class Deletions:
         keys = [tombstone_key(tombstone.topic_id) for tombstone in self._old(now_ms)]
         if keys:
             await self._transitions.carry_out(keys, lambda left: {key: Planned(key, None) for key in left})
+
+    async def _remove_unnamed_parts(self, now_ms: int) -> None:
+        image = self._image
+        heads = (*image.topics.values(), *image.buried.values(), *image.incomplete.values())
+        unnamed = image.parts.keys() - {key for head in heads for key in part_keys(head)}
+        self._unnamed_since_ms = {key: self._unnamed_since_ms.get(key, now_ms) for key in sorted(unnamed)}
+        due = [key for key, since_ms in self._unnamed_since_ms.items() if since_ms + KEPT_MS <= now_ms]
+        if due:
+            log.info("%d parts of topics go, which no topic names", len(due))
+            await self._transitions.carry_out(
+                due, lambda left: {key: Planned(key, None) for key in left if key in image.parts}
+            )
 
     def _old(self, now_ms: int) -> list[TombstoneDocument]:
         since_ms = self._all_alive_since_ms

@@ -13,14 +13,17 @@ from barnabas_broker.metadata.model import (
     ControllerDocument,
     FeaturesDocument,
     LogEndsDocument,
+    PartReference,
     ProducerIdsDocument,
     TombstoneDocument,
     TopicDocument,
+    TopicPartDocument,
 )
 from barnabas_broker.metadata.unknown_fields import MARK, with_unknown_fields, with_unknown_fields_gathered
 
 AnyDocument = (
     TopicDocument
+    | TopicPartDocument
     | TombstoneDocument
     | BrokerRegistration
     | LogEndsDocument
@@ -40,6 +43,7 @@ ALL_BROKERS: Final = ""
 
 _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     "topics": TopicDocument,
+    "partitions": TopicPartDocument,
     "tombstones": TombstoneDocument,
     "brokers": BrokerRegistration,
     "log-ends": LogEndsDocument,
@@ -62,6 +66,11 @@ class MalformedDocument(ValueError):
 def topic_key(name: str) -> str:
     """Where a topic is."""
     return f"topics/{name}"
+
+
+def topic_part_key(name: str, part: PartReference) -> str:
+    """Where some of a topic's partitions are."""
+    return f"partitions/{name}/{part.first}-{part.part_id}"
 
 
 def tombstone_key(topic_id: UUID) -> str:

@@ -76,6 +76,8 @@ class ControllerDuties:
         self._controls = False
         self._suspicious = False
         self._brokers_changed = True
+        self._beat = False
+        """A look at the leases is due."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
@@ -123,7 +125,7 @@ class ControllerDuties:
         self._timer = self._timers.call_later(delay_s, self._heartbeat)
 
     def _heartbeat(self) -> None:
-        self._brokers_changed = True
+        self._beat = True
         self._woken.set()
 
     async def _look(self) -> None:
@@ -134,6 +136,9 @@ class ControllerDuties:
             await self._membership.try_for_controller()
         if not self._check_control():
             return
+        if self._beat and await self._leases_tell_otherwise():
+            self._brokers_changed = True
+        self._beat = False
         while self._brokers_changed:  # Who can be let in is not to be seen as fenced below.
             self._brokers_changed = False
             await self._care_for_brokers()
@@ -174,11 +179,22 @@ class ControllerDuties:
             Known(broker_id, self._image.version(broker_key(broker_id)), registration)
             for broker_id, registration in self._image.brokers.items()
         ]
-        leases = {lease.name: lease for lease in await self._store.leases(BROKER_LEASES)}
+        return known, self._by_name(await self._store.leases(BROKER_LEASES))
+
+    async def _leases_tell_otherwise(self) -> bool:
+        """Whether a broker's registration does not fit its lease, as far as this broker has heard."""
+        leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
-        ahead = [lease.expires_at_ms for lease in leases.values() if lease.expires_at_ms > now_ms]
-        self._next_expiry_ms = min(ahead, default=None)
-        return known, leases
+        return any(
+            _holds(leases, each, now_ms) == each.fenced
+            for broker_id, each in self._image.brokers.items()
+            if broker_id != self._broker_id and not (each.fenced and each.is_shutting_down)
+        )
+
+    def _by_name(self, leases: Sequence[Lease]) -> Mapping[str, Lease]:
+        now_ms = monotonic_ms(self._clock)
+        self._next_expiry_ms = min((each.expires_at_ms for each in leases if each.expires_at_ms > now_ms), default=None)
+        return {each.name: each for each in leases}
 
     async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""

@@ -18,11 +18,12 @@ class SupportedLevels(NamedTuple):
 Supported = Mapping[str, SupportedLevels]
 
 METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""Which forms of documents are written. 1: those of before levels."""
+"""Which forms of documents are written. 1: a topic is one document. 2: one of many partitions has several."""
+SPLIT_TOPICS_LEVEL: Final = 2
 ELR: Final = "eligible.leader.replicas.version"
 """Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
 
-SUPPORTED: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
+SUPPORTED: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 2)}
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
 """What a broker supports that registers without saying so, as those of before levels do."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}

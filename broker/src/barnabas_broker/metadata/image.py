@@ -5,8 +5,6 @@ that was unregistered. What vanishes otherwise, or is put back to an older state
 until somebody has written it anew (`restorations`). Everything here runs on the event loop's thread.
 """
 
-import asyncio
-import heapq
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +21,8 @@ from barnabas_broker.metadata.documents import (
     decode,
     topic_key,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS
+from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL
+from barnabas_broker.metadata.image_waiters import ImageWaiters
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
@@ -34,8 +33,10 @@ from barnabas_broker.metadata.model import (
     ProducerIdsDocument,
     TombstoneDocument,
     TopicDocument,
+    TopicPartDocument,
 )
 from barnabas_broker.metadata.store import ABSENT, Changes, Listing
+from barnabas_broker.metadata.topic_layout import joined, with_part
 from barnabas_core.loop_turns import timed
 
 NO_CONTROLLER: Final = -1
@@ -78,6 +79,10 @@ class _Pending:
     """What a batch of changes touched, with what was there before."""
 
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    """Names of topics of which a document or a tombstone came or went, and that were not looked at since."""
+    touched_keys: set[str] = field(default_factory=set)
+    """Of those documents: each state of one is looked at."""
     brokers: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
     controller: bool = False
@@ -104,7 +109,11 @@ class MetadataImage:
         self.next_producer_id = 0
         """The highest that was ever known."""
         self.lost: dict[str, AnyDocument] = {}
-        """By key, what is to be written anew."""
+        """By key, what is to be written anew; of a topic all of it, whichever document of it is missing."""
+        self.incomplete: dict[str, TopicDocument] = {}
+        """By name, heads of topics of which a part has vanished that is not known here. They are nowhere else."""
+        self.parts: dict[str, TopicPartDocument] = {}
+        """By key, all that the store has, those too that no topic names."""
         self.restored_total = 0
         """Documents that this broker wrote anew."""
         self.log_ends: dict[str, LogEndsDocument] = {}
@@ -112,9 +121,7 @@ class MetadataImage:
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[Listener] = []
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._waiter_count = 0
-        self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._waiters = ImageWaiters()
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of the topic with this id."""
@@ -126,6 +133,11 @@ class MetadataImage:
         stored = self._stored.get(FEATURES_KEY)
         found = None if stored is None else stored.document
         return found.levels if isinstance(found, FeaturesDocument) else FIRST_LEVELS
+
+    @property
+    def splits_topics(self) -> bool:
+        """Whether a topic of many partitions may have several documents."""
+        return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
         """The version of a document, to expect when writing it; ABSENT where there is none."""
@@ -156,20 +168,13 @@ class MetadataImage:
 
     async def reached(self, revision: int) -> None:
         """Returns when the image holds everything up to `revision`."""
-        if self.revision >= revision:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiter_count += 1
-        heapq.heappush(self._waiters, (revision, self._waiter_count, waiter))
-        await waiter
+        if self.revision < revision:
+            await self._waiters.reached(revision)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Returns when the image is such that `condition` holds; it is asked after each change."""
-        if condition():
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._conditions.append((condition, waiter))
-        await waiter
+        if not condition():
+            await self._waiters.until(condition)
 
     @timed("metadata image")
     def apply_listing(self, listing: Listing) -> None:
@@ -200,17 +205,24 @@ class MetadataImage:
         self._remove(key, pending)
         self._finish(self.revision, pending)
 
-    def wrote(self, key: str, document: AnyDocument | None) -> None:
+    def wrote(self, document: AnyDocument | None) -> None:
         """This broker has written it, and the image has caught up; a listing lacks it where it has vanished since."""
+        if isinstance(document, TopicPartDocument) and document.name in self.topics:
+            document = with_part(self.topics[document.name], document)
         if not isinstance(document, TopicDocument):
             return
-        known = self.topics.get(document.name)
+        known = self.topics.get(document.name, self.incomplete.get(document.name))
         if known is None or known.topic_id != document.topic_id or not is_older(document, known):
             return
         pending = _Pending(lost=True)
-        self.lost[key] = newest = with_newer_partitions(document, known)
-        self._show(key, newest, pending)
+        self.lost[topic_key(document.name)] = newest = with_newer_partitions(document, known)
+        self._show_topic(newest, pending)
         self._finish(self.revision, pending)
+
+    def stored(self, key: str) -> AnyDocument | None:
+        """As the store has it."""
+        found = self._stored.get(key)
+        return None if found is None else found.document
 
     def _put(self, key: str, value: bytes, version: int, pending: _Pending) -> None:
         try:
@@ -220,28 +232,21 @@ class MetadataImage:
             return
         if document is None:
             return
-        self.lost.pop(key, None)
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            self._touch(key, document.name, pending)
         self._stored[key] = _Stored(document, version)
-        newest = self._newest(document)
-        if newest is not document:
-            self.lost[key], pending.lost = newest, True
-        self._show(key, newest, pending)
-
-    def _newest(self, document: AnyDocument) -> AnyDocument:
-        """`document`, or what is known better."""
-        match document:
-            case TopicDocument(name=name, topic_id=topic_id):
-                known = self.topics.get(name)
-                is_known = known is not None and known.topic_id == topic_id
-                return with_newer_partitions(known, document) if is_known and known is not None else document
-            case ProducerIdsDocument(next_producer_id=found) if found < self.next_producer_id:
-                return ProducerIdsDocument(self.next_producer_id)
-        return document
+        if isinstance(document, TopicPartDocument):
+            self.parts[key] = document
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            return
+        self.lost.pop(key, None)
+        if isinstance(document, ProducerIdsDocument) and document.next_producer_id < self.next_producer_id:
+            document = self.lost[key] = ProducerIdsDocument(self.next_producer_id)
+            pending.lost = True
+        self._show(key, document, pending)
 
     def _show(self, key: str, document: AnyDocument, pending: _Pending) -> None:
         match document:
-            case TopicDocument():
-                self._show_topic(document, pending)
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
                 pending.brokers.add(document.broker_id)
@@ -260,66 +265,109 @@ class MetadataImage:
             case TombstoneDocument():
                 self.tombstones[document.topic_id] = document
                 pending.buried.add(document.topic_id)
-                self._bury(document, pending)
+                pending.touched[document.name] = None
+
+    def _touch(self, key: str, name: str, pending: _Pending) -> None:
+        if key in pending.touched_keys:
+            self._look_at_topics(pending)
+        pending.touched_keys.add(key)
+        pending.touched[name] = None
+
+    def _look_at_topics(self, pending: _Pending) -> None:
+        """Once all of their documents are known that came together."""
+        touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
+        for name in touched:
+            head = self.stored(topic_key(name))
+            if isinstance(head, TopicDocument):
+                self._look_at_head(head, pending)
+            else:
+                self._look_at_absence(name, pending)
+
+    def _look_at_head(self, head: TopicDocument, pending: _Pending) -> None:
+        key, before = topic_key(head.name), self.topics.get(head.name)
+        self.lost.pop(key, None)
+        self.incomplete.pop(head.name, None)
+        if head.topic_id in self.tombstones:
+            self._hide_topic(head.name, pending)
+            self.buried[head.name] = head
+            return
+        known = before if before is not None and before.topic_id == head.topic_id else None
+        found, is_complete = joined(head, self.stored, known)
+        if found is None:
+            log.error(
+                "parts of topic %s have vanished: it is not known before a broker comes that remembers", head.name
+            )
+            self.incomplete[head.name] = head
+            return
+        newest = found if known is None else with_newer_partitions(known, found)
+        if newest is not found or not is_complete:
+            self.lost[key], pending.lost = newest, True
+        self._show_topic(newest, pending)
+
+    def _look_at_absence(self, name: str, pending: _Pending) -> None:
+        """No document of it is there: somebody has deleted it, or it has vanished."""
+        self.incomplete.pop(name, None)
+        self.buried.pop(name, None)
+        known = self.topics.get(name)
+        if known is None:
+            return
+        if known.topic_id in self.tombstones:
+            self.lost.pop(topic_key(name), None)
+            self._hide_topic(name, pending)
+        else:
+            self.lost[topic_key(name)], pending.lost = known, True
 
     def _show_topic(self, document: TopicDocument, pending: _Pending) -> None:
         previous = self.topics.get(document.name)
         if previous is not None:
-            pending.topics.setdefault(document.name, previous)
             self._names.pop(previous.topic_id, None)
-        if document.topic_id in self.tombstones:
-            self.buried[document.name] = document
-            self.topics.pop(document.name, None)
-            return
         pending.topics.setdefault(document.name, previous)
         self.buried.pop(document.name, None)
+        self.incomplete.pop(document.name, None)
         self.topics[document.name] = document
         self._names[document.topic_id] = document.name
 
-    def _bury(self, tombstone: TombstoneDocument, pending: _Pending) -> None:
-        """The topic is gone from now on, whether its document has vanished before or goes next."""
-        key, known = topic_key(tombstone.name), self.topics.get(tombstone.name)
-        if known is None or known.topic_id != tombstone.topic_id:
-            return
-        self.lost.pop(key, None)
-        self._hide(known, pending)
-        if key in self._stored:
-            self.buried[known.name] = known
+    def _hide_topic(self, name: str, pending: _Pending) -> None:
+        previous = self.topics.pop(name, None)
+        pending.topics.setdefault(name, previous)
+        if previous is not None:
+            self._names.pop(previous.topic_id, None)
 
     def _remove(self, key: str, pending: _Pending) -> None:
-        stored = self._stored.pop(key, None)
-        self.log_ends.pop(key, None)
-        if stored is None:
+        document = self.stored(key)
+        if document is None:
             return
-        if self._is_deleted(stored.document):
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            self._touch(key, document.name, pending)
+        self._stored.pop(key)
+        self.log_ends.pop(key, None)
+        self.parts.pop(key, None)
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            return
+        if self._is_deleted(document):
             self.lost.pop(key, None)
-            self._hide(stored.document, pending)
+            self._hide(document, pending)
         else:
-            self.lost.setdefault(key, stored.document)
+            self.lost.setdefault(key, document)
             pending.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
         """Whether somebody has said so."""
-        match document:
-            case TopicDocument(topic_id=topic_id):
-                return topic_id in self.tombstones
-            case BrokerRegistration(is_unregistered=is_unregistered):
-                return is_unregistered
+        if isinstance(document, BrokerRegistration):
+            return document.is_unregistered
         return isinstance(document, TombstoneDocument | LogEndsDocument)  # Its broker writes the latter again.
 
     def _hide(self, document: AnyDocument, pending: _Pending) -> None:
         match document:
-            case TopicDocument(name=name, topic_id=topic_id):
-                self.buried.pop(name, None)
-                pending.topics.setdefault(name, self.topics.pop(name, None))
-                self._names.pop(topic_id, None)
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)
                 pending.brokers.add(broker_id)
             case TombstoneDocument(topic_id=topic_id):
+                self._look_at_topics(pending)  # What it tells of is gone, and did not vanish.
                 self.tombstones.pop(topic_id, None)
 
     def _finish(self, revision: int, pending: _Pending) -> None:
+        self._look_at_topics(pending)
         is_put_back, self.revision = revision < self.revision, revision
         if pending.brokers:
             self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
@@ -327,13 +375,7 @@ class MetadataImage:
         if change != ImageChange():
             for listener in self._listeners:
                 listener(change)
-        while self._waiters and (is_put_back or self._waiters[0][0] <= revision):
-            waiter = heapq.heappop(self._waiters)[2]
-            if not waiter.done():
-                waiter.set_result(None)
-        for _, waiter in [each for each in self._conditions if not each[1].done() and each[0]()]:
-            waiter.set_result(None)
-        self._conditions = [each for each in self._conditions if not each[1].done()]
+        self._waiters.wake(revision, is_put_back=is_put_back)
 
     def _difference(self, pending: _Pending) -> ImageChange:
         pairs = [(before, self.topics.get(name)) for name, before in pending.topics.items()]

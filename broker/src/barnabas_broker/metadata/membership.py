@@ -138,7 +138,7 @@ class Membership:
             self._lease = await self._store.acquire_lease(name, self._holder, self._session_ms)
             if self._lease is not None:
                 await self._register(self._lease.token)
-                await self._try_for_controller()
+                await self._hold_control()
                 return
             await self._sleep(self._heartbeat_ms / 1000)
         message = f"another process is broker {self._registration.broker_id}; each broker's node.id must be its own"
@@ -165,7 +165,8 @@ class Membership:
                     return
                 try:
                     await self._renew()
-                    await self._try_for_controller()
+                    if self.is_controller or await self._is_uncontrolled():
+                        await self._hold_control()
                 except StoreUnavailable as error:
                     log.warning("the metadata store does not answer, leases are not renewed: %s", error)
 
@@ -173,7 +174,7 @@ class Membership:
         """Takes the controller's lease now where its holder is gone. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
-                await self._try_for_controller()
+                await self._hold_control()
 
     async def leave(self) -> None:
         """Gives everything back, so that others need not wait for leases to expire."""
@@ -255,7 +256,15 @@ class Membership:
             self._was_clean = True  # This process has lost nothing.
             await self.join()
 
-    async def _try_for_controller(self) -> None:
+    async def _is_uncontrolled(self) -> bool:
+        """Whether it is worth asking for the controller's lease, as far as this broker has heard."""
+        followed = await self._store.followed_leases(CONTROLLER_LEASE)
+        expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
+        is_held = expires_at_ms > monotonic_ms(self._clock)
+        self._controller_expires_at_ms = expires_at_ms if is_held else None
+        return not is_held
+
+    async def _hold_control(self) -> None:
         """Renews the controller's lease, or takes it when nobody has it."""
         held = self._controller_lease
         try:
@@ -272,11 +281,10 @@ class Membership:
         except StoreUnavailable:
             self._controller_lease = None
             raise
-        self._controller_expires_at_ms = None if lease is not None else await self._controller_expiry()
-
-    async def _controller_expiry(self) -> int | None:
-        leases = await self._store.leases(CONTROLLER_LEASE)
-        return min((lease.expires_at_ms for lease in leases), default=None)
+        if lease is not None:
+            self._controller_expires_at_ms = None
+        else:
+            await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
         """Tells all who is the controller; a later one, whose token is higher, is not overwritten."""

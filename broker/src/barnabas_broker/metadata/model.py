@@ -1,4 +1,4 @@
-"""What the metadata store holds: one readable JSON document a topic, a broker, a set of configs.
+"""What the metadata store holds: readable JSON documents, one a topic (of many partitions more), a broker, and so on.
 
 Values never change; a change is a new document, written by compare-and-set on the version of the old one.
 While a cluster is upgraded, brokers of two versions write the same documents: what a newer one has added to a document
@@ -44,10 +44,22 @@ class PartitionState(Extensible, frozen=True, gc=False):
     lacking: tuple[int, ...] = ()
 
 
+class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """`count` partitions of a topic, from `first` on, are in a document of their own (`documents.topic_part_key`).
+
+    `part_id` is of what was in it at first: no two writers make the same part of different partitions.
+    """
+
+    first: int
+    count: int
+    part_id: str
+
+
 class TopicDocument(Extensible, frozen=True):
     """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic.
 
-    `configs_epoch` rises with every change of them, so that an older copy shows.
+    `configs_epoch` rises with every change of them, so that an older copy shows. The store has the partitions from
+    `parts[0].first` on in the documents that `parts` names; everywhere else a topic is whole (`topic_layout`).
     """
 
     name: str
@@ -55,6 +67,16 @@ class TopicDocument(Extensible, frozen=True):
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = {}
     configs_epoch: int = 0
+    parts: tuple[PartReference, ...] = ()
+
+
+class TopicPartDocument(Extensible, frozen=True):
+    """Some partitions of a topic with many, the first of them is number `first`. It counts once the topic names it."""
+
+    name: str
+    topic_id: UUID
+    first: int
+    partitions: tuple[PartitionState, ...]
 
 
 class TombstoneDocument(Extensible, frozen=True):

@@ -1,16 +1,18 @@
-"""Changes of single partitions: decided one by one, written a topic at a time, by compare-and-set."""
+"""Changes of single partitions: decided one by one, written a document at a time, by compare-and-set."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from barnabas_broker.metadata.decisions.terms import Terms, terms_of
-from barnabas_broker.metadata.documents import AnyDocument, topic_key
+from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.log_ends import KnownEnds
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument, TopicPartDocument
+from barnabas_broker.metadata.topic_layout import part_with, pieces_of
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -30,6 +32,24 @@ def for_each(decide: DecideState) -> DecidePartition:
 
 
 NO_TOPIC: Final = "The topic '%s' does not exist."
+
+
+class Piece(NamedTuple):
+    """Partitions of a topic that are in one document."""
+
+    topic: str
+    numbers: Sequence[int]
+
+    def partitions(self) -> list[TopicPartition]:
+        """By name and number."""
+        return [TopicPartition(self.topic, number) for number in self.numbers]
+
+
+class _Plan(NamedTuple):
+    """A document to write, and how many leaders are elected in it."""
+
+    planned: Planned
+    elections: int
 
 
 class PartitionChanges:
@@ -63,80 +83,99 @@ class PartitionChanges:
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
     ) -> dict[TopicPartition, Outcome]:
         """What each of the partitions has become, or why not, once the image holds it."""
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for topic_partition in dict.fromkeys(partitions):
-            by_topic.setdefault(topic_partition.topic, []).append(topic_partition)
         answers: dict[TopicPartition, Outcome] = {}
+        pieces = self._pieces(dict.fromkeys(partitions))
 
-        def decide_topic(name: str) -> Planned | None:
-            decided = self._decide(by_topic[name], decide)
+        def decide_piece(piece: Piece) -> _Plan | None:
+            decided = self._decide(piece, decide)
             answers.update(decided)
             states = {number: state for (_, number), state in decided.items() if isinstance(state, PartitionState)}
-            return self._planned(name, states)
+            return self._planned(piece.topic, states)
 
-        failures = await self._carry_out(list(by_topic), decide_topic)
-        for name, failure in failures.items():
-            answers |= {each: failure for each in by_topic[name] if not isinstance(answers.get(each), ApiError)}
+        for piece, failure in (await self._carry_out(pieces, decide_piece)).items():
+            answers |= {each: failure for each in piece.partitions() if not isinstance(answers.get(each), ApiError)}
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
         """Decides on every partition of each topic that is there; the topics for which that could not be written."""
-
-        return await self._carry_out(names, lambda name: self._plan_topic(name, decide))
+        topics = (self._image.topics.get(name) for name in names)
+        pieces = [
+            Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
+        ]
+        failures = await self._carry_out(pieces, lambda piece: self._plan(piece, decide))
+        return {piece.topic: failure for piece, failure in failures.items()}
 
     def would_change(self, name: str, decide: DecidePartition) -> bool:
         """Whether `change_topics` would write this topic, as it is now."""
-        return self._plan_topic(name, decide) is not None
-
-    def _plan_topic(self, name: str, decide: DecidePartition) -> Planned | None:
         topic = self._image.topics.get(name)
+        return topic is not None and self._plan(Piece(name, range(len(topic.partitions))), decide) is not None
+
+    def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
+        """Each has what is in one document: only that can be written, or not be written, as one."""
+        found: dict[tuple[str, int], list[int]] = {}
+        begins: dict[str, list[int]] = {}
+        for name, number in partitions:
+            if name not in begins:
+                topic = self._image.topics.get(name)
+                begins[name] = [0] if topic is None else [each.start for each in pieces_of(topic)]
+            found.setdefault((name, bisect_right(begins[name], number)), []).append(number)
+        return [Piece(name, tuple(numbers)) for (name, _), numbers in found.items()]
+
+    def _plan(self, piece: Piece, decide: DecidePartition) -> _Plan | None:
+        topic = self._image.topics.get(piece.topic)
         if topic is None:
             return None
-        terms, numbers = self.terms(topic), range(len(topic.partitions))
-        return self._planned(name, {n: decide(TopicPartition(name, n), topic, terms(n)) for n in numbers})
+        terms, numbers = self.terms(topic), [n for n in piece.numbers if n < len(topic.partitions)]
+        return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, terms(n)) for n in numbers})
 
-    def _decide(self, partitions: Sequence[TopicPartition], decide: DecidePartition) -> dict[TopicPartition, Outcome]:
-        """On partitions of one topic."""
-        name = partitions[0].topic
-        topic = self._image.topics.get(name)
+    def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, Outcome]:
+        partitions = piece.partitions()
+        topic = self._image.topics.get(piece.topic)
         if topic is None:
-            return dict.fromkeys(partitions, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC % name))
+            return dict.fromkeys(partitions, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC % piece.topic))
         terms = self.terms(topic)
         return {each: _decide_one(each, topic, terms, decide) for each in partitions}
 
-    def _planned(self, name: str, states: Mapping[int, PartitionState]) -> Planned | None:
-        """The topic with these states, where one of them is new."""
+    def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
+        """The topic, or the part of it, with these states, where one of them is new."""
         topic = self._image.topics.get(name)
-        if topic is None or all(topic.partitions[number] is state for number, state in states.items()):
+        new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
+        if topic is None or not new:
             return None
-        partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
-        return Planned(topic_key(name), msgspec.structs.replace(topic, partitions=partitions))
+        elections = sum(_is_elected(topic.partitions[number], state) for number, state in new.items())
+        return _Plan(_with_states(topic, new, self._image), elections)
 
-    async def _carry_out(self, names: Sequence[str], decide: Callable[[str], Planned | None]) -> dict[str, ApiError]:
-        elections: dict[str, int] = {}
+    async def _carry_out(
+        self, pieces: Sequence[Piece], decide: Callable[[Piece], _Plan | None]
+    ) -> dict[Piece, ApiError]:
+        elections: dict[Piece, int] = {}
 
-        def decide_all(wanted: Sequence[str]) -> dict[str, Planned | ApiError]:
-            decided: dict[str, Planned | ApiError] = {}
-            for name in wanted:
-                planned = decide(name)
-                if planned is not None:
-                    decided[name] = planned
-                    elections[name] = _elections(self._image.topics[name], planned.document)
+        def decide_all(wanted: Sequence[Piece]) -> dict[Piece, Planned | ApiError]:
+            decided: dict[Piece, Planned | ApiError] = {}
+            for piece in wanted:
+                plan = decide(piece)
+                if plan is not None:
+                    decided[piece], elections[piece] = plan
             return decided
 
-        outcomes = await self._transitions.carry_out(names, decide_all)
-        failures = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}
-        self.elections_total += sum(elections[name] for name in outcomes.keys() - failures.keys())
+        outcomes = await self._transitions.carry_out(pieces, decide_all)
+        failures = {piece: outcome for piece, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+        self.elections_total += sum(elections[piece] for piece in outcomes.keys() - failures.keys())
         return failures
 
 
-def _elections(before: TopicDocument, after: AnyDocument | None) -> int:
-    """How many partitions got a leader."""
-    assert isinstance(after, TopicDocument), "partitions are changed with their topic"
-    return sum(
-        now.leader_epoch > was.leader_epoch and now.leader != NO_LEADER
-        for was, now in zip(before.partitions, after.partitions, strict=True)
-    )
+def _with_states(topic: TopicDocument, states: Mapping[int, PartitionState], image: MetadataImage) -> Planned:
+    partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
+    key = part_with(topic, states, image.stored)
+    part = None if key is None else image.stored(key)
+    if key is None or not isinstance(part, TopicPartDocument):
+        return Planned(topic_key(topic.name), msgspec.structs.replace(topic, partitions=partitions))
+    mine = partitions[part.first : part.first + len(part.partitions)]
+    return Planned(key, msgspec.structs.replace(part, partitions=mine))
+
+
+def _is_elected(before: PartitionState, now: PartitionState) -> bool:
+    return now.leader_epoch > before.leader_epoch and now.leader != NO_LEADER
 
 
 def _decide_one(

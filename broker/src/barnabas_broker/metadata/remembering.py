@@ -30,7 +30,8 @@ from barnabas_broker.metadata.model import (
     ProducerIdsDocument,
     TopicDocument,
 )
-from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable, Write
+from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.topic_writes import write_in_order, writes_of
 
 ATTEMPTS_MAX: Final = 20
 AT_ONCE_MAX: Final = 100
@@ -95,11 +96,11 @@ async def restore(
         if not missing:
             break
         in_order = sorted(missing, key=lambda key: key == CLUSTER_KEY)  # While that is missing, the rest may be, too.
-        writes = [Write(key, encode(missing[key]), image.version(key)) for key in in_order]
-        for begin in range(0, len(writes), AT_ONCE_MAX):
-            some = writes[begin : begin + AT_ONCE_MAX]
-            results = await store.write(some)
-            written.update(each.key for each, result in zip(some, results, strict=True) if isinstance(result, int))
+        for begin in range(0, len(in_order), AT_ONCE_MAX):
+            plans = {key: writes_of(key, missing[key], image) for key in in_order[begin : begin + AT_ONCE_MAX]}
+            results = await write_in_order(plans.values(), store)
+            failed = {key for key, result in results.items() if not isinstance(result, int)}
+            written.update(key for key, plan in plans.items() if failed.isdisjoint(plan.keys()))
         await image_feed.load(image, store)
     else:
         raise StoreUnavailable(f"others changed the same {ATTEMPTS_MAX} times, while it was compared")

@@ -105,6 +105,9 @@ class SqliteStore:
     async def leases(self, prefix: str) -> Sequence[Lease]:
         return await self._run(sqlite_leases.below, prefix)
 
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        return await self.leases(prefix)
+
     async def close(self) -> None:
         if self._closed:
             return

@@ -136,6 +136,11 @@ class MetadataStore(Protocol):
         may seem to begin now."""
         ...
 
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        """The same, as far as this process has heard: who has nothing to do asks for no more than this, and nothing is
+        decided on it. A store may answer without asking anybody."""
+        ...
+
     async def close(self) -> None:
         """Ends the watches, and may release the leases: whoever held them is gone."""
         ...

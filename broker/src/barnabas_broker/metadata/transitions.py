@@ -1,12 +1,13 @@
 """How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas_broker.metadata.documents import AnyDocument, encode
+from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict, Write
+from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
+from barnabas_broker.metadata.topic_writes import write_in_order, writes_of
 from barnabas_core.errors import ApiError, ErrorCode
 
 ATTEMPTS_MAX: Final = 20
@@ -19,7 +20,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Planned(NamedTuple):
-    """A document to write under `key`, or to delete where it is None."""
+    """A document to write under `key`, or to delete where it is None. A topic is one, in however many it is stored."""
 
     key: str
     document: AnyDocument | None
@@ -86,27 +87,25 @@ class Transitions:
         """The items whose documents were changed by somebody else in between; the image has caught up with that."""
         if not planned:
             return ()
-        results = await self._store.write([self._as_write(decision) for decision in planned.values()])
-        conflicts = []
-        for (item, decision), result in zip(planned.items(), results, strict=True):
-            if isinstance(result, VersionConflict):
-                conflicts.append(item)
-            else:
-                outcomes[item] = decision
-        await self._image.reached(max((result for result in results if isinstance(result, int)), default=0))
-        for item in planned.keys() - set(conflicts):
-            self._image.wrote(planned[item].key, planned[item].document)
+        plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}
+        results = await write_in_order(plans.values(), self._store)
+        await self._image.reached(max((each for each in results.values() if isinstance(each, int)), default=0))
+        conflicts = [each for each in results.values() if isinstance(each, VersionConflict)]
+        in_conflict = {each.key for each in conflicts}
+        left = [item for item, plan in plans.items() if not in_conflict.isdisjoint(plan.keys())]
+        for item in [item for item in planned if item not in set(left)]:
+            outcomes[item] = planned[item]
+            self._image.wrote(planned[item].document)
         if conflicts:
+            await self._catch_up(conflicts)
+        return left
+
+    async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
+        """With what is there instead. Of documents that are gone no watch may tell: their file was edited by hand."""
+        await self._image.reached(max(conflict.actual for conflict in conflicts))
+        absent = [each for each in conflicts if each.actual == ABSENT]
+        if absent:
             await self._image.reached(await self._store.latest_revision())
-            self._forget_vanished(result for result in results if isinstance(result, VersionConflict))
-        return conflicts
-
-    def _forget_vanished(self, conflicts: Iterable[VersionConflict]) -> None:
-        """The watch would have told by now, if the store knew of it."""
-        for conflict in conflicts:
-            if conflict.actual == ABSENT != self._image.version(conflict.key) == conflict.expected:
+        for conflict in absent:
+            if self._image.version(conflict.key) == conflict.expected != ABSENT:
                 self._image.vanished(conflict.key)
-
-    def _as_write(self, planned: Planned) -> Write:
-        value = None if planned.document is None else encode(planned.document)
-        return Write(planned.key, value, self._image.version(planned.key))

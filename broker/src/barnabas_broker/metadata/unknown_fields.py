@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_broker.metadata.model import Extensible, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import Extensible, PartitionState, TopicDocument, TopicPartDocument
 
 _FIELD: Final = "unknown_fields"
 MARK: Final = f'"{_FIELD}":'.encode()
@@ -20,7 +20,7 @@ def with_unknown_fields_gathered(value: bytes, kind: type[Extensible]) -> bytes:
     """The JSON object `value`, as `kind` can be decoded from it. Raises msgspec.MsgspecError."""
     found = msgspec.json.decode(value, type=_Object)
     partitions = found.get("partitions")
-    if kind is TopicDocument and isinstance(partitions, list):
+    if kind in (TopicDocument, TopicPartDocument) and isinstance(partitions, list):
         for partition in partitions:
             if isinstance(partition, dict):
                 _gather(partition, PartitionState)

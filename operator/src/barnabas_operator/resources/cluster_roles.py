@@ -36,7 +36,7 @@ def broker_rules() -> list[Json]:
     """
     return [
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),
-        _rule("coordination.k8s.io", ("list", "create", "patch"), "leases"),
+        _rule("coordination.k8s.io", ("list", "watch", "create", "patch"), "leases"),
     ]
 
 

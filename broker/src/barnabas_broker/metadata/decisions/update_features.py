@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from barnabas_broker.metadata.features import BASE, SUPPORTED, SupportedLevels
+from barnabas_broker.metadata.features import BASE, METADATA_LEVEL, SPLIT_TOPICS_LEVEL, SUPPORTED, SupportedLevels
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.errors import ApiError, ErrorCode
+
+NAMED_MAX: Final = 3
 
 
 class UpgradeType(IntEnum):
@@ -26,15 +28,24 @@ class FeatureUpdate(NamedTuple):
 
 
 def decide_update_features(
-    finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], live: Sequence[BrokerRegistration]
+    finalized: Mapping[str, int],
+    updates: Sequence[FeatureUpdate],
+    live: Sequence[BrokerRegistration],
+    split_topics: Sequence[str],
 ) -> dict[str, int]:
-    """All levels as they are then. Raises ApiError(INVALID_UPDATE_VERSION), and then none changes."""
+    """All levels as they are then. Raises ApiError(INVALID_UPDATE_VERSION), and then none changes.
+
+    `split_topics` have several documents, which a version of a lower level would take for a topic of fewer partitions.
+    """
     levels = dict(finalized)
     for update in updates:
         if update.name not in SUPPORTED:
             raise _refusal(update, f"there are {', '.join(sorted(SUPPORTED))}")
         if update.level < levels[update.name] and update.upgrade_type is UpgradeType.UPGRADE:
             raise _refusal(update, f"it is at level {levels[update.name]}, and a downgrade has to be asked for")
+        if update.name == METADATA_LEVEL and update.level < SPLIT_TOPICS_LEVEL and split_topics:
+            named = ", ".join(split_topics[:NAMED_MAX])
+            raise _refusal(update, f"topics of many partitions have several documents ({named}); delete them first")
         _check_range(update, "this broker", SUPPORTED[update.name])
         for registration in live:
             supported = {name: SupportedLevels(*each) for name, each in registration.features.items()} or BASE

@@ -10,7 +10,6 @@ A lease also names its holder's pod. A pod has one broker at a time, so whoever 
 is another one knows for certain that the holder is gone: a container that was killed starts again at once.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -63,34 +62,62 @@ class _Renewal(NamedTuple):
 
 
 class Observations:
-    """What this process has seen of a cluster's leases. `clock` is its own."""
+    """What this process has seen of a cluster's leases, by lists and by a watch. `clock` is its own."""
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._prefix = f"{cluster}."
         self._clock = clock
+        self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
+        self._revision = 0
+        """Everything up to it has been seen; lists and the watch may come in any order."""
 
-    def see(self, objects: Iterable[LeaseObject]) -> dict[str, Lease]:
-        """The leases that somebody holds, or held when they ended, by name."""
-        now_ms = monotonic_ms(self._clock)
-        leases: dict[str, Lease] = {}
-        renewals: dict[str, _Renewal] = {}
-        for each in objects:
-            name = each.metadata.name.removeprefix(self._prefix)
-            renewals[name] = self._renewal(name, each, now_ms)
-            holder, duration_ms = each.spec.holder_identity, _duration_ms(each)
-            if holder:
-                expires_at_ms = renewals[name].seen_at_ms + duration_ms
-                leases[name] = Lease(name, holder, token_of(each), duration_ms, expires_at_ms)
-        self._renewals = renewals
-        return leases
+    def see_all(self, listed: LeaseList) -> None:
+        """A list: what is not in it is gone."""
+        revision = int(listed.metadata.resource_version)
+        if revision < self._revision:
+            return
+        self._revision = revision
+        now_ms, before = monotonic_ms(self._clock), self._renewals
+        self._objects = {self._name(each): each for each in listed.items}
+        self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
 
-    def _renewal(self, name: str, found: LeaseObject, now_ms: int) -> _Renewal:
-        known = self._renewals.get(name)
-        token, renew_time = found.metadata.annotations.get(TOKEN), found.spec.renew_time
-        if known is not None and (known.token, known.renew_time) == (token, renew_time):
-            return known
-        return _Renewal(token, renew_time, now_ms)
+    def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
+        """An event of a watch."""
+        name, revision = self._name(changed), int(changed.metadata.resource_version)
+        if revision <= self._revision:
+            return
+        self._revision = revision
+        if is_gone:
+            self._objects.pop(name, None)
+            self._renewals.pop(name, None)
+        else:
+            self._objects[name] = changed
+            self._renewals[name] = _renewal(self._renewals.get(name), changed, monotonic_ms(self._clock))
+
+    def leases(self) -> dict[str, Lease]:
+        """Those that somebody holds, or held when they ended, by name."""
+        return {
+            name: Lease(
+                name, holder, token_of(each), _duration_ms(each), self._renewals[name].seen_at_ms + _duration_ms(each)
+            )
+            for name, each in self._objects.items()
+            if (holder := each.spec.holder_identity)
+        }
+
+    def object(self, name: str) -> LeaseObject | None:
+        """As it was seen last."""
+        return self._objects.get(name)
+
+    def _name(self, found: LeaseObject) -> str:
+        return found.metadata.name.removeprefix(self._prefix)
+
+
+def _renewal(known: _Renewal | None, found: LeaseObject, now_ms: int) -> _Renewal:
+    token, renew_time = found.metadata.annotations.get(TOKEN), found.spec.renew_time
+    if known is not None and (known.token, known.renew_time) == (token, renew_time):
+        return known
+    return _Renewal(token, renew_time, now_ms)
 
 
 def token_of(found: LeaseObject) -> int:

@@ -17,6 +17,7 @@ from barnabas_broker.metadata.kubernetes import leases as lease_objects
 from barnabas_broker.metadata.kubernetes import objects
 from barnabas_broker.metadata.kubernetes.access import Access
 from barnabas_broker.metadata.kubernetes.api import BULK_S, Answer, ApiClient, parse_status
+from barnabas_broker.metadata.kubernetes.lease_watch import LeaseWatch
 from barnabas_broker.metadata.kubernetes.leases import LeaseList, LeaseObject, Observations
 from barnabas_broker.metadata.kubernetes.watching import changes_in, is_document
 from barnabas_broker.metadata.location import KubernetesCluster
@@ -55,6 +56,9 @@ class KubernetesStore:
         self._leases = f"/apis/{lease_objects.API_VERSION}/namespaces/{cluster.namespace}/leases"
         self._ours = {"labelSelector": f"{objects.CLUSTER_LABEL}={self._cluster}"}
         self._observations = Observations(self._cluster, clock)
+        self._lease_watch = LeaseWatch(
+            self._api, self._leases, self._ours, self._list_leases, self._observations, clock
+        )
         self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
         self._marks = (f'"{uuid4().hex}-{number}"'.encode() for number in itertools.count())
         self._closed = False
@@ -195,9 +199,7 @@ class KubernetesStore:
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         now_ms = monotonic_ms(self._clock)
         listed = await self._list_leases()
-        known = self._observations.see(listed.items)
-        before = {each.metadata.name: each for each in listed.items}.get(self._lease_name(name))
-        lease = known.get(name)
+        before, lease = self._observations.object(name), self._observations.leases().get(name)
         if lease is not None and lease.holder == holder:
             return await self._renew(lease)
         is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
@@ -244,18 +246,30 @@ class KubernetesStore:
         return True
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        known = self._observations.see((await self._list_leases()).items)
+        await self._list_leases()
+        return self._observed(prefix)
+
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        if not self._lease_watch.is_current():
+            await self._list_leases()
+        return self._observed(prefix)
+
+    def _observed(self, prefix: str) -> Sequence[Lease]:
+        known = self._observations.leases()
         return [known[name] for name in sorted(known) if name.startswith(prefix)]
 
     async def _list_leases(self) -> LeaseList:
         """All of them at each call, so that whoever takes over knows when the others were renewed."""
-        return _parse(await self._request("GET", self._leases, self._ours), LeaseList)
+        listed = _parse(await self._request("GET", self._leases, self._ours), LeaseList)
+        self._observations.see_all(listed)
+        return listed
 
     def _lease_name(self, name: str) -> str:
         return f"{self._cluster}.{name}"
 
     async def close(self) -> None:
         self._closed = True
+        await self._lease_watch.close()
         await self._api.close()
 
     def _path(self, key: str) -> str:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -32,7 +32,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
         try:
             event = _EVENTS.decode(line)
             if event.type == "ERROR":
-                _fail(msgspec.json.decode(event.object, type=Status))
+                raise_error(msgspec.json.decode(event.object, type=Status))
             revision = revision_of(event.object)
             change = None if event.type == "BOOKMARK" else _change(event, cluster)
         except msgspec.MsgspecError as error:
@@ -42,7 +42,8 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
     return Changes(revision, changes) if revision else None
 
 
-def _fail(status: Status) -> None:
+def raise_error(status: Status) -> NoReturn:
+    """What an ERROR event says: HistoryCompacted or StoreUnavailable."""
     if status.code == HTTPStatus.GONE:
         raise HistoryCompacted(status.message)
     raise StoreUnavailable(f"the watch failed: {status.code} {status.message}")

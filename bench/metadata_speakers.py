@@ -1,0 +1,200 @@
+"""What speaks for a broker to the metadata store: its image, leases, duties and changes of ISRs, without any log."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from barnabas_broker.app.loop_time import LoopTimers, SystemClock
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
+from barnabas_broker.metadata.duties import ControllerDuties
+from barnabas_broker.metadata.features import SUPPORTED
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.kubernetes.access import find_access
+from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.replication.isr_changes import IsrChanges
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.topic_partition import TopicPartition
+
+HEARTBEAT_MS: Final = 2_000
+SESSION_MS: Final = 9_000
+CATCHES_UP_WITHIN_S: Final = 1.0
+"""A follower that is back is in sync with all of its partitions within this time: some at each of its fetches."""
+FETCHES: Final = 3
+
+
+class _Led:
+    """A partition that a speaker leads: proposes all replicas that live."""
+
+    def __init__(self, speaker: "Speaker", which: TopicPartition, *, again: bool = False) -> None:
+        self._speaker = speaker
+        self._again = again
+        self.topic_partition = which
+
+    def isr_change(self, *, settles: bool) -> IsrChange | None:
+        image = self._speaker.image
+        topic = image.topics.get(self.topic_partition.topic)
+        state = None if topic is None else topic.partitions[self.topic_partition.partition]
+        if topic is None or state is None or state.leader != self._speaker.broker_id:
+            return None
+        if _has_all(state, image.live) and not self._again:
+            return None
+        members = [each for each in state.replicas if each in image.live or each in state.isr]
+        epochs = {each: image.registered_epoch(each) or UNKNOWN_BROKER_EPOCH for each in members}
+        return IsrChange(self.topic_partition, topic.topic_id, state.leader_epoch, state.partition_epoch, epochs)
+
+    def isr_change_refused(self, change: IsrChange) -> None:
+        self._speaker.look_again(self.topic_partition)
+
+
+class Speaker:
+    """One life of a broker."""
+
+    def __init__(self, broker_id: int, cluster: str, kubeconfig: Path) -> None:
+        clock, loop = SystemClock(), asyncio.get_running_loop()
+        properties = {"broker.heartbeat.interval.ms": str(HEARTBEAT_MS), "broker.session.timeout.ms": str(SESSION_MS)}
+        config: BrokerConfig = parse_broker_config(properties)
+        timers = LoopTimers(loop)
+        access = find_access({"KUBECONFIG": str(kubeconfig)})
+        self.broker_id = broker_id
+        self.store = KubernetesStore(KubernetesCluster("default", cluster), access, clock, f"{cluster}-{broker_id}")
+        self.image = MetadataImage()
+        features = {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()}
+        registration = BrokerRegistration(broker_id, uuid4(), (), boot_id="one", features=features)
+        self.membership = Membership(
+            self.store, registration, HEARTBEAT_MS, SESSION_MS, clock, asyncio.sleep, was_clean=True
+        )
+        self.controller = Controller(
+            broker_id, self.store, self.image, lambda: config, random.Random(broker_id), clock.now_ms
+        )
+        self.duties = ControllerDuties(
+            broker_id,
+            self.store,
+            self.image,
+            self.membership,
+            self.controller.partitions,
+            lambda: config,
+            clock,
+            timers,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._isr_changes = IsrChanges(self.controller.change_isr, timers, asyncio.sleep, self._spawn)
+        self._catching_up: set[TopicPartition] = set()
+        self._random = random.Random(broker_id)
+        self._fetches: dict[int, list[TopicPartition]] = {}
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def start(self) -> None:
+        """Until the controller has let it in."""
+        await ensure_cluster_id(self.store, random.Random())
+        await image_feed.load(self.image, self.store)
+        await self.membership.join()
+        feed = image_feed.ImageFeed(self.image, self.store, asyncio.sleep)
+        for work in (feed.follow(), self.membership.keep(), self.duties.run()):
+            self._spawn(work)
+        self.image.subscribe(self._image_changed)
+        await self.membership.admitted(self.image)
+
+    async def stop(self) -> None:
+        """A controlled shutdown."""
+        await self.controller.hand_over(self.broker_id)
+        await self.membership.leave()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Nothing is said."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
+
+    def _image_changed(self, change: ImageChange) -> None:
+        topics = self.image.topics.values() if change.brokers else (*change.created, *change.changed)
+        for topic in topics:
+            for which in self._out_of_sync(topic):
+                self.look_again(which)
+
+    def look_again(self, which: TopicPartition) -> None:
+        """Its followers will have caught up soon."""
+        if which in self._catching_up:
+            return
+        self._catching_up.add(which)
+        loop, share = asyncio.get_running_loop(), CATCHES_UP_WITHIN_S / FETCHES
+        at = self._random.randint(1, FETCHES) + int(loop.time() / share)
+        if at not in self._fetches:
+            loop.call_at(at * share, self._fetched, at)
+        self._fetches.setdefault(at, []).append(which)
+
+    def _fetched(self, at: int) -> None:
+        for which in self._fetches.pop(at):
+            self._propose(which)
+
+    def propose_again(self, topic: str, partition: int) -> None:
+        """The ISR that is there already: that is written all the same."""
+        self._isr_changes.propose(_Led(self, TopicPartition(topic, partition), again=True))
+
+    def _propose(self, which: TopicPartition) -> None:
+        self._catching_up.discard(which)
+        topic = self.image.topics.get(which.topic)
+        if topic is not None and which in self._out_of_sync(topic):
+            self._isr_changes.propose(_Led(self, which))
+
+    def _out_of_sync(self, topic: TopicDocument) -> Iterator[TopicPartition]:
+        for number, state in enumerate(topic.partitions):
+            if state.leader == self.broker_id and not _has_all(state, self.image.live):
+                yield TopicPartition(topic.name, number)
+
+    async def until_in_sync(self, live: int) -> None:
+        """All replicas on so many brokers are in the ISR of all partitions."""
+
+        def is_so() -> bool:
+            image = self.image
+            return len(image.live) == live and all(
+                state.leader in image.live and _has_all(state, image.live)
+                for topic in image.topics.values()
+                for state in topic.partitions
+            )
+
+        while not is_so():  # Not at each change: that would cost more than what is measured.
+            await asyncio.sleep(0.05)
+
+
+def _has_all(state: PartitionState, live: frozenset[int]) -> bool:
+    return live.issuperset(state.isr) and all(each in state.isr for each in state.replicas if each in live)
+
+
+NUMBERS: Final = itertools.count()
+
+
+@asynccontextmanager
+async def speakers(kubeconfig: Path, count: int = 3) -> AsyncIterator[Callable[[int], Speaker]]:
+    """A cluster of its own with so many brokers; the answer gives the present life of each, or makes the next one."""
+    cluster = f"bench-{next(NUMBERS)}"
+    lives: dict[int, Speaker] = {}
+
+    def life(number: int) -> Speaker:
+        if number not in lives:
+            lives[number] = Speaker(number, cluster, kubeconfig)
+        return lives[number]
+
+    try:
+        for number in range(count):
+            await life(number).start()
+        yield lambda number: life(number) if number >= 0 else lives.pop(~number)
+    finally:
+        for each in lives.values():
+            await each.kill()

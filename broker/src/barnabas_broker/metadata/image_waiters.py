@@ -1,0 +1,37 @@
+"""Who waits for the metadata image: until it has reached a revision, or is such that a condition holds."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+
+class ImageWaiters:
+    """Of one image, on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._for_revisions: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = 0
+        self._for_conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    async def reached(self, revision: int) -> None:
+        """Returns once `wake` was called with that revision or a later one."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._for_revisions, (revision, self._count, waiter))
+        await waiter
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns once `condition` holds at a call of `wake`."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._for_conditions.append((condition, waiter))
+        await waiter
+
+    def wake(self, revision: int, *, is_put_back: bool) -> None:
+        """The image is at `revision`; one that is put back has no revision any more that somebody waits for."""
+        while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
+            waiter = heapq.heappop(self._for_revisions)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+        for _, waiter in [each for each in self._for_conditions if not each[1].done() and each[0]()]:
+            waiter.set_result(None)
+        self._for_conditions = [each for each in self._for_conditions if not each[1].done()]

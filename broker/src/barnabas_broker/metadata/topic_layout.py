@@ -1,0 +1,123 @@
+"""In which documents the store has a topic: one, or, of many partitions, a head and a document for each 100 more.
+
+So a change of one partition writes a small document. Each partition is in one document, and its state stands by itself:
+that the documents of a topic are written one after the other does no harm. What has to be one decision is the head's
+alone: a part counts once the head names it. So a topic is made, or given more partitions, by writing new parts first,
+under keys that are nobody else's, and then the head; where that does not come, nobody names the parts, and the
+controller removes them later.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, topic_part_key
+from barnabas_broker.metadata.model import PartReference, TopicDocument, TopicPartDocument
+
+PARTITIONS_MAX: Final = 100
+"""In one document: 4 to 7 kB."""
+
+Stored = Callable[[str], AnyDocument | None]
+"""The document that the store has under a key, as far as is known."""
+
+
+def laid_out(topic: TopicDocument, *, splits: bool) -> TopicDocument:
+    """A whole topic with references for what its parts do not have yet; with none unless topics may be split.
+
+    Parts never change their bounds: partitions that are added get parts of their own, or room in the head.
+    """
+    if not splits:
+        return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
+    begin = _covered(topic) if topic.parts else PARTITIONS_MAX
+    added = tuple(_new_parts(topic, begin))
+    return topic if not added else msgspec.structs.replace(topic, parts=topic.parts + added)
+
+
+def _new_parts(topic: TopicDocument, begin: int) -> Iterator[PartReference]:
+    for first in range(begin, len(topic.partitions), PARTITIONS_MAX):
+        states = topic.partitions[first : first + PARTITIONS_MAX]
+        content = encode(TopicPartDocument(topic.name, topic.topic_id, first, states))
+        yield PartReference(first, len(states), sha256(content).hexdigest()[:16])
+
+
+def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocument | TopicPartDocument]:
+    """What the store should hold of a topic that is laid out, by key: the parts, then the head."""
+    found: dict[str, TopicDocument | TopicPartDocument] = {}
+    for part in topic.parts:
+        key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
+        known = stored(key)
+        found[key] = (
+            msgspec.structs.replace(known, partitions=states)  # With what a newer version has written besides.
+            if isinstance(known, TopicPartDocument)
+            else TopicPartDocument(topic.name, topic.topic_id, part.first, states)
+        )
+    head = topic.partitions[: topic.parts[0].first] if topic.parts else topic.partitions
+    found[topic_key(topic.name)] = msgspec.structs.replace(topic, partitions=head) if topic.parts else topic
+    return found
+
+
+def pieces_of(topic: TopicDocument) -> list[range]:
+    """Which partitions are in one document each, the head's first."""
+    begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
+    ends = [*begins[1:], len(topic.partitions)]
+    return [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
+
+def _covered(topic: TopicDocument) -> int:
+    """The number of the first partition that is not in the store yet."""
+    return topic.parts[-1].first + topic.parts[-1].count
+
+
+def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) -> str | None:
+    """The key of the part that has all of these partitions in the store; None where there is no one part that has."""
+    first, last = min(numbers, default=0), max(numbers, default=0)
+    for part in topic.parts:
+        if part.first <= first and last < part.first + part.count:
+            key = topic_part_key(topic.name, part)
+            return key if isinstance(stored(key), TopicPartDocument) else None
+    return None
+
+
+def part_keys(topic: TopicDocument) -> list[str]:
+    """Of the parts that a head, or a whole topic, names."""
+    return [topic_part_key(topic.name, part) for part in topic.parts]
+
+
+def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
+    """The whole topic of a head as it is stored, and whether all its parts are.
+
+    What a part lacks that vanished comes from `known`, the same topic as it was known before; None where that has not
+    all of it.
+    """
+    if not head.parts:
+        return head, True
+    pieces, is_complete = [head.partitions], True
+    for part in head.parts:
+        document = stored(topic_part_key(head.name, part))
+        states = document.partitions if isinstance(document, TopicPartDocument) else ()
+        if len(states) < part.count:
+            is_complete = False
+            states = known.partitions[part.first : part.first + part.count] if known is not None else ()
+        if len(states) < part.count:
+            return None, False
+        pieces.append(states[: part.count])
+    partitions = tuple(state for piece in pieces for state in piece)
+    return msgspec.structs.replace(head, partitions=partitions), is_complete
+
+
+def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
+    """A whole topic as this part of it says; as it is where the part is another topic's."""
+    if part.topic_id != topic.topic_id:
+        return topic
+    end = part.first + len(part.partitions)
+    partitions = topic.partitions[: part.first] + part.partitions + topic.partitions[end:]
+    return msgspec.structs.replace(topic, partitions=partitions)
+
+
+def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Stored) -> tuple[list[str], list[str]]:
+    """The keys to write first, for nobody names them yet, and those to write then."""
+    differing = [key for key, document in wanted.items() if stored(key) != document]
+    is_new = {key for key in differing if isinstance(wanted[key], TopicPartDocument) and stored(key) is None}
+    return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]

@@ -1,0 +1,78 @@
+"""Fixtures for stores on a real API server, which they use as a broker's service account."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from store_conformance import ManualClock, OpenStore
+
+from barnabas_broker.metadata.kubernetes.access import Access, find_access
+from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_operator.resources.cluster_roles import broker_rules
+from e2e.control_plane import ControlPlane
+from e2e.state_documents import define_state_documents
+
+ACCOUNT = "demo-broker-1-broker"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def plane(api_server: ControlPlane) -> ControlPlane:
+    """The API server, which knows state documents and who brokers are."""
+    define_state_documents(api_server)
+    api_server.kubectl("create", "serviceaccount", ACCOUNT)
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": ACCOUNT}, "rules": broker_rules()}
+    api_server.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    api_server.kubectl("create", "rolebinding", ACCOUNT, f"--role={ACCOUNT}", f"--serviceaccount=default:{ACCOUNT}")
+    return api_server
+
+
+@pytest.fixture(scope="session")
+def account(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a pod finds: `token` and `ca.crt`."""
+    folder = tmp_path_factory.mktemp("service-account")
+    (folder / "token").write_text(plane.kubectl("create", "token", ACCOUNT))
+    (folder / "ca.crt").write_text(plane.authority.certificate.read_text())
+    return folder
+
+
+def access_at(address: tuple[str, int], account: Path) -> Access:
+    host, port = address
+    return find_access({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}, account)
+
+
+@pytest.fixture
+def address(plane: ControlPlane) -> tuple[str, int]:
+    parts = urlsplit(plane.url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cluster() -> KubernetesCluster:
+    """One that no other test has."""
+    return KubernetesCluster("default", f"cluster-{next(NUMBERS)}")
+
+
+@pytest.fixture
+async def open_store(
+    address: tuple[str, int], account: Path, cluster: KubernetesCluster, clock: ManualClock
+) -> AsyncIterator[OpenStore]:
+    opened: list[KubernetesStore] = []
+
+    async def open_one() -> KubernetesStore:
+        opened.append(KubernetesStore(cluster, access_at(address, account), clock))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        await store.close()

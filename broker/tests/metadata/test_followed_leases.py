@@ -1,0 +1,73 @@
+"""Leases on a real API server, followed by a watch: who has nothing to do asks for nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from breaking_proxy import breaking_proxy
+from kubernetes_stores import access_at
+from store_conformance import WAIT_S, ManualClock, OpenStore
+
+from barnabas_broker.metadata.kubernetes.api import ApiClient
+from barnabas_broker.metadata.kubernetes.lease_watch import CURRENT_MS
+from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.store import Lease, MetadataStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def heard(store: MetadataStore, lease: Lease) -> None:
+    """Until its followed leases have this one as it is now."""
+    async with asyncio.timeout(WAIT_S):
+        while lease not in await store.followed_leases(""):
+            await asyncio.sleep(0.02)
+
+
+async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
+    open_store: OpenStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, follower = await open_store(), await open_store()
+    lease = await holder.acquire_lease("broker-1", "a", 1000)
+    assert lease is not None
+    await heard(follower, lease)
+    lists: list[str] = []
+    request = ApiClient.request
+
+    async def counted(self: ApiClient, method: str, path: str, *more: object) -> object:
+        lists.extend([path] if method == "GET" else [])
+        return await request(self, method, path, *more)  # type: ignore[arg-type]
+
+    clock.time_ms += 1
+    lease = await holder.renew_lease(lease)
+    await heard(follower, lease)
+    monkeypatch.setattr(ApiClient, "request", counted)
+    for _ in range(3):
+        clock.time_ms += 1000
+        lease = await holder.renew_lease(lease)
+        await heard(follower, lease)
+    await holder.release_lease(lease)
+    async with asyncio.timeout(WAIT_S):
+        while await follower.followed_leases(""):
+            await asyncio.sleep(0.02)
+    assert lists == []
+
+
+async def test_a_watch_that_is_silent_is_not_relied_on(
+    open_store: OpenStore,
+    clock: ManualClock,
+    address: tuple[str, int],
+    account: Path,
+    cluster: KubernetesCluster,
+) -> None:
+    holder = await open_store()
+    lease = await holder.acquire_lease("broker-1", "a", 1000)
+    assert lease is not None
+    async with breaking_proxy(address) as proxy:
+        follower = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), clock)
+        await heard(follower, lease)
+        proxy.break_all()
+        clock.time_ms += CURRENT_MS
+        lease = await holder.renew_lease(lease)
+        assert await follower.followed_leases("") == [lease]
+        await follower.close()

@@ -1,0 +1,275 @@
+"""Topics of many partitions in several documents: small writes, and nothing that half of them could mean."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+from store_conformance import ManualClock
+
+from barnabas_broker.metadata import deletions, transitions
+from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
+from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.documents import FEATURES_KEY, encode, topic_key
+from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.model import FeaturesDocument, PartitionState, TopicDocument
+from barnabas_broker.metadata.remembering import restore
+from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store import Change, Changes, StoreUnavailable, Write
+from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out
+from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+pytestmark = pytest.mark.anyio
+
+STATE = PartitionState((0,), 0, 0, (0,))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
+    async with cluster_at(tmp_path / "metadata.db") as made:
+        yield made
+
+
+async def finalize(node: Node, level: int) -> None:
+    levels = FeaturesDocument({METADATA_LEVEL: level, ELR: 1})
+    await node.image.reached(await node.store.put(FEATURES_KEY, encode(levels)))
+
+
+async def a_large_topic(node: Node, partitions: int = 250) -> TopicDocument:
+    await finalize(node, 2)
+    assert isinstance((await node.controller.create_topics([NewTopic("t", partitions)]))["t"], TopicDocument)
+    return node.image.topics["t"]
+
+
+async def stored(node: Node) -> dict[str, dict[str, object]]:
+    documents = (await node.store.listing("")).documents
+    return {each.key: json.loads(each.value) for each in documents if each.key.startswith(("topics/", "partitions/"))}
+
+
+async def sizes(node: Node) -> list[int]:
+    return [len(each["partitions"]) for each in (await stored(node)).values()]  # type: ignore[arg-type]
+
+
+async def image_of(store: SqliteStore) -> MetadataImage:
+    image = MetadataImage()
+    image.apply_listing(await store.listing(""))
+    return image
+
+
+def a_change(topic: TopicDocument, number: int) -> IsrChange:
+    state = topic.partitions[number]
+    where = TopicPartition(topic.name, number)
+    return IsrChange(where, topic.topic_id, state.leader_epoch, state.partition_epoch, {0: -1})
+
+
+async def test_a_change_of_one_partition_writes_its_document_alone(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    assert await sizes(node) == [100, 50, 100]
+    before = (await node.store.listing("")).documents
+    changes = [a_change(topic, number) for number in (101, 150, 199)]
+    outcomes = await node.controller.change_isr(changes)
+    assert [getattr(each, "partition_epoch", each) for each in outcomes.values()] == [1, 1, 1]
+    after = (await node.store.listing("")).documents
+    changed = [now for was, now in zip(before, after, strict=True) if was != now]
+    assert [(each.key.rpartition("-")[0], len(each.value) < 10_000) for each in changed] == [("partitions/t/100", True)]
+    assert (await image_of(node.store)).topics["t"] == node.image.topics["t"]
+    assert [state.partition_epoch for state in node.image.topics["t"].partitions[100:103]] == [0, 1, 0]
+
+
+async def test_a_conflict_on_one_document_leaves_what_was_written_to_the_others(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    write, raced = node.store.write, False
+
+    async def race(writes: Sequence[Write]) -> object:
+        nonlocal raced
+        if not raced and len(writes) > 1:
+            raced = True
+            found = await node.store.get(writes[0].key)
+            assert found is not None
+            await node.store.put(found.key, found.value)
+        return await write(writes)
+
+    monkeypatch.setattr(node.store, "write", race)
+    outcomes = await node.controller.change_isr([a_change(topic, number) for number in (5, 105, 205)])
+    assert raced
+    assert [isinstance(each, PartitionState) for each in outcomes.values()] == [True] * 3
+
+
+async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change_splits_it(
+    cluster: ClusterOfNodes,
+) -> None:
+    (node,) = await cluster.start(0)
+    await finalize(node, 1)
+    await node.controller.create_topics([NewTopic("t", 250)])
+    assert await sizes(node) == [250]
+    await finalize(node, 2)
+    before = node.image.topics["t"]
+    await node.controller.change_isr([a_change(before, 249)])
+    assert await sizes(node) == [100, 50, 100]
+    assert node.image.topics["t"].partitions[:249] == before.partitions[:249]
+    with pytest.raises(ApiError, match=r"topics of many partitions have several documents \(t\)"):
+        await node.controller.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
+
+
+async def test_partitions_that_are_added_have_documents_of_their_own(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    await a_large_topic(node, 150)
+    assert await node.controller.create_partitions([NewPartitions("t", 320)]) == {"t": None}
+    assert await sizes(node) == [50, 100, 70, 100]
+    assert (await image_of(node.store)).topics["t"] == node.image.topics["t"]
+    assert len(node.image.topics["t"].partitions) == 320
+
+
+async def dies_before_the_head(writes: Sequence[Write], node: Node, write: object) -> object:
+    if any(each.key.startswith("topics/") for each in writes):
+        raise StoreUnavailable("the process was killed")
+    return await write(writes)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_parts_go_later(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch, grows: bool
+) -> None:
+    (node,) = await cluster.start(0)
+    await finalize(node, 2)
+    if grows:
+        await node.controller.create_topics([NewTopic("t", 150)])
+    known, kept = dict(node.image.topics), await stored(node)
+    with monkeypatch.context() as patch:
+        write = node.store.write
+        patch.setattr(node.store, "write", lambda writes: dies_before_the_head(writes, node, write))
+        if grows:
+            outcome = (await node.controller.create_partitions([NewPartitions("t", 350)]))["t"]
+        else:
+            outcome = (await node.controller.create_topics([NewTopic("t", 350)]))["t"]  # type: ignore[assignment]
+    assert isinstance(outcome, ApiError)
+    assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
+    assert len(await stored(node)) > len(kept)
+    assert (await image_of(node.store)).topics == node.image.topics == known
+    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    for passed_ms, is_kept in ((60_000, True), (deletions.KEPT_MS - 1, True), (60_000, False)):
+        cluster.clock.time_ms += passed_ms
+        await chore.tend()
+        assert (await stored(node) != kept) == is_kept
+    if grows:
+        assert await node.controller.create_partitions([NewPartitions("t", 350)]) == {"t": None}
+    else:
+        assert isinstance((await node.controller.create_topics([NewTopic("t", 350)]))["t"], TopicDocument)
+    assert len(node.image.topics["t"].partitions) == 350
+
+
+async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_goes_later(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = await cluster.start(0)
+    await a_large_topic(node)
+    write = node.store.write
+
+    async def deletes_heads_alone(writes: Sequence[Write]) -> object:
+        return await write([each for each in writes if not each.key.startswith("partitions/")])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.store, "write", deletes_heads_alone)
+        with pytest.raises(ValueError, match="zip"):
+            await node.controller.delete_topics(["t"])
+    await node.image.reached(await node.store.latest_revision())
+    assert (node.image.topics, node.image.buried, len(await stored(node))) == ({}, {}, 2)
+    assert isinstance((await node.controller.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
+    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    for passed_ms in (60_000, deletions.KEPT_MS):
+        cluster.clock.time_ms += passed_ms
+        await chore.tend()
+    assert await sizes(node) == [20, 100]
+    await node.controller.delete_topics(["t"])
+    assert await stored(node) == {}
+
+
+async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    before = await stored(node)
+    gone = next(key for key in before if key.startswith("partitions/t/200"))
+    await node.store.delete(gone)
+    await node.image.reached(await node.store.latest_revision())
+    await node.until(lambda: not node.image.lost)
+    assert await stored(node) == before
+    assert node.image.topics["t"] == topic
+
+
+async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    before = {each.key: each.value for each in (await node.store.listing("partitions/")).documents}
+    await node.controller.change_isr([a_change(topic, 205)])
+    newest = await stored(node)
+    for key, value in before.items():
+        await node.store.put(key, value)
+    await node.image.reached(await node.store.latest_revision())
+    await node.until(lambda: not node.image.lost)
+    assert await stored(node) == newest
+
+
+async def test_a_topic_whose_part_nobody_knows_is_unknown_until_a_broker_comes_that_remembers(
+    cluster: ClusterOfNodes,
+) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    remembered = {key: document for key in ("cluster", topic_key("t")) if (document := node.image.document(key))}
+    remembered[topic_key("t")] = topic
+    gone = next(key for key in await stored(node) if key.startswith("partitions/t/200"))
+    await cluster.kill(0)
+    store = await SqliteStore.open(cluster.path, ManualClock())
+    await store.put("cluster", b'{"cluster_id":"the-id"}')
+    await store.delete(gone)
+    image = await image_of(store)
+    assert (image.topics, list(image.incomplete), list(image.lost)) == ({}, ["t"], [])
+    await store.close()
+    (after,) = await cluster.start(0)
+    (outcome,) = (await after.controller.create_topics([NewTopic("t", 1)])).values()
+    assert isinstance(outcome, ApiError)
+    assert outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    remembered["cluster"] = after.image.document("cluster") or remembered["cluster"]
+    assert await restore(remembered, after.image, after.store, 0) == 1
+    assert (len(after.image.topics["t"].partitions), after.image.incomplete) == (250, {})
+    assert (await image_of(after.store)).topics == after.image.topics
+
+
+def test_what_a_newer_version_wrote_into_a_part_stays() -> None:
+    image = MetadataImage()
+    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 150), splits=True)
+    listed = [(key, encode(document)) for key, document in documents_of(topic, image.stored).items()]
+    from_newer = [(key, json.dumps(json.loads(value) | {"new": key}).encode()) for key, value in listed]
+    image.apply_changes(changes_of(from_newer))
+    known = image.topics["t"]
+    states = tuple(msgspec.structs.replace(state, leader_epoch=7) for state in known.partitions)
+    writes = writes_of(topic_key("t"), msgspec.structs.replace(known, partitions=states), with_level_2(image))
+    assert isinstance(writes, DocumentWrites)
+    values = {write.key: json.loads(write.value or b"") for write in (*writes.new_parts, *writes.rest)}
+    assert {key: value["new"] for key, value in values.items()} == {key: key for key, _ in listed}
+
+
+def changes_of(documents: Sequence[tuple[str, bytes]]) -> Changes:
+    return Changes(len(documents), [Change(n + 1, key, value) for n, (key, value) in enumerate(documents)])
+
+
+def with_level_2(image: MetadataImage) -> MetadataImage:
+    image.apply_changes(changes_of([(FEATURES_KEY, encode(FeaturesDocument({METADATA_LEVEL: 2, ELR: 1})))]))
+    return image
+
+
+def test_a_topic_of_a_hundred_partitions_is_one_document_at_any_level() -> None:
+    topic = a_topic("t", *[led(0, 1)] * 100)
+    assert laid_out(topic, splits=True) == topic
+    assert joined(topic, lambda key: None, None) == (topic, True)
