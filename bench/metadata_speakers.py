@@ -40,6 +40,15 @@ class _Led:
         self._again = again
         self.topic_partition = which
 
+    @property
+    def isr_size(self) -> int:
+        topic = self._speaker.image.topics.get(self.topic_partition.topic)
+        return 0 if topic is None else len(topic.partitions[self.topic_partition.partition].isr)
+
+    @property
+    def isr_size_min(self) -> int:
+        return 1
+
     def isr_change(self, *, settles: bool) -> IsrChange | None:
         image = self._speaker.image
         topic = image.topics.get(self.topic_partition.topic)

@@ -252,7 +252,9 @@ def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
     def complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
         return "is not alive" if registration is None or registration.fenced else None
 
-    def begin(state: PartitionState, broker: int, may_lack_records: bool, terms: Terms) -> PartitionState:
+    def begin(
+        state: PartitionState, broker: int, may_lack_records: bool, terms: Terms, *, is_past: bool
+    ) -> PartitionState:
         after = begin_life(state, broker, may_lack_records, terms)
         return state if after.isr == state.isr and after.leader == state.leader else after
 

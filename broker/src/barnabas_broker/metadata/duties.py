@@ -14,7 +14,7 @@ import msgspec
 
 from barnabas_broker.metadata.decisions.balance import unbalanced
 from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.decisions.fencing import begin_life, settle
+from barnabas_broker.metadata.decisions.fencing import begin_life, settle_the_dead
 from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.deletions import Deletions
 from barnabas_broker.metadata.documents import broker_key
@@ -24,6 +24,7 @@ from barnabas_broker.metadata.losses import LossNews
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.partition_changes import PartitionChanges, for_each
+from barnabas_broker.metadata.past_lives import PastLives
 from barnabas_broker.metadata.store import Lease, MetadataStore, StoreUnavailable
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
@@ -70,6 +71,7 @@ class ControllerDuties:
         self._timers = timers
         self._transitions = Transitions(store, image)
         self._losses = LossNews(image)
+        self._past_lives = PastLives(image)
         self._deletions = Deletions(image, self._transitions, clock)
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
@@ -96,6 +98,7 @@ class ControllerDuties:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        self._past_lives.start()
         self._image.subscribe(self._image_changed)
         while True:
             try:
@@ -229,7 +232,8 @@ class ControllerDuties:
                 is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
                 if broker_id in state.replicas and not is_let_in:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
-                    state = begin_life(state, broker_id, lacks, terms)
+                    is_past = self._past_lives.is_past(broker_id, topic, which.partition)
+                    state = begin_life(state, broker_id, lacks, terms, is_past=is_past)
             return state
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
@@ -259,7 +263,7 @@ class ControllerDuties:
         All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
         """
         changed, self._changed_topics = self._changed_topics, set()
-        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle)
+        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle_the_dead)
         names = [name async for name in turn.over(topics) if self._partitions.would_change(name, decide)]
         if names:
             names.sort(key=lambda name: not self._is_leaderless(name))

@@ -7,6 +7,7 @@ under keys that are nobody else's, and then the head; where that does not come, 
 controller removes them later.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
@@ -78,6 +79,12 @@ def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) ->
             key = topic_part_key(topic.name, part)
             return key if isinstance(stored(key), TopicPartDocument) else None
     return None
+
+
+def key_of(topic: TopicDocument, partition: int) -> str:
+    """Of the document that has the partition."""
+    number = bisect_right(topic.parts, partition, key=lambda part: part.first) - 1
+    return topic_key(topic.name) if number < 0 else topic_part_key(topic.name, topic.parts[number])
 
 
 def part_keys(topic: TopicDocument) -> list[str]:

@@ -1,4 +1,7 @@
-"""Carries the leaders' proposals for their in-sync replicas to the metadata: all of one turn in one write.
+"""Carries the leaders' proposals for their in-sync replicas to the metadata, many in one write.
+
+One write is under way at a time, and what is proposed meanwhile goes with the next. A replica that joins where enough
+are in sync holds nobody up: it waits a moment for others, so that a broker that is back costs few writes a topic.
 
 What comes of a proposal reaches the partition through the metadata image. Only a refusal is told from here; where it is
 not known whether a proposal was written, the ISR that is known is written once more: after that nothing older can be.
@@ -17,6 +20,10 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
+JOINS_TOGETHER_S: Final = 0.3
+"""A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
+JOINS_MAX: Final = 500
+"""In one write, so that a replica that has to leave does not wait for long."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
@@ -25,6 +32,16 @@ class Proposer(Protocol):
     """A partition that leads."""
 
     topic_partition: TopicPartition
+
+    @property
+    def isr_size(self) -> int:
+        """Replicas that are in sync."""
+        ...
+
+    @property
+    def isr_size_min(self) -> int:
+        """With fewer nothing is committed."""
+        ...
 
     def isr_change(self, *, settles: bool) -> IsrChange | None:
         """What it proposes; with `settles` the ISR that it knows. None when it does not lead any more."""
@@ -49,19 +66,53 @@ class IsrChanges:
         self._timers = timers
         self._sleep = sleep
         self._spawn = spawn
-        self._proposers: dict[TopicPartition, Proposer] = {}
+        self._urgent: dict[TopicPartition, Proposer] = {}
+        self._joining: dict[TopicPartition, Proposer] = {}
+        self._is_writing = False
+        self._waits_for_joins = False
         self.failed_total = 0
         """Proposals that were refused, or whose outcome is unknown."""
 
     def propose(self, proposer: Proposer) -> None:
-        """Write what the partition wants, at the end of this turn."""
-        if not self._proposers:
-            self._timers.call_soon(lambda: self._spawn(self._write()))
-        self._proposers[proposer.topic_partition] = proposer
+        """Write what the partition wants: at the end of this turn, or soon where nobody waits for it."""
+        which = proposer.topic_partition
+        if _may_wait(proposer) and which not in self._urgent:
+            self._joining[which] = proposer
+            if not self._waits_for_joins:
+                self._waits_for_joins = True
+                self._timers.call_later(JOINS_TOGETHER_S, self._joins_are_due)
+            return
+        self._joining.pop(which, None)
+        if not self._urgent:
+            self._timers.call_soon(self._begin)
+        self._urgent[which] = proposer
+
+    def _joins_are_due(self) -> None:
+        self._waits_for_joins = False
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._spawn(self._write())
 
     async def _write(self) -> None:
-        proposers, self._proposers = self._proposers, {}
-        unknown = await self._attempt(proposers, settles=False)
+        try:
+            while self._urgent or (self._joining and not self._waits_for_joins):
+                unknown = await self._attempt(self._take(), settles=False)
+                if unknown:
+                    self._spawn(self._settle(unknown))
+        finally:
+            self._is_writing = False
+
+    def _take(self) -> dict[TopicPartition, Proposer]:
+        if self._urgent:
+            taken, self._urgent = self._urgent, {}
+        else:
+            taken = {each: self._joining.pop(each) for each in list(self._joining)[:JOINS_MAX]}
+        return taken
+
+    async def _settle(self, unknown: Mapping[TopicPartition, Proposer]) -> None:
         while unknown:
             await self._sleep(RETRY_S)
             unknown = await self._attempt(unknown, settles=True)
@@ -86,3 +137,9 @@ class IsrChanges:
             log.info("the ISR of %s stays as it is: %s", topic_partition, outcome)
             proposers[topic_partition].isr_change_refused(changes[topic_partition])
         return unknown
+
+
+def _may_wait(proposer: Proposer) -> bool:
+    """Whether nobody is held up by what it proposes: a replica joins an ISR that suffices."""
+    change = proposer.isr_change(settles=False)
+    return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

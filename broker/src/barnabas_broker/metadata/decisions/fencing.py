@@ -23,16 +23,29 @@ def settle(state: PartitionState, terms: Terms) -> PartitionState:
     return revised(state, msgspec.structs.replace(state, isr=staying or living), terms)
 
 
-def begin_life(state: PartitionState, broker: int, lacks_records: bool, terms: Terms) -> PartitionState:
+def settle_the_dead(state: PartitionState, terms: Terms) -> PartitionState:
+    """As `settle`, but where all members live, one that is shutting down is left alone: it hands over by itself.
+
+    So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
+    """
+    if state.leader in state.isr and not state.elr and all(map(terms.lives, state.isr)):
+        return state
+    return settle(state, terms)
+
+
+def begin_life(
+    state: PartitionState, broker: int, lacks_records: bool, terms: Terms, *, is_past: bool = False
+) -> PartitionState:
     """The partition before a broker that started anew is let back in: it begins as a follower.
 
-    The partition epoch rises in any case, so that nothing comes true any more that was decided on the life before, such
-    as to take it into the ISR. Only where it is the one replica, so that nobody can have decided anything, it goes on
-    where it stopped, if it lacks nothing.
+    The partition epoch rises, so that nothing comes true any more that was decided on the life before, such as to take
+    it into the ISR; unless the broker is out of the ISR and the life before `is_past`: whoever knows the partition as
+    it is now knows that it has ended. Only where it is the one replica, so that nobody can have decided anything, it
+    goes on where it stopped, if it lacks nothing.
     """
     if lacks_records:
         return lose(state, broker, terms)
-    if state.replicas == (broker,):
+    if state.replicas == (broker,) or (is_past and broker not in state.isr and broker != state.leader):
         return state
     isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
     after = revised(state, msgspec.structs.replace(state, isr=isr), terms)

@@ -1,0 +1,82 @@
+"""A broker that goes and comes: how often its topics are written."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
+
+from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.store import VersionConflict, Write
+
+pytestmark = pytest.mark.anyio
+
+TOPICS = [f"t{number}" for number in range(20)]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
+    async with cluster_at(tmp_path / "metadata.db") as made:
+        yield made
+
+
+def count_writes(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Of topics, by outcome."""
+    counted: Counter[str] = Counter()
+    for node in nodes:
+        write = node.store.write
+
+        async def counting(writes: list[Write], write: object = write) -> list[int | VersionConflict]:
+            results: list[int | VersionConflict] = await write(writes)  # type: ignore[operator]
+            for each, result in zip(writes, results, strict=True):
+                if each.key.startswith(topic_key("")):
+                    counted["written" if isinstance(result, int) else "in vain"] += 1
+            return results
+
+        monkeypatch.setattr(node.store, "write", counting)
+    return counted
+
+
+async def test_a_controlled_shutdown_writes_each_topic_once_and_nobody_writes_in_vain(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await cluster.start(0, 1, 2)
+    await cluster.topics(*(a_topic(name, led(2, 0, 1), led(0, 1, 2)) for name in TOPICS))
+    counted = count_writes(nodes, monkeypatch)
+    assert await nodes[2].controller.hand_over(2) == []
+    await nodes[0].until(
+        lambda: all(2 not in state.isr for name in TOPICS for state in nodes[0].image.topics[name].partitions)
+    )
+    assert counted == {"written": len(TOPICS)}
+
+
+async def test_a_broker_that_comes_back_writes_no_topic_that_was_written_when_it_went(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await cluster.start(0, 1, 2)
+    outside = a_topic("outside", led(0, 1, 2, isr=[0, 1]))
+    await cluster.topics(outside, *(a_topic(name, led(2, 0, 1)) for name in TOPICS))
+    await nodes[2].controller.hand_over(2)
+    await nodes[2].membership.leave()
+    await cluster.kill(2)
+    counted = count_writes(nodes[:2], monkeypatch)
+    before = nodes[0].state("t0")
+    again = await cluster.node(2)
+    await again.start()
+    assert counted == {"written": 1}, "the one that was not written when the broker went"
+    assert again.state("outside").partition_epoch == outside.partitions[0].partition_epoch + 1
+    assert again.state("t0") == before
+
+
+async def test_after_a_crash_each_topic_is_written_once(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await cluster.start(0, 1, 2)
+    await cluster.topics(*(a_topic(name, led(2, 0, 1)) for name in TOPICS))
+    counted = count_writes(nodes[:2], monkeypatch)
+    await cluster.kill(2)
+    again = await cluster.node(2)
+    await again.start()
+    assert all(again.state(name).isr == (0, 1) for name in TOPICS)
+    assert counted == {"written": len(TOPICS)}

@@ -1,0 +1,131 @@
+"""Proposals for ISRs: many in one write, one write at a time, and nobody held up by those that can wait."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+pytestmark = pytest.mark.anyio
+WAIT_S = 20
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Leader:
+    """A partition with two replicas in sync that proposes an ISR of `size`."""
+
+    def __init__(self, number: int, size: int = 3, isr_size_min: int = 2) -> None:
+        self.topic_partition = TopicPartition("t", number)
+        self.isr_size = 2
+        self.isr_size_min = isr_size_min
+        self.settled = asyncio.Event()
+        self._size = size
+
+    def isr_change(self, *, settles: bool) -> IsrChange | None:
+        if settles:
+            self.settled.set()
+            return None
+        return IsrChange(self.topic_partition, UUID(int=1), 0, 0, dict.fromkeys(range(self._size), 1))
+
+    def isr_change_refused(self, change: IsrChange) -> None:
+        raise AssertionError(change)
+
+
+class World:
+    """Timers that run out when the test says so, and writes that end then."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.writes: list[list[int]] = []
+        self.written: asyncio.Queue[Exception | None] = asyncio.Queue()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.changes = IsrChanges(self.change_isr, self, self.sleep, self.spawn)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> "World":
+        self.timers.append((delay_s, callback))
+        return self
+
+    def call_soon(self, callback: Callable[[], object]) -> "World":
+        return self.call_later(0, callback)
+
+    def cancel(self) -> None:
+        """Nobody does."""
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    async def change_isr(self, changes: Sequence[IsrChange]) -> Mapping[TopicPartition, PartitionState | ApiError]:
+        self.writes.append([change.topic_partition.partition for change in changes])
+        error = await self.written.get()
+        state = PartitionState((0, 1, 2), 0, 0, (0, 1, 2))
+        outcome = state if error is None else ApiError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+        return {change.topic_partition: outcome for change in changes}
+
+    async def pass_time(self, seconds: float) -> None:
+        due, self.timers = [each for each in self.timers if each[0] <= seconds], []
+        for _, callback in due:
+            callback()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody() -> None:
+    world = World()
+    world.changes.propose(Leader(0))
+    world.changes.propose(Leader(1, size=1))
+    assert [delay_s for delay_s, _ in world.timers] == [JOINS_TOGETHER_S, 0]
+    joins = list(world.timers)
+    await world.pass_time(0)
+    world.changes.propose(Leader(2))
+    assert world.writes == [[1]]
+    world.written.put_nowait(None)
+    world.timers = joins[:1]
+    await world.pass_time(JOINS_TOGETHER_S)
+    assert world.writes == [[1], [0, 2]]
+
+
+async def test_a_join_that_is_waited_for_does_not_wait() -> None:
+    world = World()
+    world.changes.propose(Leader(0, isr_size_min=3))
+    await world.pass_time(0)
+    assert world.writes == [[0]]
+
+
+async def test_what_is_proposed_while_a_write_is_under_way_goes_with_the_next() -> None:
+    world = World()
+    for number in range(4):
+        world.changes.propose(Leader(number, size=1))
+        await world.pass_time(0)
+    assert world.writes == [[0]]
+    world.written.put_nowait(None)
+    await world.pass_time(0)
+    assert world.writes == [[0], [1, 2, 3]]
+
+
+async def test_one_whose_outcome_is_not_known_holds_up_no_other() -> None:
+    world = World()
+    unknown = Leader(0, size=1)
+    world.changes.propose(unknown)
+    await world.pass_time(0)
+    world.written.put_nowait(RuntimeError("the store is away"))
+    async with asyncio.timeout(WAIT_S):
+        await unknown.settled.wait()
+    world.changes.propose(Leader(1, size=1))
+    await world.pass_time(0)
+    assert world.writes == [[0], [1]]
+    assert world.changes.failed_total == 1
