@@ -26,17 +26,23 @@ def runs(pod: Json) -> bool:
 
 
 def pod_trouble(pod: Json) -> str:
-    """A sentence about the pod; "" where it runs, or just starts."""
+    """A sentence about the pod; "" where it is ready, or just starts."""
     name, container = pod["metadata"]["name"], _container(pod)
-    if runs(pod):
-        return ""
     waiting = _other_container(pod) or _state(container).get("waiting", {})
     ended = _state(container).get("terminated") or container.get("lastState", {}).get("terminated")
+    if runs(pod):
+        why = _end(pod, ended) if ended is not None and not _is_ready(pod) else ""
+        return f"{name} {why}; it runs again since, and is not ready yet" if why else ""
     if ended is not None and waiting.get("reason", "") in QUIET | {BACK_OFF} and (why := _end(pod, ended)):
         return f"{name} {why}"
     if waiting.get("reason", "") not in QUIET:
         return f"{name}: {_words(waiting)}"
     return f"{name} is Pending: {said}" if (said := _unplaced(pod)) else _failed(pod)
+
+
+def _is_ready(pod: Json) -> bool:
+    told = pod.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in told)
 
 
 def _end(pod: Json, ended: Json) -> str:
