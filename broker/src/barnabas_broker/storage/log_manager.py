@@ -13,7 +13,7 @@ from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
-from barnabas_broker.storage.errors import LogDirRefused, StorageError, storage_error
+from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log import Log
@@ -370,5 +370,6 @@ class LogManager:
                     log_dir.checkpoint(high_watermarks)
                     log_dir.mark_clean(broker_epoch)
                 except StorageError as error:
-                    log_dir.fail(error)
+                    if isinstance(error, LogDirFailed):
+                        log_dir.fail(error)
                     _logger.error("%s", error)
