@@ -19,6 +19,7 @@ from harness.stock_client import StockClient
 SECONDS_MAX = 300.0
 RECORDS = [b"%d" % number for number in range(1_000)]
 AGAIN = "doomed"
+TOPIC = "singles"
 BROKERS = 5
 
 
@@ -107,6 +108,7 @@ def doomed(castle: Castle, cluster: Cluster) -> Iterator[Castle]:
     found.close()
     castle.kubectl("patch", "cluster", AGAIN, "--type=merge", '-p={"spec":{"deletionPolicy":"Delete"}}')
     castle.kubectl("delete", "cluster", AGAIN)
+    castle.kubectl("delete", "topic", TOPIC)
 
 
 def await_pods(castle: Castle, count: int) -> None:
@@ -117,10 +119,10 @@ def test_a_cluster_made_again_with_the_same_and_then_fewer_brokers_has_every_rec
     doomed: Castle, figures: Figures
 ) -> None:
     """Records with one replica, on every broker: those that are too many are emptied before they go."""
-    doomed.kubectl("apply", "-f-", stdin=topic_manifest("singles", BROKERS, cluster=AGAIN, replicas=1))
-    doomed.kubectl("wait", "--for=condition=Ready", "topic/singles", "--timeout=120s")
+    doomed.kubectl("apply", "-f-", stdin=topic_manifest(TOPIC, BROKERS, cluster=AGAIN, replicas=1))
+    doomed.kubectl("wait", "--for=condition=Ready", f"topic/{TOPIC}", "--timeout=120s")
     for partition in range(BROKERS):
-        StockClient(doomed.bootstrap).write("singles", RECORDS, partition)
+        StockClient(doomed.bootstrap).write(TOPIC, RECORDS, partition)
     for replicas in (BROKERS, 3):
         doomed.kubectl("delete", "cluster", AGAIN)
         await_pods(doomed, 0)
@@ -130,6 +132,6 @@ def test_a_cluster_made_again_with_the_same_and_then_fewer_brokers_has_every_rec
         await_pods(doomed, replicas)
         doomed.await_ready()
         client = StockClient(doomed.bootstrap)
-        read = sum(client.read("singles", partition) == RECORDS for partition in range(BROKERS))
+        read = sum(client.read(TOPIC, partition) == RECORDS for partition in range(BROKERS))
         figures.tell(f"a Cluster of {BROKERS} made again with {replicas}", f"{read} of {BROKERS} partitions are whole")
         assert read == BROKERS
