@@ -67,7 +67,7 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     refused = world.plane.kubectl.ask("-n", world.namespace, "scale", "topic/flights", "--replicas=6")
     assert "spec.partitions is 6; allowed: 12 or more" in refused.stderr
     columns = world.kubectl("get", "topic", "flights", "--no-headers").split()
-    assert columns[:4] == ["flights", "True", "12", "1"]
+    assert columns[:5] == ["flights", "True", "one", "12", "1"]
 
 
 def test_what_is_as_declared_is_not_written_again(world: World, operator: ServerProcess) -> None:
