@@ -1,14 +1,25 @@
 """Documents of a newer version: what this one does not know outlives its changes."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from metadata_cluster import a_topic, cluster_at, led
 
+from barnabas_broker.metadata import documents
+from barnabas_broker.metadata.decisions.alter_configs import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigResourceType,
+)
 from barnabas_broker.metadata.documents import MalformedDocument, decode, encode
-from barnabas_broker.metadata.model import BrokerRegistration, ConfigDocument, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+
+pytestmark = pytest.mark.anyio
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -46,11 +57,54 @@ def test_a_changed_registration_keeps_what_a_newer_version_wrote(unknown: dict[s
     assert json.loads(encode(msgspec.structs.replace(broker, fenced=True))) == BROKER | unknown | {"fenced": True}
 
 
+OF_EACH_KIND: dict[str, dict[str, object]] = {
+    "topics/a": TOPIC | {"partitions": [PARTITION]},
+    "partitions/a/100-x": {"name": "a", "topic_id": TOPIC["topic_id"], "first": 100, "partitions": [PARTITION]},
+    "tombstones/7": {"name": "a", "topic_id": TOPIC["topic_id"], "deleted_at_ms": 5},
+    "brokers/1": BROKER,
+    "log-ends/1/0": {"broker_epoch": 3, "topics": {TOPIC["topic_id"]: [[0, 1, 2, 2]]}},
+    "broker-configs/1": {"configs": {"a": "b"}},
+    "cluster": {"cluster_id": "x"},
+    "controller": {"broker_id": 1, "epoch": 2},
+    "producer-ids": {"next_producer_id": 1000},
+    "features": {"levels": {"a": 1}},
+}
+
+
+def test_there_is_an_example_of_each_kind_of_document() -> None:
+    assert {key.partition("/")[0] for key in OF_EACH_KIND} == set(documents._KINDS)
+
+
+@pytest.mark.parametrize("key", OF_EACH_KIND)
 @given(unknown=UNKNOWN)
-def test_other_documents_keep_it_too(unknown: dict[str, object]) -> None:
-    configs = decode("broker-configs/1", json.dumps({"configs": {"a": "b"}} | unknown).encode())
-    assert isinstance(configs, ConfigDocument)
-    assert json.loads(encode(configs)) == {"configs": {"a": "b"}} | unknown
+def test_documents_of_every_kind_keep_what_a_newer_version_wrote(key: str, unknown: dict[str, object]) -> None:
+    stored = OF_EACH_KIND[key] | unknown
+    document = decode(key, json.dumps(stored).encode())
+    assert document is not None
+    assert json.loads(encode(document)) == stored
+
+
+async def test_a_newer_broker_finds_its_fields_after_an_older_one_has_changed_the_topic(tmp_path: Path) -> None:
+    """The older one creates, elects, sets configs and shuts down as it always does."""
+    async with cluster_at(tmp_path / "metadata.db") as cluster:
+        older, other = await cluster.start(0, 1)
+        await cluster.topics(a_topic("t", led(0, 1)))
+        found = await other.store.get("topics/t")
+        assert found is not None
+        written = json.loads(found.value)
+        written["tiered"] = {"bucket": "b"}
+        written["partitions"][0]["remote_offset"] = 17
+        await other.store.put("topics/t", json.dumps(written).encode(), found.version)
+        await older.image.reached(await older.store.latest_revision())
+        resource = ConfigResource(ConfigResourceType.TOPIC, "t")
+        change = ConfigChange("retention.ms", ConfigOperation.SET, "5")
+        assert await older.controller.alter_configs({resource: [change]}) == {resource: None}
+        assert await older.controller.hand_over(0) == []
+        found = await other.store.get("topics/t")
+        assert found is not None
+        after = json.loads(found.value)
+        assert (after["tiered"], after["partitions"][0]["remote_offset"]) == ({"bucket": "b"}, 17)
+        assert (after["configs"], after["partitions"][0]["leader"]) == ({"retention.ms": "5"}, 1)
 
 
 def test_what_is_not_valid_besides_is_refused_still() -> None:
