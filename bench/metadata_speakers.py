@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -23,6 +23,7 @@ from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 
 HEARTBEAT_MS: Final = 2_000
@@ -119,7 +120,8 @@ class Speaker:
 
     async def stop(self) -> None:
         """A controlled shutdown."""
-        await self.controller.hand_over(self.broker_id)
+        with suppress(ApiError):  # Others lead once it is gone.
+            await self.controller.hand_over(self.broker_id)
         await self.membership.leave()
         await self.kill()
 
@@ -159,7 +161,8 @@ class Speaker:
     def _propose(self, which: TopicPartition) -> None:
         self._catching_up.discard(which)
         topic = self.image.topics.get(which.topic)
-        if topic is not None and which in self._out_of_sync(topic):
+        state = None if topic is None else topic.partitions[which.partition]
+        if state is not None and state.leader == self.broker_id and not _has_all(state, self.image.live):
             self._isr_changes.propose(_Led(self, which))
 
     def _out_of_sync(self, topic: TopicDocument) -> Iterator[TopicPartition]:

@@ -2,7 +2,7 @@
 
 Three brokers without logs (`metadata_speakers`) do what brokers ask of the API: a topic is created, a broker goes and
 comes, nothing happens for a minute. A line of JSON for each is added to
-`bench/results/metadata-store.jsonl` under NAME.
+`metadata-store.jsonl` in the current folder under NAME.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from e2e.apiserver import prepare_api_server
 from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents
 
-RESULTS = Path(__file__).parent / "results" / "metadata-store.jsonl"
+RESULTS = Path("metadata-store.jsonl")
 CREATED_TOGETHER = 500
 IDLE_S = 60
 

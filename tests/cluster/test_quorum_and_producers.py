@@ -85,7 +85,7 @@ def test_features_are_finalized_together_or_not_at_all(cluster: BarnabasCluster,
     assert (answer.error_code, answer.error_message) == (0, None)
     if version < 2:
         assert [(each.feature, each.error_code) for each in answer.results] == [("barnabas.metadata.version", 0)]
-    refused = cluster.ask(0, update(barnabas_metadata_version=1, nope=1), version)
+    refused = cluster.ask(0, update(barnabas_metadata_version=2, nope=1), version)
     assert refused.error_code == INVALID_UPDATE_VERSION
     assert "feature nope" in refused.error_message
 
@@ -109,4 +109,4 @@ def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -
             database.execute("UPDATE documents SET value = ? WHERE key = 'features'", (later,))
         alone.brokers[0].launch()
         assert alone.brokers[0].wait_for_end() == 1
-        assert "finalized at level 9; this version supports 1 to 1" in alone.logs_text()
+        assert "finalized at level 9; this version supports 1 to 2" in alone.logs_text()

@@ -165,12 +165,13 @@ class PartitionChanges:
 
 
 def _with_states(topic: TopicDocument, states: Mapping[int, PartitionState], image: MetadataImage) -> Planned:
-    partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
     key = part_with(topic, states, image.stored)
     part = None if key is None else image.stored(key)
     if key is None or not isinstance(part, TopicPartDocument):
-        return Planned(topic_key(topic.name), msgspec.structs.replace(topic, partitions=partitions))
-    mine = partitions[part.first : part.first + len(part.partitions)]
+        all_states = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
+        return Planned(topic_key(topic.name), msgspec.structs.replace(topic, partitions=all_states))
+    numbers = range(part.first, part.first + len(part.partitions))
+    mine = tuple(states.get(number, topic.partitions[number]) for number in numbers)
     return Planned(key, msgspec.structs.replace(part, partitions=mine))
 
 

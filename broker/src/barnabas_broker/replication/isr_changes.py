@@ -23,7 +23,7 @@ RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
 """A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
 JOINS_MAX: Final = 500
-"""In one write, so that a replica that has to leave does not wait for long."""
+"""In one write, so that a replica that has to leave does not wait for long. Those of one document go together."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
@@ -109,7 +109,7 @@ class IsrChanges:
         if self._urgent:
             taken, self._urgent = self._urgent, {}
         else:
-            taken = {each: self._joining.pop(each) for each in list(self._joining)[:JOINS_MAX]}
+            taken = {each: self._joining.pop(each) for each in sorted(self._joining)[:JOINS_MAX]}
         return taken
 
     async def _settle(self, unknown: Mapping[TopicPartition, Proposer]) -> None:
