@@ -21,7 +21,7 @@ DECLARED = Topic(
 )
 PLACED = place_partitions(DECLARED, BROKERS, range(3), 2)
 ELSEWHERE = (PLACED[1], PLACED[2], PLACED[0])
-OURS = replace(DECLARED, status=TopicStatus(topic_name="flights"))
+OURS = replace(DECLARED, status=TopicStatus(topic_name="flights", topic_id="id"))
 SET = {"retention.ms": "5"}
 
 
@@ -55,6 +55,24 @@ def test_a_topic_that_was_there_is_left_alone_where_it_may_not_be_adopted(name: 
     if planned.refusal is not None:
         assert planned.refusal == ("ResourceConflict", REFUSAL)
         assert planned.steps == ()
+
+
+def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() -> None:
+    topic, other = OURS, TopicState("other", ELSEWHERE, {})
+    for _round in range(2):
+        planned = plan(topic, other)
+        assert planned.refusal is not None
+        assert "was made again by others (its id was id, and is other)" in planned.refusal.message
+        assert planned.steps == ()
+        topic = after(topic, planned, other)
+    assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "its own may come back"
+
+
+def test_a_pause_adopts_nothing() -> None:
+    paused = replace(DECLARED, spec=replace(DECLARED.spec, pause=True))
+    found = TopicState("id", ELSEWHERE, {})
+    goes_on = replace(after(paused, plan(paused, found), found), spec=DECLARED.spec)
+    assert plan(goes_on, found).refusal == ("ResourceConflict", REFUSAL)
 
 
 def test_a_topic_that_was_there_is_adopted_by_default_as_strimzi_does() -> None:

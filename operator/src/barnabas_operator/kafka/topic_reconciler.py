@@ -70,7 +70,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
         state = _gather(admin, wanted, (), told)  # A status tells no configs.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
-    kept = tuple(map(_keeps_id, _with_status(deletions, problems[len(plans) :], state, now, cluster), wanted.removed))
+    kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     own = {step.topic for each in (*plans, *deletions) for step in each.steps}
     failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
@@ -140,10 +140,3 @@ def _new_status(
     topic = plan.resource
     found = state.topics.get(claimed_name(topic))
     return replace(topic, status=topic_status(topic, found, problem, now, troubles, plan.drift, cluster))
-
-
-def _keeps_id(topic: Topic, before: Topic) -> Topic:
-    """What goes never becomes about another topic: one that was made again by its name."""
-    if topic.status is None or before.status is None or before.status.topic_id is None:
-        return topic
-    return replace(topic, status=replace(topic.status, topic_id=before.status.topic_id))

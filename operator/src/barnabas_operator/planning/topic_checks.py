@@ -92,12 +92,12 @@ def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """A topic that was there before."""
-    found = cluster.topics.get(topic.topic_name)
-    is_ours = topic.status is not None and topic.status.topic_name == topic.topic_name
-    if topic.spec.adopt or found is None or is_ours or was_made_by(topic, found, cluster):
+    """A topic that was there before, or was made again by others: by its id, for a name says neither."""
+    found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
+    if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
-    message = f"topic {topic.topic_name} was there before and spec.adopt is false"
+    was = "was there before" if had is None else f"was made again by others (its id was {had}, and is {found.topic_id})"
+    message = f"topic {topic.topic_name} {was} and spec.adopt is false"
     return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that is not there")
 
 

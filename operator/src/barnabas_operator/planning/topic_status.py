@@ -28,10 +28,11 @@ def topic_status(
     `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
     the others do not. Nor does `drift`, which tells what others have changed and nobody undoes.
 
-    Only a resource that the topic belongs to claims it: `topicName` says which topic a deletion would be about, and
-    `cluster` where it is.
+    Only a resource that the topic belongs to claims it: `topicName` and `topicId` say which topic a deletion would be
+    about, and `cluster` where it is. One that is refused or paused, goes or
+    has lost its topic is about no other by that name.
     """
-    before, is_ours = topic.status or TopicStatus(), problem is None
+    before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
         message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
         problem = Refusal(REPLICAS_MOVING, message)
@@ -46,7 +47,7 @@ def topic_status(
         observed_generation=topic.metadata.generation,
         cluster=before.cluster or (cluster if claimed else None),
         topic_name=claimed,
-        topic_id=found.topic_id if found else None,
+        topic_id=found.topic_id if found and is_ours else before.topic_id,
         partitions=len(found.partitions) if found else None,
         replicas=found.replication_factor if found else None,
         under_replicated_partitions=len(troubles) if found else None,
