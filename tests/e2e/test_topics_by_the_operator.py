@@ -169,6 +169,7 @@ def test_a_mistyped_cluster_can_be_corrected(world: World, operator: ServerProce
     world.apply("flights", cluster="oen", partitions=1)
     _, why = wait_for(lambda: world.ready("flights"), lambda said: said[0] == "False", SECONDS_MAX)
     assert why == "spec.cluster is oen; allowed: one"
+    assert world.kubectl("get", "topic", "flights", "--no-headers").split()[:3] == ["flights", "False", "oen"]
     world.apply("flights", cluster="one", partitions=1)
     world.await_ready("flights")
     away = '-p={"spec":{"cluster":"two"}}'

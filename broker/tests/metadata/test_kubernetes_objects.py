@@ -63,7 +63,7 @@ def test_columns_tell_who_leads_and_who_is_in_sync() -> None:
 
 def test_columns_tell_which_brokers_are_fenced() -> None:
     registration = BrokerRegistration(1, UUID(int=1), ())
-    assert columns("brokers/1", encode(registration)) == Columns("Alive")
+    assert columns("brokers/1", encode(registration)) == Columns("Unfenced")
     assert columns("brokers/1", encode(BrokerRegistration(1, UUID(int=1), (), fenced=True))) == Columns("Fenced")
     assert columns("brokers/1", b'{"not":"one"}') == columns("of-a-later-version", b"1") == Columns()
 

@@ -59,7 +59,7 @@ COLUMNS: Final[dict[Any, list[Json]]] = {
     ],
     Topic: [
         _column("Ready", "string", f"{_READY}.status"),
-        _column("Cluster", "string", ".status.cluster"),
+        _column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
         _column("Partitions", "integer", ".status.partitions"),
         _column("Replicas", "integer", ".status.replicas"),
         _column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),

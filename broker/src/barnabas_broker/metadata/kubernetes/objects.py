@@ -173,7 +173,8 @@ def columns(key: str, value: bytes) -> Columns:
         case TopicDocument(partitions=partitions):
             return _of_partitions(partitions)
         case BrokerRegistration(fenced=fenced, is_shutting_down=is_shutting_down):
-            return Columns(state="Fenced" if fenced else "ShuttingDown" if is_shutting_down else "Alive")
+            # Not that it is alive: who went when nobody was left to fence it, as with its Cluster, stays so.
+            return Columns(state="Fenced" if fenced else "ShuttingDown" if is_shutting_down else "Unfenced")
         case _:
             return Columns()
 
