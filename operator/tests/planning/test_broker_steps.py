@@ -68,6 +68,12 @@ CASES: Mapping[str, Case] = {
         None,
         RestartBroker(1),
     ),
+    "one that is down restarts though another cannot be made, for it may take what that one needs": (
+        3,
+        [broker(0, down=True, changed=True), broker(1, down=True), broker(2, running=False)],
+        None,
+        RestartBroker(0),
+    ),
     "brokers that are all not ready, and alive for Kafka, do not restart": (
         3,
         [broker(number, ready=False, changed=True) for number in range(3)],

@@ -83,14 +83,14 @@ def next_step(
     """
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     outdated = next((broker for broker in brokers if broker.lacks_volume), None)
-    if missing:
-        if outdated is None or _turn(outdated.broker_id) >= _turn(max(missing)):
-            return StartBrokers(missing)
+    if missing and outdated is not None and _turn(outdated.broker_id) < _turn(max(missing)):
         return _release(outdated, frozenset(missing), brokers, state)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # It serves nothing that could be lost, and better settings may be its cure.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
+    if missing:  # After that: one that is down may take the quota that those need.
+        return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
     if unbalanced:
