@@ -160,6 +160,13 @@ def test_a_pod_names_the_files_of_its_own_settings() -> None:
     assert of_kind(broker_objects(CLUSTER, FACTS, "image", 4), "ConfigMap").keys() == {named[0]}, "no restart"
 
 
+@pytest.mark.parametrize(("brokers", "policy"), [(1, "AlwaysAllow"), (2, "IfHealthyBudget"), (3, "IfHealthyBudget")])
+def test_a_budget_holds_back_who_is_not_ready_only_where_there_are_others(brokers: int, policy: str) -> None:
+    wanted = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=brokers)))
+    (budget,) = of_kind(surrounding_objects(wanted), "PodDisruptionBudget").values()
+    assert (budget["spec"]["maxUnavailable"], budget["spec"]["unhealthyPodEvictionPolicy"]) == (1, policy)
+
+
 def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
     assert not of_kind(surrounding_objects(CLUSTER), "PodMonitor")
     assert of_kind(surrounding_objects(CLUSTER, {MONITORING}), "PodMonitor")

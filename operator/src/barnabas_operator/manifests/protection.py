@@ -13,9 +13,10 @@ MONITORING: Final = "monitoring.coreos.com/v1"
 def disruption_budget(cluster: Cluster) -> KubeObject:
     """One broker at a time; it counts as available again when its replicas are in sync, for that is its readiness.
 
-    One that is not ready is evicted only while all others are: it may serve, and have the only copy of a record.
+    One that is not ready is evicted only while all others are: it may serve, and have the only copy of a record. Of a
+    single broker Kubernetes would never evict it then (none is needed, none is healthy), and no restart reach it.
     """
-    name = cluster.metadata.name
+    name, is_single = cluster.metadata.name, cluster.spec.brokers.replicas == 1
     return kube_object(
         "policy/v1",
         "PodDisruptionBudget",
@@ -25,7 +26,7 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
         spec={
             "maxUnavailable": 1,
             "selector": {"matchLabels": dict(selector(name))},
-            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+            "unhealthyPodEvictionPolicy": "AlwaysAllow" if is_single else "IfHealthyBudget",
         },
     )
 
