@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas_operator.handlers.leadership import NotLeading
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.cluster_state import StrayLog, Trouble
@@ -235,4 +236,23 @@ def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
             assert await here.next(), "and nobody wakes it"
 
     monkeypatch.setattr("harness.lane_world.SETTINGS", replace(SETTINGS, busy_s=0.01))
+    play(scenario)
+
+
+def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster(play: Play) -> None:
+    """A lease that could not be renewed in time is no fault of a Cluster; the round is tried again."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one"))
+        here.api.put(topic("flights"))
+        await here.round()
+        before = here.said("Cluster", "one")
+        here.api.put(topic("planes"))
+        here.brokers.bug = NotLeading("the lease ends in 4.2 s, and a request may take 10.0 s")
+        assert not await here.round(), "it is tried again"
+        assert here.said("Cluster", "one") == before
+        here.brokers.bug = None
+        assert await here.round()
+        assert here.said("Topic", "planes")[0] == "True"
+
     play(scenario)

@@ -31,9 +31,14 @@ class RoundParts:
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """What the part answers; None where it failed."""
+        """What the part answers; None where it failed.
+
+        Raises NotLeading: a round that may not write ends, and says nothing, for the Cluster has no part in that.
+        """
         try:
             return await part
+        except NotLeading:
+            raise
         except Exception as error:  # Whatever it is: what else there is to do is done.
             log.warning("%s: %s", self._of, error, exc_info=not is_expected(error))
             self._failed.append(error)
