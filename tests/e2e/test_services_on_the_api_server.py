@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from kubernetes_asyncio import client, config
 
+from barnabas_operator.handlers.applied_objects import AppliedObjects
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.cluster_objects import surrounding_objects
@@ -44,7 +45,8 @@ def test_services_of_removed_listeners_and_brokers_are_deleted(api_server: Contr
         chosen = client.Configuration()
         await config.load_kube_config(config_file=str(api_server.kubeconfig), client_configuration=chosen)
         async with client.ApiClient(chosen) as connection:
-            leftovers = Leftovers(api := KubeApi(connection))
+            api = KubeApi(connection)
+            leftovers = Leftovers(api, AppliedObjects(api))
             for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED)):
                 await api.apply(each)
             assert found() == ALWAYS | names(BY_NODE, 3) | names(BALANCED, 3)

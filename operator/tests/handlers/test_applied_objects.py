@@ -7,6 +7,8 @@ from typing import Any
 from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects
+from barnabas_operator.handlers.leftovers import Leftovers
+from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import KubeMemory
@@ -62,6 +64,16 @@ def test_what_others_deleted_is_applied_again() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
         assert objects.hear(now(api), is_gone=True)
         assert await objects.apply(CLUSTER, ITEM)
+
+    play(scenario)
+
+
+def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
+        await Leftovers(api, objects).remove(CLUSTER, settled)
+        assert not api.of_kind("ConfigMap"), "no pod starts with it"
+        assert not objects.hear(before, is_gone=True)
 
     play(scenario)
 

@@ -56,7 +56,7 @@ class AppliedObjects:
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Apply it again, for it was changed otherwise; what was refused would be again."""
+        """Apply it again, for the operator changes or deletes it otherwise; what was refused would be again."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]

@@ -69,11 +69,11 @@ class BrokerRounds:
         self._settings = settings
         self._disks = ClaimGrowth(api)
         self._claims = ClaimMetadata(api)
-        self._leftovers = Leftovers(api)
         self._removed = RemovedBrokers(api)
         self._obstacles = StartObstacles(api)
         self._restarts = PodRestarts(api)
         self._objects = AppliedObjects(api)
+        self._leftovers = Leftovers(api, self._objects)
         self._nodes = Nodes(api)
         self._surroundings = Surroundings(api, self._objects, settings.neighbours)
         self.unbalanced = True  # An operator that starts anew does not know.
@@ -137,6 +137,7 @@ class BrokerRounds:
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
         found = await self._api.get("StatefulSet", namespace, name)
         if found is not None and is_owned(cluster, found):
+            self._objects.forget_one("StatefulSet", name)
             await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:

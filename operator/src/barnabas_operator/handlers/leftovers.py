@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_operator.handlers.applied_objects import AppliedObjects
 from barnabas_operator.handlers.removed_brokers import RemovedBrokers
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.config_maps import leftover_config_maps
@@ -23,8 +24,9 @@ CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap"
 class Leftovers:
     """Looks when the Cluster or its StatefulSet has changed, and again after `forget`: each look is a listing."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
         self._api = api
+        self._objects = objects
         self._removed = RemovedBrokers(api)
         self._seen: object = None
 
@@ -48,4 +50,5 @@ class Leftovers:
         for each in choose(cluster, pods, found):
             meta = each["metadata"]
             log.info("%s/%s: %s %s is of no use any more, and goes", namespace, name, kind, meta["name"])
+            self._objects.forget_one(kind, meta["name"])
             await self._api.delete(kind, namespace, meta["name"], preconditions={"uid": meta["uid"]})
