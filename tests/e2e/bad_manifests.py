@@ -197,6 +197,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a disk in bytes": cluster(
         "rule", "size", "10GB", "such as 500m, 2, 512Mi or 10Gi; write 10Gi", storage=volumes("10GB")
     ),
+    "a disk in bytes, with a space": cluster("rule", "size is 10 GB;", "; write 10Gi", storage=volumes("10 GB")),
     "memory without a unit": cluster(
         "rule",
         "spec.brokers.resources.limits.memory is 512 (bytes); allowed: 128Mi or more",

@@ -120,6 +120,14 @@ def test_a_bad_value_is_named(name: str) -> None:
     assert said in done.stderr
 
 
+def test_a_release_may_be_called_like_a_number() -> None:
+    done = ask_helm("template", "2026", str(CHART), f"--namespace={NAMESPACE}")
+    (operator,) = (each for each in YAML(typ="safe").load_all(done.stdout) if each and each["kind"] == "Deployment")
+    assert operator["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "2026"
+    variables = operator["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "RELEASE", "value": "2026"} in variables
+
+
 def policies(text: str) -> int:
     return text.count("kind: ValidatingAdmissionPolicy\n")
 

@@ -7,7 +7,7 @@
 
 {{- define "barnabas.selector" -}}
 app.kubernetes.io/name: barnabas-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "barnabas.labels" -}}

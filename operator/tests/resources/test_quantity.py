@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from barnabas_operator.resources.quantity import quantity_value
+from barnabas_operator.resources.quantity import quantity_hint, quantity_value
 
 VALUES = {
     2: Decimal(2),
@@ -26,3 +26,18 @@ VALUES = {
 @pytest.mark.parametrize("written", VALUES)
 def test_a_quantity_stands_for_its_value(written: str | int) -> None:
     assert quantity_value(written) == VALUES[written]
+
+
+HINTS = {
+    "10GB": "; write 10Gi or 10G",
+    "10 gb": "",
+    "1.5 TiB": "; write 1.5Ti or 1.5T",
+    "64KB": "; write 64Ki or 64k",
+    "64kb": "; write 64Ki or 64k",
+    "much": "",
+}
+
+
+@pytest.mark.parametrize("written", HINTS)
+def test_what_was_meant_is_told_as_kubernetes_takes_it(written: str) -> None:
+    assert quantity_hint(written) == HINTS[written]

@@ -49,6 +49,7 @@ _AGE: Final = _column("Age", "date", ".metadata.creationTimestamp")
 COLUMNS: Final[dict[Any, list[Json]]] = {
     Cluster: [
         _column("Ready", "string", f"{_READY}.status"),
+        _column("Reason", "string", f"{_READY}.reason", wide=True),
         _column("Brokers", "integer", ".status.readyBrokers"),
         _column("Topics", "integer", ".status.topics"),
         _column("Controller", "integer", ".status.controller", wide=True),
@@ -59,6 +60,7 @@ COLUMNS: Final[dict[Any, list[Json]]] = {
     ],
     Topic: [
         _column("Ready", "string", f"{_READY}.status"),
+        _column("Reason", "string", f"{_READY}.reason", wide=True),
         _column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
         _column("Partitions", "integer", ".status.partitions"),
         _column("Replicas", "integer", ".status.replicas"),
@@ -148,7 +150,7 @@ RULES: Final[dict[Any, list[Json]]] = {
             "messageExpression": (
                 f"'spec.storage.volumes size is ' + {_SIZE} + '; allowed: {ALLOWED}'"
                 f" + ({_SIZE}.matches('{_WITH_BYTES}') ? '; write ' + {_SIZE}.lowerAscii().replace('b', '')"
-                ".replace('i', '').upperAscii() + 'i' : '')"
+                ".replace(' ', '').replace('i', '').upperAscii() + 'i' : '')"
             ),
         },
         {

@@ -24,7 +24,10 @@ def quantity_value(written: str | int) -> Decimal:
 def quantity_hint(written: object) -> str:
     """What was meant by `10GB`, `10 Gi` and the like; empty where nobody knows."""
     parts = _BYTES.fullmatch(str(written))
-    return f"; write {parts[1]}{parts[2].upper()}i or {parts[1]}{parts[2]}" if parts is not None else ""
+    if parts is None:
+        return ""
+    amount, unit = parts[1], parts[2].upper()
+    return f"; write {amount}{unit}i or {amount}{'k' if unit == 'K' else unit}"
 
 
 def shown_amount(written: str | int) -> str:
