@@ -22,9 +22,10 @@ from barnabas_broker.metadata.model import FeaturesDocument, PartitionState, Top
 from barnabas_broker.metadata.remembering import restore
 from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import Change, Changes, StoreUnavailable, Write
-from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out
+from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
 from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +106,32 @@ async def test_a_conflict_on_one_document_leaves_what_was_written_to_the_others(
     outcomes = await node.controller.change_isr([a_change(topic, number) for number in (5, 105, 205)])
     assert raced
     assert [isinstance(each, PartitionState) for each in outcomes.values()] == [True] * 3
+
+
+async def test_no_turn_of_the_loop_decides_on_all_partitions_of_a_large_topic(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = await cluster.start(0)
+    await a_large_topic(node, 5_000)
+    write, decided, in_turns = node.store.write, 0, []
+
+    def decide(which: TopicPartition, topic: TopicDocument, _: object) -> PartitionState:
+        nonlocal decided
+        decided += 1
+        state = topic.partitions[which.partition]
+        return msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+    async def counting(writes: Sequence[Write]) -> object:
+        in_turns.append(decided)
+        return await write(writes)
+
+    monkeypatch.setattr(node.store, "write", counting)
+    assert await node.controller.partitions.would_change("t", decide, FairTurn(cluster.clock))
+    assert decided == 1
+    decided = 0
+    assert await node.controller.partitions.change_topics(["t"], decide) == {}
+    assert (in_turns, decided) == ([2_000, 4_000, 5_000], 5_000)
+    assert {state.partition_epoch for state in node.image.topics["t"].partitions} == {1}
 
 
 async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change_splits_it(
@@ -206,6 +233,28 @@ async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: Clu
     await node.until(lambda: not node.image.lost)
     assert await stored(node) == before
     assert node.image.topics["t"] == topic
+
+
+def test_what_is_written_to_a_part_while_the_head_is_missing_counts_and_is_not_overwritten() -> None:
+    image = with_level_2(MetadataImage())
+    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
+    documents = documents_of(topic, image.stored)
+    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
+    (_, second), key = topic.parts, part_keys(topic)[1]
+    newer = msgspec.structs.replace(STATE, isr=(), partition_epoch=1)
+    part = msgspec.structs.replace(documents[key], partitions=(newer,) * second.count)
+    image.apply_changes(Changes(10, [Change(10, topic_key("t"), None)]))
+    image.apply_changes(Changes(11, [Change(11, key, encode(part))]))
+    assert image.topics["t"].partitions == (STATE,) * 200 + (newer,) * 50
+    assert image.lost[topic_key("t")] == image.topics["t"]
+    assert writes_of(topic_key("t"), image.lost[topic_key("t")], image).keys() == {topic_key("t")}
+
+
+def test_features_that_vanish_hold_until_they_are_written_anew() -> None:
+    image = with_level_2(MetadataImage())
+    image.apply_changes(Changes(9, [Change(9, FEATURES_KEY, None)]))
+    assert list(image.lost) == [FEATURES_KEY]
+    assert image.splits_topics
 
 
 async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster: ClusterOfNodes) -> None:

@@ -264,7 +264,7 @@ class ControllerDuties:
         """
         changed, self._changed_topics = self._changed_topics, set()
         turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle_the_dead)
-        names = [name async for name in turn.over(topics) if self._partitions.would_change(name, decide)]
+        names = [name for name in topics if await self._partitions.would_change(name, decide, turn)]
         if names:
             names.sort(key=lambda name: not self._is_leaderless(name))
             self._changed_topics |= (await self._partitions.change_topics(names, decide)).keys()

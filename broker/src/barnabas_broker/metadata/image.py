@@ -36,7 +36,7 @@ from barnabas_broker.metadata.model import (
     TopicPartDocument,
 )
 from barnabas_broker.metadata.store import ABSENT, Changes, Listing
-from barnabas_broker.metadata.topic_layout import joined, with_part
+from barnabas_broker.metadata.topic_layout import head_of, joined, with_part
 from barnabas_core.loop_turns import timed
 
 NO_CONTROLLER: Final = -1
@@ -130,8 +130,7 @@ class MetadataImage:
     @property
     def features(self) -> Mapping[str, int]:
         """Levels of features that are finalized, by name."""
-        stored = self._stored.get(FEATURES_KEY)
-        found = None if stored is None else stored.document
+        found = self.document(FEATURES_KEY)
         return found.levels if isinstance(found, FeaturesDocument) else FIRST_LEVELS
 
     @property
@@ -305,7 +304,7 @@ class MetadataImage:
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: _Pending) -> None:
-        """No document of it is there: somebody has deleted it, or it has vanished."""
+        """Its head is not there: somebody has deleted it, or it has vanished. Then parts may change all the same."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -315,7 +314,11 @@ class MetadataImage:
             self.lost.pop(topic_key(name), None)
             self._hide_topic(name, pending)
         else:
-            self.lost[topic_key(name)], pending.lost = known, True
+            found, _ = joined(head_of(known), self.stored, known)
+            newest = known if found is None else with_newer_partitions(known, found)
+            self.lost[topic_key(name)], pending.lost = newest, True
+            if newest != known:
+                self._show_topic(newest, pending)
 
     def _show_topic(self, document: TopicDocument, pending: _Pending) -> None:
         previous = self.topics.get(document.name)

@@ -12,10 +12,11 @@ from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.log_ends import KnownEnds
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument, TopicPartDocument
-from barnabas_broker.metadata.topic_layout import part_with, pieces_of
+from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, part_with, pieces_of
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 Outcome = PartitionState | ApiError
@@ -105,10 +106,17 @@ class PartitionChanges:
         failures = await self._carry_out(pieces, lambda piece: self._plan(piece, decide))
         return {piece.topic: failure for piece, failure in failures.items()}
 
-    def would_change(self, name: str, decide: DecidePartition) -> bool:
-        """Whether `change_topics` would write this topic, as it is now."""
-        topic = self._image.topics.get(name)
-        return topic is not None and self._plan(Piece(name, range(len(topic.partitions))), decide) is not None
+    async def would_change(self, name: str, decide: DecidePartition, turn: FairTurn) -> bool:
+        """Whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
+        begin = 0
+        while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
+            terms, states = self.terms(topic), topic.partitions[begin : begin + PARTITIONS_MAX]
+            for number, state in enumerate(states, begin):
+                if decide(TopicPartition(name, number), topic, terms(number)) is not state:
+                    return True
+            begin += PARTITIONS_MAX
+            await turn.give_way()
+        return False
 
     def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
         """Each has what is in one document: only that can be written, or not be written, as one."""
@@ -158,7 +166,7 @@ class PartitionChanges:
                     decided[piece], elections[piece] = plan
             return decided
 
-        outcomes = await self._transitions.carry_out(pieces, decide_all)
+        outcomes = await self._transitions.carry_out(pieces, decide_all, lambda piece: len(piece.numbers))
         failures = {piece: outcome for piece, outcome in outcomes.items() if isinstance(outcome, ApiError)}
         self.elections_total += sum(elections[piece] for piece in outcomes.keys() - failures.keys())
         return failures

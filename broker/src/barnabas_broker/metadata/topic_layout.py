@@ -54,9 +54,15 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
             if isinstance(known, TopicPartDocument)
             else TopicPartDocument(topic.name, topic.topic_id, part.first, states)
         )
-    head = topic.partitions[: topic.parts[0].first] if topic.parts else topic.partitions
-    found[topic_key(topic.name)] = msgspec.structs.replace(topic, partitions=head) if topic.parts else topic
+    found[topic_key(topic.name)] = head_of(topic)
     return found
+
+
+def head_of(topic: TopicDocument) -> TopicDocument:
+    """What is under the topic's own key of a whole topic that is laid out."""
+    if not topic.parts:
+        return topic
+    return msgspec.structs.replace(topic, partitions=topic.partitions[: topic.parts[0].first])
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:

@@ -1,7 +1,7 @@
 """How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas_broker.metadata.documents import AnyDocument
@@ -13,6 +13,8 @@ from barnabas_core.errors import ApiError, ErrorCode
 ATTEMPTS_MAX: Final = 20
 AT_ONCE_MAX: Final = 100
 """Items decided in one turn of the loop and written in one transaction: about 10 ms for topics of a few partitions."""
+SIZE_AT_ONCE_MAX: Final = 2_000
+"""Partitions of those items: 15 ms. One item may have more."""
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +53,19 @@ class Transitions:
         self.rounds = 0
         """Of deciding and writing, so far."""
 
-    async def carry_out(self, items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
+    async def carry_out(
+        self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
+    ) -> dict[Item, Planned | ApiError]:
         """What became of each item that something was decided on, once the image holds it.
 
-        One item's failure is no other's.
+        One item's failure is no other's. `size` is how many partitions of an item are decided on.
 
         While the store does not answer, neither is it known what it has written: REQUEST_TIMED_OUT.
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
-            for begin in range(0, len(items), AT_ONCE_MAX):
-                await self._carry_out_some(items[begin : begin + AT_ONCE_MAX], decide, outcomes)
+            for some in _slices(items, size):
+                await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("metadata cannot be changed: %s", error)
             failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
@@ -109,3 +113,15 @@ class Transitions:
         for conflict in absent:
             if self._image.version(conflict.key) == conflict.expected != ABSENT:
                 self._image.vanished(conflict.key)
+
+
+def _slices(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
+    """As many items as may be decided on in one turn of the loop, one at least."""
+    begin, total = 0, 0
+    for end, item in enumerate(items):
+        total += size(item)
+        if end > begin and (end - begin >= AT_ONCE_MAX or total > SIZE_AT_ONCE_MAX):
+            yield items[begin:end]
+            begin, total = end, size(item)
+    if begin < len(items):
+        yield items[begin:]
