@@ -27,8 +27,10 @@ class EndingNamespaces:
             for namespace in self._namespaces:
                 try:
                     await self._look(namespace)
-                except (KubeUnreachable, KubeRefused) as error:
-                    log.debug("the namespace %s: %s", namespace, error)
+                except Exception as error:  # Whatever it is: nobody else looks.
+                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                    level = logging.ERROR if is_bug else logging.DEBUG
+                    log.log(level, "the namespace %s: %s", namespace, error, exc_info=is_bug)
             await asyncio.sleep(LOOK_S)
 
     async def _look(self, namespace: str) -> None:

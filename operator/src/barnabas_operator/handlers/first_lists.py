@@ -25,8 +25,9 @@ async def take_in(api: KubeApi, namespace: str | None, lanes: Lanes, pauses_s: I
     for pause_s in pauses_s:
         try:
             await _tell_all(api, namespace, lanes)
-        except (KubeUnreachable, KubeRefused) as error:
-            log.warning("waiting for the first list of %s: %s", namespace or "all namespaces", error)
+        except Exception as error:  # Whatever it is: nobody else lets the lanes begin.
+            is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+            log.warning("waiting for the first list of %s: %s", namespace or "all namespaces", error, exc_info=is_bug)
             await asyncio.sleep(pause_s)
         else:
             lanes.begin(namespace)
