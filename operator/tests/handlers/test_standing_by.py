@@ -87,6 +87,27 @@ def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_
     asyncio.run(scenario())
 
 
+def test_a_cluster_that_was_made_again_keeps_its_lane_when_the_end_of_the_one_before_is_told_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(lane_module, "ClusterAdmin", BrokersMemory())
+        async with ApiClient() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            lanes.begin(KEY.namespace)
+            before = api.put(resource("Cluster", "one"))
+            again = {**before, "metadata": {**before["metadata"], "uid": "another"}}
+            for body, is_gone in ((before, False), (again, False), (before, True)):
+                lanes.resource_event(body, is_gone=is_gone)
+            await until(lambda: lanes.state_of(KEY) is not None)
+            lanes.resource_event(again, is_gone=True)
+            assert lanes.state_of(KEY) is None
+            await lanes.close()
+
+    asyncio.run(scenario())
+
+
 def rounds(metrics: OperatorMetrics) -> float:
     labels = {"resource_namespace": KEY.namespace, "cluster": KEY.name}
     return metrics.registry.get_sample_value("barnabas_reconciliations_total", labels) or 0.0

@@ -72,9 +72,12 @@ class Inventory:
                 yield from topics.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """What the watch tells of a Cluster or a Topic, or a listing, which may be older."""
+        """What the watch tells of a Cluster or a Topic, or a listing, which may be older.
+
+        kopf keeps the order of what it tells of one object, not of that and another one which has its name since.
+        """
         known = (self.clusters if body["kind"] == "Cluster" else self.topics).get(key_of(body))
-        if known is not None and _is_older(body, known):
+        if known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known))):
             return
         if body["kind"] == "Cluster":
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
@@ -124,10 +127,15 @@ def key_of(body: Json) -> Key:
 
 
 def _is_older(body: Json, known: Json) -> bool:
-    """Only versions of the same object have an order."""
+    """Only versions of the same object have an order; of two objects one was made first."""
     meta, known_meta = body["metadata"], known["metadata"]
-    is_same = meta.get("uid") == known_meta.get("uid")
-    return is_same and int(meta.get("resourceVersion", 0)) < int(known_meta.get("resourceVersion", 0))
+    if _is_another(body, known):
+        return bool(meta.get("creationTimestamp", "") < known_meta.get("creationTimestamp", ""))
+    return int(meta.get("resourceVersion", 0)) < int(known_meta.get("resourceVersion", 0))
+
+
+def _is_another(body: Json, known: Json) -> bool:
+    return bool(body["metadata"].get("uid") != known["metadata"].get("uid"))
 
 
 def _named(topic: Json) -> Key:

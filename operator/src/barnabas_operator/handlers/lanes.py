@@ -97,12 +97,24 @@ class Lanes:
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
         """A Cluster or a Topic is there, has changed or is gone."""
-        self._inventory.keep(body, is_gone=is_gone)
-        cluster = key_of(body) if body["kind"] == "Cluster" else self._inventory.cluster_of(body)
         if body["kind"] == "Cluster":
-            self._open(key_of(body)) if not is_gone else self._end(key_of(body))
+            cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
+        else:
+            self._inventory.keep(body, is_gone=is_gone)
+            cluster = self._inventory.cluster_of(body)
         self._wake(cluster)
         self._strays_changed.set()
+
+    def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
+        """One that was made again has a lane of its own: what the other knew is not so any more."""
+        key, there = key_of(body), self._inventory.clusters
+        before = there.get(key)
+        self._inventory.keep(body, is_gone=is_gone)
+        if before is not None and (key not in there or there[key]["metadata"]["uid"] != before["metadata"]["uid"]):
+            self._end(key)
+        if key in there:
+            self._open(key)
+        return key
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
         """An object of a Cluster is there, has changed or is gone."""
