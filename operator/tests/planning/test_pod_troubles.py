@@ -31,6 +31,10 @@ def pod(state: Json, last: Json | None = None, *, limit: str | None = "24Mi", **
     }
 
 
+def unready(since: str) -> Json:
+    return {"type": "Ready", "status": "False", "lastTransitionTime": since}
+
+
 def unplaced(reason: str, message: str = "") -> dict[str, Any]:
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     return {"metadata": {"name": "main-broker-1"}, "spec": {}, "status": {"phase": "Pending", "conditions": [told]}}
@@ -49,6 +53,14 @@ CASES: Mapping[str, tuple[Json, str]] = {
     ),
     "it runs again, and is not ready yet": (
         pod({"running": {}}, ended(137), conditions=[{"type": "Ready", "status": "False"}]),
+        "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
+    ),
+    "it runs again, was ready and is so no more": (
+        pod({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-03T00:00:00Z")]),
+        "",
+    ),
+    "it runs again, and was ready before it was killed only": (
+        pod({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-01T00:00:05Z")]),
         "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
     ),
     "it starts": (pod({"waiting": {"reason": "ContainerCreating"}}), ""),

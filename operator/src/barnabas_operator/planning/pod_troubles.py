@@ -31,7 +31,7 @@ def pod_trouble(pod: Json) -> str:
     waiting = _other_container(pod) or _state(container).get("waiting", {})
     ended = _state(container).get("terminated") or container.get("lastState", {}).get("terminated")
     if runs(pod):
-        why = _end(pod, ended) if ended is not None and not _is_ready(pod) else ""
+        why = _end(pod, ended) if ended is not None and not _was_ready_since(pod, container) else ""
         return f"{name} {why}; it runs again since, and is not ready yet" if why else ""
     if ended is not None and waiting.get("reason", "") in QUIET | {BACK_OFF} and (why := _end(pod, ended)):
         return f"{name} {why}"
@@ -40,9 +40,12 @@ def pod_trouble(pod: Json) -> str:
     return f"{name} is Pending: {said}" if (said := _unplaced(pod)) else _failed(pod)
 
 
-def _is_ready(pod: Json) -> bool:
-    told = pod.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in told)
+def _was_ready_since(pod: Json, container: Json) -> bool:
+    """Whether it is ready, or was after its last start: how it ended before explains nothing then."""
+    told = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
+    ready: Json = next(told, {})
+    started_at, changed_at = _state(container)["running"].get("startedAt"), ready.get("lastTransitionTime")
+    return ready.get("status") == "True" or bool(started_at and changed_at and started_at < changed_at)
 
 
 def _end(pod: Json, ended: Json) -> str:
