@@ -36,6 +36,10 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
                 ("", "", {}),
             ]
         )
+    ]
+    + [
+        {"metadata": {"name": name, "uid": name, "labels": {}}, "spec": {}}
+        for name in ("flights-broker-1-copy", "flights-broker-1-copy-1", "copy-1", "flights-broker-01")
     ],
     "persistentvolumeclaims": [
         {
@@ -126,6 +130,10 @@ def test_nodes_and_services_are_listed_only_where_the_cluster_needs_them(
 
 def test_a_pod_is_in_the_rack_of_its_node() -> None:
     assert gather(INSIDE, rack=Rack())[0].pods[0].rack == "b"
+
+
+def test_a_pod_is_a_broker_by_its_name_and_not_by_labels_that_a_copy_for_debugging_keeps() -> None:
+    assert [pod.name for pod in gather(INSIDE)[0].pods.values()] == [f"flights-broker-{number}" for number in range(3)]
 
 
 def test_a_pod_that_starts_is_no_trouble() -> None:

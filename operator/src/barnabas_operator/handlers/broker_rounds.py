@@ -36,7 +36,7 @@ from barnabas_operator.planning.ending_pods import PODS_ENDING, PODS_OVERDUE, en
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.given_addresses import stale_addresses
 from barnabas_operator.planning.losses import named
-from barnabas_operator.planning.object_names import CLUSTER_LABEL, brokers_name, selector
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
 from barnabas_operator.planning.ownership import is_owned
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.planning.restart_batch import restart_batch
@@ -122,7 +122,8 @@ class BrokerRounds:
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
             return None  # Another one has that name by now, and all that is found by it.
         await self._end_brokers(cluster)
-        pods = [ending_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
+        found = [ending_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
+        pods = [pod for pod in found if broker_of(pod.name, name) is not None]
         if pods:
             waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
             why = await self._obstacles.of_ends(pods, now())

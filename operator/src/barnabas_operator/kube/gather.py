@@ -17,6 +17,7 @@ from barnabas_operator.planning.object_names import (
     LISTENER_LABEL,
     STALE,
     bootstrap_name,
+    broker_of,
     brokers_name,
     selector,
 )
@@ -43,7 +44,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
     names = {each["spec"].get("nodeName", "") for each in pods} - {""}
     node_of = await nodes.of(names) if needs_nodes else {}
     broker_set = _broker_set(found) if found is not None and is_owned(cluster, found) else None
-    brokers = [_pod(cluster, each, node_of.get(each["spec"].get("nodeName", ""), {})) for each in pods]
+    brokers = list(_brokers(cluster, pods, node_of))
     return PodsState(
         broker_set,
         {pod.broker_id: pod for pod in brokers},
@@ -86,12 +87,19 @@ def _volume(claim: Json) -> Volume:
     return Volume(id=int(name.rpartition("-")[2]), size=size, storage_class=storage_class)
 
 
-def _pod(cluster: Cluster, found: Json, node: Json) -> BrokerPod:
+def _brokers(cluster: Cluster, pods: Iterable[Json], node_of: Mapping[str, Json]) -> Iterator[BrokerPod]:
+    for each in pods:
+        broker_id = broker_of(each["metadata"]["name"], cluster.metadata.name)
+        if broker_id is not None:
+            yield _pod(cluster, broker_id, each, node_of.get(each["spec"].get("nodeName", ""), {}))
+
+
+def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json) -> BrokerPod:
     meta, status, rack = found["metadata"], found.get("status", {}), cluster.spec.brokers.rack
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     is_ready = conditions.get("Ready") == "True"
     return BrokerPod(
-        int(meta["name"].rpartition("-")[2]),
+        broker_id,
         meta["name"],
         meta["uid"],
         meta["labels"].get(REVISION, ""),

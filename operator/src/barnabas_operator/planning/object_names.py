@@ -41,6 +41,12 @@ def pod_name(cluster: str, broker_id: int) -> str:
     return f"{brokers_name(cluster)}-{broker_id}"
 
 
+def broker_of(pod: str, cluster: str) -> int | None:
+    """The broker that a pod of this name is; None of one that only has its labels, as a copy for debugging may."""
+    number = pod.removeprefix(f"{brokers_name(cluster)}-")
+    return int(number) if number.isdecimal() and pod == pod_name(cluster, int(number)) else None
+
+
 def broker_service_name(cluster: str, listener: str, broker_id: int) -> str:
     """The Service through which clients from outside reach one broker."""
     return f"{pod_name(cluster, broker_id)}-{listener}"
