@@ -1,13 +1,15 @@
 """Which news of an object mean that it is to be applied again: those that others made of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import pytest
 from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects
 from barnabas_operator.handlers.leftovers import Leftovers
+from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -85,5 +87,38 @@ def test_late_news_of_what_was_before_are_none() -> None:
         assert not objects.hear(older, is_gone=False)
         another = {**before, "metadata": {**before["metadata"], "uid": "of the one before"}}
         assert not objects.hear(another, is_gone=True)
+
+    play(scenario)
+
+
+def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        def lost(method: str, path: str, body: Mapping[str, Any]) -> Exception | None:
+            if method == "PATCH":
+                api.put({**ITEM, "data": dict(body["data"])})
+                return KubeUnreachable("timed out")
+            return None
+
+        api.refuse = lost
+        with pytest.raises(KubeUnreachable):
+            await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
+        api.refuse = lambda *_: None
+        assert await objects.apply(CLUSTER, ITEM), "as it was declared before"
+        assert now(api)["data"] == {"a": "1"}
+
+    play(scenario)
+
+
+def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        told: list[bool] = []
+
+        def overtaken(method: str, path: str, body: Mapping[str, Any]) -> None:
+            if method == "PATCH":
+                told.append(objects.hear(changed(now(api), data=body["data"]), is_gone=False))
+
+        api.refuse = overtaken
+        assert await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
+        assert told == [False]
 
     play(scenario)

@@ -56,11 +56,15 @@ CASES: Mapping[str, tuple[Json, str]] = {
         "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
     ),
     "it runs again, was ready and is so no more": (
-        pod({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-03T00:00:00Z")]),
+        pod(
+            {"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-03T00:00:00Z")]
+        ),
         "",
     ),
     "it runs again, and was ready before it was killed only": (
-        pod({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-01T00:00:05Z")]),
+        pod(
+            {"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-01T00:00:05Z")]
+        ),
         "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
     ),
     "it starts": (pod({"waiting": {"reason": "ContainerCreating"}}), ""),

@@ -87,6 +87,7 @@ class AppliedObjects:
             found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
             if found is not None and not is_owned(cluster, found):
                 raise ObjectRefused(conflict(cluster, item, found))
+            self._said.pop(_key(item), None)  # Until there is an answer nobody knows what is there.
             made = await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error
