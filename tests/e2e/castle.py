@@ -5,11 +5,11 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
-from e2e.helm import CHART, helm
 from e2e.images import ROOT
 from e2e.kubectl import Kubectl
 from e2e.providers import Cluster
 from e2e.reader import Reader
+from e2e.release import Release
 from harness.deadline import wait_for
 
 NAMESPACE: Final = "castle"
@@ -28,38 +28,32 @@ EXAMPLES: Final = ROOT / "examples" / "kubernetes"
 
 
 class Castle:
-    """One Cluster of the installation, which has a namespace of its own."""
+    """One Cluster; `release` is the chart where it is installed in the Cluster's own namespace."""
 
-    def __init__(self, cluster: Cluster, name: str = NAME, brokers: int = BROKERS) -> None:
+    def __init__(self, cluster: Cluster, name: str = NAME, brokers: int = BROKERS, namespace: str = NAMESPACE) -> None:
         self._cluster = cluster
         self._read = Reader(cluster.kubectl)
+        self.release = Release(cluster, namespace)
         self.plane = cluster.plane
         self.name = name
+        self.namespace = namespace
         self.brokers = brokers
 
     def install(self) -> None:
         """The chart and the first Cluster, by the first commands of the README; returns when all is ready."""
-        self._cluster.kubectl("create", "namespace", NAMESPACE)
+        self._cluster.kubectl("create", "namespace", self.namespace)
         self.release("install")
         self.kubectl("apply", "-f", str(EXAMPLES / "cluster.yaml"))
         self.kubectl("apply", "-f", str(EXAMPLES / "topics.yaml"))
         self.await_ready()
 
-    def release(self, verb: str, *values: str) -> None:
-        """The chart is installed or upgraded with these values, or uninstalled; returns when that is over."""
-        images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
-        repository, _, tag = images["barnabas-operator"].rpartition(":")
-        ours = (f"image.repository={repository}", f"image.tag={tag}", f"brokerImage={images['barnabas-broker']}")
-        chart = [str(CHART), *(f"--set-string={value}" for value in (*ours, *values))] if verb != "uninstall" else []
-        self._helm(verb, "barnabas", *chart, "--wait", "--timeout=180s")
-
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """In its namespace. Raises AssertionError."""
-        return self._cluster.kubectl("-n", NAMESPACE, *arguments, stdin=stdin)
+        return self._cluster.kubectl("-n", self.namespace, *arguments, stdin=stdin)
 
     def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """The same where a refusal is an answer."""
-        return self._cluster.kubectl.ask("-n", NAMESPACE, *arguments, stdin=stdin)
+        return self._cluster.kubectl.ask("-n", self.namespace, *arguments, stdin=stdin)
 
     @property
     def cluster_kubectl(self) -> Kubectl:
@@ -72,16 +66,16 @@ class Castle:
 
     def read(self, kind: str, name: str) -> dict[str, Any]:
         """A resource as it is, of one of PATHS. Raises AssertionError."""
-        return self._read(f"{_path(kind)}/{name}")
+        return self._read(f"{self._path(kind)}/{name}")
 
     def items(self, kind: str, selector: str) -> list[dict[str, Any]]:
         """Those with these labels."""
-        found = self._read(_path(kind), labelSelector=selector)
+        found = self._read(self._path(kind), labelSelector=selector)
         return list(found["items"])
 
     def rows(self, kind: str, selector: str) -> list[list[Any]]:
         """The same as the cells of `kubectl get`."""
-        return self._read.rows(_path(kind), labelSelector=selector)
+        return self._read.rows(self._path(kind), labelSelector=selector)
 
     @property
     def bootstrap(self) -> str:
@@ -110,8 +104,15 @@ class Castle:
     def crash(self, pod: str) -> None:
         """kill -9 of a broker; returns when Kubernetes has started it again."""
         before = self._starts(pod)
-        self._cluster.crash(NAMESPACE, pod)
+        self._cluster.crash(self.namespace, pod)
         wait_for(lambda: self._starts(pod), lambda now: now > before, READY_SECONDS_MAX, LOOK_S)
+
+    def evict(self, pod: str) -> bool:
+        """Whether the disruption budget allowed it, as `kubectl drain` asks."""
+        meta = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        return self.ask("create", "--raw", path, "-f-", stdin=json.dumps(eviction)).returncode == 0
 
     def _starts(self, pod: str) -> int:
         return int(self.read("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
@@ -156,14 +157,8 @@ class Castle:
         pods = {pod["metadata"]["name"]: pod["status"] for pod in self.pod_items()} if not fine else {}
         return json.dumps({**status, "pods": pods}) if not fine else ""
 
-    def _helm(self, *arguments: str) -> None:
-        command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={NAMESPACE}"]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self.kubectl('get', 'pods', '-o=wide')}"
-
-
-def _path(kind: str) -> str:
-    return f"{PATHS[kind]}/namespaces/{NAMESPACE}/{kind}s"
+    def _path(self, kind: str) -> str:
+        return f"{PATHS[kind]}/namespaces/{self.namespace}/{kind}s"
 
 
 def topic_manifest(name: str, partitions: int, **more: object) -> str:

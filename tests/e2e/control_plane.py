@@ -83,6 +83,7 @@ class ControlPlane:
         self.place = place
         self._flags = flags
         self._chosen = _chosen(folder / "chosen.json")
+        self._enter: Sequence[str] | None = None
 
     @property
     def url(self) -> str:
@@ -137,6 +138,7 @@ class ControlPlane:
 
     def start_controllers(self, enter: Sequence[str] = ()) -> None:
         """The controller manager, by a command that goes where hostpath volumes are made, and the scheduler."""
+        self._enter = enter
         pki = self.folder / "pki"
         flags = {
             "kubeconfig": self.kubeconfig_of("kube-controller-manager"),
@@ -156,6 +158,18 @@ class ControlPlane:
             "secure-port": "0",
         }
         self._start("kube-scheduler", scheduler)
+
+    def stop_all(self) -> None:
+        """An outage of all of it; nodes and pods go on."""
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+            self.daemons.stop(name)
+
+    def start_again(self) -> None:
+        """What `stop_all` has stopped but etcd; returns when the API server serves. Raises DaemonFailed."""
+        self.start_api_server()
+        self.await_ready()
+        if self._enter is not None:
+            self.start_controllers(self._enter)
 
     def await_ready(self) -> None:
         """Returns when the API server serves. Raises DaemonFailed."""

@@ -5,6 +5,7 @@ with Traffic(castle.bootstrap, "flights", partitions=6) as traffic:
 assert not traffic.problems
 """
 
+from collections import Counter
 from statistics import quantiles
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,14 +22,16 @@ CATCH_UP_SECONDS_MAX: Final = 120.0
 
 
 class TimedWriter(Writer):
-    """Knows besides how long each acknowledgement took."""
+    """Knows besides how long each acknowledgement took, and how many there were of each partition."""
 
     latencies_s: list[float]
+    acknowledged: Counter[int]
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         super()._on_delivery(error, message)
         if error is None:
             self.latencies_s.append(message.latency() or 0.0)
+            self.acknowledged[message.partition()] += 1
 
 
 class Traffic:
@@ -41,12 +44,13 @@ class Traffic:
         self.history = History(idempotent_topics=frozenset({topic}))
         settings = {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1}
         self.writer = TimedWriter(topic, self.history, bootstrap, topic, rate=RATE, partitions=partitions, **settings)
-        self.writer.latencies_s = []
+        self.writer.latencies_s, self.writer.acknowledged = [], Counter()
         self._readers = [
             Reader(f"{topic}-{number}", self.history, bootstrap, self._group, {topic: partitions})
             for number in range(2)
         ]
         self.problems: list[str] = []
+        self._stretch_began = 0
 
     def __enter__(self) -> Self:
         for client in (self.writer, *self._readers):
@@ -55,14 +59,25 @@ class Traffic:
         return self
 
     def await_progress(self, records: int = RATE) -> None:
-        """Returns when so many more records were acknowledged and as many seen: all goes on."""
-        written = len(self.history.acknowledged) + records
-        seen = self._seen() + records
+        """Returns when so many more records were acknowledged and as many seen, some of each partition: all goes on."""
+        written, seen = self._written(), self._seen()
         wait_for(
-            lambda: (len(self.history.acknowledged) - written, self._seen() - seen, self.history.problems),
-            lambda ahead: ahead[0] >= 0 and ahead[1] >= 0,
+            lambda: (self._written() - written, self._seen() - seen, self.history.problems),
+            lambda ahead: all(each.total() >= records and len(each) == len(self._lanes) for each in ahead[:2]),
             seconds_max=CATCH_UP_SECONDS_MAX,
         )
+
+    def begin_stretch(self) -> None:
+        """The longest times are those from now on."""
+        self._stretch_began = len(self.writer.latencies_s)
+        self.writer.longest_gap_s = 0.0
+        for reader in self._readers:
+            reader.longest_gap_s = 0.0
+
+    def abandon(self) -> None:
+        """After a failure: the clients end by themselves, in their time."""
+        for client in (self.writer, *self._readers):
+            client.finish(seconds_max=0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -91,7 +106,7 @@ class Traffic:
     @property
     def slowest_s(self) -> float:
         """The longest time that a record waited for its acknowledgement: also where one partition stalls alone."""
-        return max(self.writer.latencies_s)
+        return max(self.writer.latencies_s[self._stretch_began :], default=0.0)
 
     def summary(self) -> str:
         """A line for a table."""
@@ -106,7 +121,7 @@ class Traffic:
         for lane in self._lanes:
             self.history.logs[lane] = self._client.read(lane.topic, lane.partition, 0)
         wanted = sum(map(len, self.history.logs.values()))
-        wait_for(self._seen, lambda count: count >= wanted, seconds_max=CATCH_UP_SECONDS_MAX)
+        wait_for(self._seen, lambda seen: seen.total() >= wanted, seconds_max=CATCH_UP_SECONDS_MAX)
 
     def _read_commits(self) -> None:
         consumer = self._client.consumer(self._group)
@@ -114,5 +129,10 @@ class Traffic:
             self.history.committed[Lane(place.topic, place.partition)] = place.offset
         consumer.close()
 
-    def _seen(self) -> int:
-        return sum(len(records) for records in list(self.history.seen.values()))
+    def _written(self) -> Counter[int]:
+        """How many were acknowledged, by partition."""
+        return Counter(self.writer.acknowledged)
+
+    def _seen(self) -> Counter[int]:
+        """How many were given to the group, by partition."""
+        return Counter({lane.partition: len(records) for lane, records in list(self.history.seen.items())})

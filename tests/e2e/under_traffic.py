@@ -24,6 +24,11 @@ STALL_SECONDS_MAX: Final = 3.0
 is killed. With more load it is longer, as each processor has more than one process to run: clients share them."""
 
 
+def with_load(seconds_max: float) -> float:
+    """The bound on a machine that has as much to do as this one now."""
+    return seconds_max * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @contextmanager
 def under_traffic(castle: Castle, figures: Figures, what: str, topic: str) -> Iterator[Traffic]:
     """`what` happens inside, while a topic made for it is written and read; how long it took is told."""
@@ -35,8 +40,7 @@ def under_traffic(castle: Castle, figures: Figures, what: str, topic: str) -> It
         traffic.await_progress()
     figures.tell(what, f"{time.monotonic() - began_s:.0f} s, {traffic.summary()}")
     load = f"load {os.getloadavg()[0]:.1f}"
-    stall_seconds_max = STALL_SECONDS_MAX * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert max(traffic.writer_gap_s, traffic.reader_gap_s, traffic.slowest_s) < stall_seconds_max, load
+    assert max(traffic.writer_gap_s, traffic.reader_gap_s, traffic.slowest_s) < with_load(STALL_SECONDS_MAX), load
     assert traffic.problems == []
     assert in_sync.looks > in_sync.failed_looks, f"{in_sync.failed_looks} looks failed, {in_sync.looks} did not; {load}"
     assert in_sync.fewest >= MIN_IN_SYNC

@@ -5,11 +5,11 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from e2e.castle import LOOK_S, NAME, Castle, topic_manifest
+from e2e.comes_back import await_another, delete, uid
 from e2e.figures import Figures
 from e2e.providers import Cluster
 from e2e.under_traffic import under_traffic
@@ -21,27 +21,6 @@ RECORDS = [b"%d" % number for number in range(1_000)]
 AGAIN = "doomed"
 TOPIC = "singles"
 BROKERS = 5
-
-
-def uid(castle: Castle, kind: str, name: str) -> str:
-    """Empty where there is none, or one that ends."""
-    found = castle.ask("get", kind, name, "-ojson")
-    meta: dict[str, Any] = json.loads(found.stdout)["metadata"] if found.returncode == 0 else {}
-    return "" if "deletionTimestamp" in meta else str(meta.get("uid", ""))
-
-
-def await_another(castle: Castle, kind: str, name: str, before: str) -> None:
-    """Returns when it is there again."""
-    wait_for(lambda: uid(castle, kind, name), lambda now: now not in ("", before), SECONDS_MAX)
-
-
-def delete(castle: Castle, kind: str, *names: str, cascade: str = "background") -> None:
-    """Returns when all are there again."""
-    before = {name: uid(castle, kind, name) for name in names}
-    assert all(before.values())
-    castle.kubectl("delete", kind, *names, f"--cascade={cascade}", "--wait=false")
-    for name, was in before.items():
-        await_another(castle, kind, name, was)
 
 
 def _config_map(castle: Castle) -> None:

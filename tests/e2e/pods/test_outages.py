@@ -2,7 +2,6 @@
 server, nothing that was acknowledged is lost, no client is told of an error, no partition has fewer replicas in sync
 than writers ask for, and the cluster is whole again."""
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from e2e.castle import LOOK_S, NAME, NAMESPACE, Castle
+from e2e.castle import LOOK_S, NAME, Castle
 from e2e.figures import Figures
 from e2e.traffic import Traffic
 from e2e.under_traffic import under_traffic
@@ -41,14 +40,8 @@ def _evict_all(castle: Castle, traffic: Traffic) -> None:
     """As `kubectl drain` does: again and again until the disruption budget allows it."""
     before = castle.pods()
     for pod in sorted(before):
-        wait_for(partial(_evicted, castle, pod), seconds_max=ROLL_SECONDS_MAX, pause_s=EVICT_S)
+        wait_for(partial(castle.evict, pod), seconds_max=ROLL_SECONDS_MAX, pause_s=EVICT_S)
     castle.await_new_pods(before)
-
-
-def _evicted(castle: Castle, pod: str) -> bool:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
-    return castle.ask("create", "--raw", path, "-f-", stdin=json.dumps(eviction)).returncode == 0
 
 
 def _lose_the_api_server(castle: Castle, traffic: Traffic) -> None:

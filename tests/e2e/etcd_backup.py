@@ -1,0 +1,60 @@
+"""etcd is backed up, and an older state of it put back, as after an accident."""
+
+import base64
+import json
+import shutil
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.control_plane import ControlPlane
+from harness.deadline import wait_for
+
+ANSWER_SECONDS_MAX: Final = 30.0
+BUMP: Final = base64.b64encode(b"bump").decode()
+
+
+def back_up(plane: ControlPlane, folder: Path) -> None:
+    """What etcd has on its disk at one moment, in place of what was in the folder before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    plane.daemons.send("etcd", signal.SIGSTOP)
+    try:
+        shutil.copytree(plane.folder / "etcd", folder)
+    finally:
+        plane.daemons.send("etcd", signal.SIGCONT)
+
+
+def put_back(plane: ControlPlane, folder: Path) -> None:
+    """Returns when the API server serves the older state.
+
+    Revisions go on where they were, as `etcdutl snapshot restore --bump-revision` has it: who watched the API server
+    would wait for those that are there no more.
+    """
+    before = _revision(plane)
+    plane.stop_all()
+    shutil.rmtree(plane.folder / "etcd")
+    shutil.copytree(folder, plane.folder / "etcd")
+    plane.start_etcd()
+    wait_for(lambda: _answers(plane), seconds_max=ANSWER_SECONDS_MAX)
+    while _revision(plane) <= before:
+        _ask(plane, "kv/put", {"key": BUMP, "value": BUMP})
+    plane.start_again()
+
+
+def _answers(plane: ControlPlane) -> bool:
+    try:
+        return _revision(plane) > 0
+    except OSError:
+        return False
+
+
+def _revision(plane: ControlPlane) -> int:
+    return int(_ask(plane, "maintenance/status", {})["header"]["revision"])
+
+
+def _ask(plane: ControlPlane, method: str, body: dict[str, str]) -> dict[str, Any]:
+    request = urllib.request.Request(f"{plane.etcd_url}/v3/{method}", json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found

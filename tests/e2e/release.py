@@ -1,0 +1,32 @@
+"""Barnabas by its chart in a namespace, through helm.
+
+release = Release(cluster, "castle")
+release("install", "logLevel=DEBUG")
+"""
+
+import subprocess
+
+from e2e.helm import CHART, helm
+from e2e.providers import Cluster
+
+
+class Release:
+    """Of the images that the Kubernetes is supplied with."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+
+    def __call__(self, verb: str, *values: str) -> None:
+        """The chart is installed or upgraded with these values, or uninstalled; returns when that is over."""
+        images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
+        repository, _, tag = images["barnabas-operator"].rpartition(":")
+        ours = (f"image.repository={repository}", f"image.tag={tag}", f"brokerImage={images['barnabas-broker']}")
+        flags = [*(f"--set-string={value}" for value in ours), *(f"--set={value}" for value in values)]
+        self._helm(verb, "barnabas", *([str(CHART), *flags] if verb != "uninstall" else []), "--wait", "--timeout=180s")
+
+    def _helm(self, *arguments: str) -> None:
+        command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={self._namespace}"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        pods = self._cluster.kubectl("-n", self._namespace, "get", "pods", "-o=wide") if done.returncode != 0 else ""
+        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{pods}"

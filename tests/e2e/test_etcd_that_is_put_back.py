@@ -1,0 +1,86 @@
+"""etcd is restored from a backup under brokers whose metadata is in it: what was acknowledged since is there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.apiserver import define, prepare_api_server
+from e2e.binaries import CannotStart
+from e2e.brokers_on_the_api import SESSION_MS, Writer, prepare
+from e2e.control_plane import ControlPlane
+from e2e.etcd_backup import back_up, put_back
+from harness.cluster import BarnabasCluster
+from harness.deadline import wait_for
+from harness.require import missing
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One of its own: others would lose what they have written since the backup."""
+    try:
+        own = prepare_api_server(tmp_path / "api-server")
+    except CannotStart as reason:
+        missing(reason)
+    try:
+        own.start_api()
+        define(own)
+        yield own
+    finally:
+        own.daemons.stop_all()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
+    running = prepare(tmp_path, plane, SESSION_MS)
+    try:
+        running.start()
+        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+        yield running
+    finally:
+        running.close()
+
+
+def goes_on(writer: Writer) -> None:
+    written = len(writer.acknowledged)
+    wait_for(lambda: len(writer.acknowledged) > written + 300)
+
+
+def weeks_pass(cluster: BarnabasCluster, writer: Writer) -> None:
+    """Each broker restarts, a topic is made."""
+    for number in range(3):
+        goes_on(writer)
+        cluster.kill(number)
+        cluster.start(number)
+        cluster.wait_until_full("flights")
+    cluster.create_topic("newer", 3, 3)
+    cluster.client().write("newer", [b"kept"])
+
+
+def test_brokers_that_run_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
+    back_up(plane, tmp_path / "backup")
+    with Writer(cluster.client(), 0) as writer:
+        weeks_pass(cluster, writer)
+        put_back(plane, tmp_path / "backup")
+        goes_on(writer)
+        cluster.wait_until_full("flights", "newer")
+        cluster.create_topic("after", 1, 3)
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    assert cluster.client().read("newer") == [b"kept"]
+
+
+def test_brokers_that_were_all_down_lose_nothing(cluster: BarnabasCluster, plane: ControlPlane, tmp_path: Path) -> None:
+    back_up(plane, tmp_path / "backup")
+    with Writer(cluster.client(), 0) as writer:
+        weeks_pass(cluster, writer)
+    for number in range(3):
+        cluster.stop(number)
+    put_back(plane, tmp_path / "backup")
+    cluster.start(0, 1, 2)
+    cluster.wait_until_full("flights", "newer")
+    with Writer(cluster.client(), 1) as other:
+        goes_on(other)
+    assert set(cluster.client().read("flights", 0)) >= set(writer.acknowledged)
+    assert cluster.client().read("newer") == [b"kept"]
