@@ -50,14 +50,16 @@ def test_services_of_removed_listeners_and_brokers_are_deleted(api_server: Contr
             for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED)):
                 await api.apply(each)
             assert found() == ALWAYS | names(BY_NODE, 3) | names(BALANCED, 3)
-            await leftovers.remove(cluster_of(namespace, 2, 3, INSIDE, BALANCED), PodsState(BrokerSet(3, "r", {})))
+            await leftovers.remove(
+                cluster_of(namespace, 2, 3, INSIDE, BALANCED), PodsState(BrokerSet(3, "r", {})), None
+            )
             assert found() == ALWAYS | names(BALANCED, 3)
             for there in (3, 2, 1):
                 await leftovers.remove(
-                    cluster_of(namespace, 3, 1, INSIDE, BALANCED), PodsState(BrokerSet(there, "r", {}))
+                    cluster_of(namespace, 3, 1, INSIDE, BALANCED), PodsState(BrokerSet(there, "r", {})), None
                 )
                 assert found() == ALWAYS | names(BALANCED, there)
-            await leftovers.remove(cluster_of(namespace, 4, 1, INSIDE), PodsState(BrokerSet(1, "r", {})))
+            await leftovers.remove(cluster_of(namespace, 4, 1, INSIDE), PodsState(BrokerSet(1, "r", {})), None)
             assert found() == ALWAYS
 
     asyncio.run(run())

@@ -73,7 +73,7 @@ def test_what_others_deleted_is_applied_again() -> None:
 def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
         before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
-        await Leftovers(api, objects).remove(CLUSTER, settled)
+        await Leftovers(api, objects).remove(CLUSTER, settled, None)
         assert not api.of_kind("ConfigMap"), "no pod starts with it"
         assert not objects.hear(before, is_gone=True)
 

@@ -216,6 +216,9 @@ def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else
             await here.next()
         assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
         del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
+        for _ in range(2):
+            await here.round()
+        assert len(claims(here)) == 2, "while it is registered a new topic's replica may be there"
         here.brokers.count = 1
         await here.round()
         await here.round()

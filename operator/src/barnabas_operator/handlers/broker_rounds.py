@@ -109,7 +109,7 @@ class BrokerRounds:
             pods = await gather_pods(self._api, cluster, self._nodes)
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
-        await self._leftovers.remove(cluster, pods)
+        await self._leftovers.remove(cluster, pods, state)
         await self._claims.apply(cluster, pods)
         ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)

@@ -9,6 +9,7 @@ from barnabas_operator.handlers.removed_brokers import RemovedBrokers
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.config_maps import leftover_config_maps
 from barnabas_operator.manifests.services import leftover_services
+from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Cluster
@@ -22,7 +23,10 @@ CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap"
 
 
 class Leftovers:
-    """Looks when the Cluster or its StatefulSet has changed, and again after `forget`: each look is a listing."""
+    """Looks when the Cluster, its StatefulSet or who is registered has changed, and again after `forget`.
+
+    Each look is a listing.
+    """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
         self._api = api
@@ -34,14 +38,15 @@ class Leftovers:
         """Look again: an operator of before may have left something."""
         self._seen = None
 
-    async def remove(self, cluster: Cluster, pods: PodsState) -> None:
-        """Raises KubeUnreachable and KubeRefused."""
-        about = cluster.metadata.generation, pods.broker_set, pods.is_settled
+    async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
+        """`state` is what the brokers say; None where none of them answers. Raises KubeUnreachable and KubeRefused."""
+        registered = state.registered if state is not None else None
+        about = cluster.metadata.generation, pods.broker_set, pods.is_settled, registered
         if about == self._seen:
             return
         for kind, choose in CHOSEN.items():
             await self._remove(kind, choose, cluster, pods)
-        await self._removed.tidy(cluster, pods.count)
+        await self._removed.tidy(cluster, pods.count, registered)
         self._seen = about
 
     async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:

@@ -1,6 +1,7 @@
 """What becomes of the disks of brokers that are removed."""
 
 import logging
+from collections.abc import Collection
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import CLAIM, claims_of, mark_emptied
@@ -25,12 +26,17 @@ class RemovedBrokers:
         for claim in claims_to_empty(await claims_of(self._api, cluster), broker_id):
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
-    async def tidy(self, cluster: Cluster, places: int) -> None:
-        """Disks with `deleteClaim` go after their broker; others stay for one that comes back, and then count again."""
+    async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
+        """Disks with `deleteClaim` go after their broker; others stay for one that comes back, and then count again.
+
+        `registered` are the brokers that the others count on; None, where nobody says so, deletes nothing.
+        """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):
             await mark_emptied(self._api, cluster, claim, is_emptied=False)
+        if registered is None:
+            return
         namespace = cluster.metadata.namespace or "default"
-        for claim in claims_to_delete(cluster, claims, places):
+        for claim in claims_to_delete(cluster, claims, places, registered):
             log.info("%s/%s: the claim %s goes with its broker", namespace, cluster.metadata.name, claim.name)
             await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid})

@@ -1,6 +1,6 @@
 """The claims of a Cluster's disks, and the brokers that have a place because of what is on them. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from barnabas_operator.planning.claim_resize import Resize
@@ -53,10 +53,16 @@ def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[Brok
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
-def claims_to_delete(cluster: Cluster, claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Of brokers that were removed in the ordinary way, the disks with `deleteClaim`."""
+def claims_to_delete(
+    cluster: Cluster, claims: Iterable[BrokerClaim], places: int, registered: Collection[int]
+) -> list[BrokerClaim]:
+    """Of brokers that were removed in the ordinary way, the disks with `deleteClaim`.
+
+    One that is still registered may have got a new topic's replica before it stopped: it has to come back for that.
+    """
     erased = _erased_volumes(cluster)
-    return [each for each in claims if each.is_emptied and each.broker_id >= places and each.volume_id in erased]
+    gone = (each for each in claims if each.is_emptied and each.broker_id >= places)
+    return [each for each in gone if each.volume_id in erased and each.broker_id not in registered]
 
 
 def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[BrokerClaim]:
