@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
-from barnabas_operator.planning.object_names import BROKER_LABEL, LISTENER_LABEL
+from barnabas_operator.planning.object_names import BROKER_LABEL, GIVEN, LISTENER_LABEL
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -50,9 +51,12 @@ OBJECTS: dict[str, list[dict[str, Any]]] = {
     ],
     "services": [
         {
-            "metadata": {"labels": {BROKER_LABEL: str(number), LISTENER_LABEL: "outside"}},
+            "metadata": {
+                "name": f"flights-broker-{number}-outside",
+                "labels": {BROKER_LABEL: str(number), LISTENER_LABEL: "outside"},
+            },
             "spec": {"ports": [{"nodePort": 30000 + number}]},
-            "status": {"loadBalancer": {"ingress": [{"hostname": "balancer.example"}]}},
+            "status": {"loadBalancer": {"ingress": [{"hostname": "balancer.example"}, {"ip": "10.0.0.7"}]}},
         }
         for number in range(3)
     ],
@@ -82,6 +86,7 @@ class AskedApi(KubeApi):
         super().__init__(connection)
         self.asked: set[str] = set()
         self.owner = "flights"
+        self.given: dict[str, str] = {}
 
     async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         plural = path.split("/")[-2] if path.endswith("/flights-broker") else path.split("/")[-1]
@@ -91,7 +96,8 @@ class AskedApi(KubeApi):
         self.asked.add(plural)
         if plural == "statefulsets":
             owner = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": self.owner}
-            return {"metadata": {"generation": 1, "ownerReferences": [owner]}, "spec": {"replicas": 1}}
+            meta = {"generation": 1, "ownerReferences": [owner], "annotations": {GIVEN: json.dumps(self.given)}}
+            return {"metadata": meta, "spec": {"replicas": 1}}
         return {"items": OBJECTS.get(plural, [])}
 
 
@@ -184,6 +190,19 @@ def test_a_balancer_is_told_by_the_services_alone() -> None:
     found, _ = gather(INSIDE, BALANCER, rack=Rack())
     assert found.facts.address_outside(BALANCER, 0) == ("balancer.example", 9094)
     assert found.facts.node_hosts == {}
+
+
+def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
+    async def hosts(**given: str) -> list[str]:
+        async with ApiClient() as connection:
+            api = AskedApi(connection)
+            api.given = {name.replace("_", "-"): host for name, host in given.items()}
+            cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
+            found = (await gather_pods(api, cluster, Nodes(api))).facts.balancer_hosts
+            return [found["outside", number] for number in range(3)]
+
+    told = {"flights_broker_1_outside": "10.0.0.7", "flights_broker_2_outside": "gone.example"}
+    assert asyncio.run(hosts(**told)) == ["balancer.example", "10.0.0.7", "balancer.example"]
 
 
 def test_a_stateful_set_of_another_owner_is_none_of_the_clusters() -> None:

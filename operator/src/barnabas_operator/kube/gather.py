@@ -50,7 +50,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
         {pod.broker_id: pod for pod in brokers},
         Facts(
             _node_ports(services),
-            _balancer_hosts(services),
+            _balancer_hosts(services, broker_set.given if broker_set is not None else {}),
             _node_hosts(cluster, brokers),
             _bootstrap_ports(cluster, services),
         ),
@@ -146,11 +146,15 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
     }
 
 
-def _balancer_hosts(services: Iterable[Json]) -> dict[tuple[str, int], str]:
+def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
+    """Of several addresses the one that the broker tells already: their order changes with the nodes of a balancer."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
-        for balancer in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
-            hosts.setdefault(key, balancer.get("hostname") or balancer["ip"])
+        ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+        found: list[str] = [host for each in ingress if (host := each.get("hostname") or each.get("ip"))]
+        told = given.get(service["metadata"]["name"], "")
+        if found:
+            hosts[key] = told if told in found else found[0]
     return hosts
 
 
