@@ -211,7 +211,13 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
     cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
-    brokers: Annotated[int, Meta(description="how many brokers are declared")] | None = None
+    brokers: (
+        Annotated[
+            int,
+            Meta(description="how many brokers there are to be now: those declared, and those that are emptied first"),
+        ]
+        | None
+    ) = None
     ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
     topics: Annotated[int, Meta(description="how many topics there are, those of the brokers included")] | None = None
     rolling: RollingStatus | None = None
