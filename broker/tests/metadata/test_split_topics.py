@@ -15,11 +15,11 @@ from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
-from barnabas_broker.metadata.documents import FEATURES_KEY, encode, topic_key
+from barnabas_broker.metadata.documents import CLUSTER_KEY, FEATURES_KEY, encode, topic_key
 from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import FeaturesDocument, PartitionState, TopicDocument
-from barnabas_broker.metadata.remembering import restore
+from barnabas_broker.metadata.model import NO_LEADER, ClusterDocument, FeaturesDocument, PartitionState, TopicDocument
+from barnabas_broker.metadata.remembering import newer_documents, restore
 from barnabas_broker.metadata.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store import Change, Changes, StoreUnavailable, Write
 from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
@@ -293,6 +293,60 @@ async def test_a_topic_whose_part_nobody_knows_is_unknown_until_a_broker_comes_t
     assert await restore(remembered, after.image, after.store, 0) == 1
     assert (len(after.image.topics["t"].partitions), after.image.incomplete) == (250, {})
     assert (await image_of(after.store)).topics == after.image.topics
+
+
+def an_image_without(missing: str, topic: TopicDocument) -> MetadataImage:
+    image = with_level_2(MetadataImage())
+    documents = documents_of(topic, image.stored)
+    del documents[missing]
+    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
+    return image
+
+
+def what_broker_0_writes_anew(remembered: TopicDocument, image: MetadataImage) -> TopicDocument | None:
+    cluster = ClusterDocument("the-id")
+    found = newer_documents({CLUSTER_KEY: cluster, topic_key("t"): remembered}, image, 0).get(topic_key("t"))
+    assert found is None or isinstance(found, TopicDocument)
+    return found
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: ClusterOfNodes, by_id: bool) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    await cluster.kill(0)
+    store = await SqliteStore.open(cluster.path, ManualClock())
+    await store.delete(part_keys(topic)[0])
+    await store.close()
+    (after,) = await cluster.start(0)
+    assert list(after.image.incomplete) == ["t"]
+    asked = topic.topic_id if by_id else "t"
+    assert isinstance((await after.controller.delete_topics([asked]))[asked], TopicDocument)
+    assert (await stored(after), list(after.image.tombstones)) == ({}, [topic.topic_id])
+    assert isinstance((await after.controller.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_of_a_topic_that_lacks_a_document_who_remembers_it_restores_that_alone(missing: int) -> None:
+    replicated = PartitionState((0, 1), 0, 5, (0, 1), partition_epoch=5)
+    newer = msgspec.structs.replace(replicated, leader=1, leader_epoch=9, isr=(1,), partition_epoch=9)
+    remembered = laid_out(TopicDocument("t", UUID(int=1), (replicated,) * 250), splits=True)
+    key = [topic_key("t"), *part_keys(remembered)][missing]
+    image = an_image_without(key, msgspec.structs.replace(remembered, partitions=(newer,) * 250))
+    restored = what_broker_0_writes_anew(remembered, image)
+    assert restored is not None
+    begin, end = missing * 100, min(missing * 100 + 100, 250)
+    assert restored.partitions[:begin] + restored.partitions[end:] == (newer,) * (250 - end + begin)
+    (unled,) = set(restored.partitions[begin:end])
+    assert (unled.leader, unled.unconfirmed, unled.restored_epoch) == (NO_LEADER, (1,), 5)
+
+
+def test_of_a_topic_that_lacks_a_part_nobody_makes_one_that_it_does_not_remember() -> None:
+    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
+    image = an_image_without(part_keys(topic)[0], topic)
+    small = msgspec.structs.replace(topic, partitions=(STATE,) * 100, parts=())
+    assert what_broker_0_writes_anew(small, image) is None
+    assert what_broker_0_writes_anew(msgspec.structs.replace(topic, topic_id=UUID(int=2)), image) is None
 
 
 def test_what_a_newer_version_wrote_into_a_part_stays() -> None:

@@ -7,6 +7,7 @@ holds the result, so that a client which asks on sees it.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -97,7 +98,7 @@ class Controller(PartitionController):
         """A topic of which only a part has vanished is still there."""
         message = (
             "Topic '%s' exists, and documents of it have vanished from the metadata store: "
-            "start the brokers that have its replicas, they remember it, or delete what is left of it."
+            "start the brokers that have its replicas, they remember it, or delete the topic."
         )
         found = [name for name in names if name in self._image.incomplete]
         return {name: ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message % name) for name in found}
@@ -119,12 +120,16 @@ class Controller(PartitionController):
     async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
         """The topics that are gone now, or why not, by the name or id that was given.
 
-        Once a tombstone is written the topic is deleted, by the controller if not by this broker.
+        Once a tombstone is written the topic is deleted, by the controller if not by this broker. A topic of which
+        parts have vanished can be deleted, too.
         """
         found: dict[str | UUID, TopicDocument] = {}
 
         def decide(topic: str | UUID) -> Planned:
-            document = decide_delete_topic(self._view(), topic, self._image.topic_name)
+            view, incomplete = self._view(), self._image.incomplete
+            names = {head.topic_id: name for name, head in incomplete.items()}
+            whole = replace(view, topics={**incomplete, **view.topics}) if incomplete else view
+            document = decide_delete_topic(whole, topic, lambda each: self._image.topic_name(each) or names.get(each))
             found[topic] = document
             return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
 

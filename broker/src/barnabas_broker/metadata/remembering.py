@@ -31,6 +31,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store import ABSENT, MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.topic_layout import head_of, joined
 from barnabas_broker.metadata.topic_writes import write_in_order, writes_of
 
 ATTEMPTS_MAX: Final = 20
@@ -155,15 +156,26 @@ def _newer(key: str, document: AnyDocument, image: MetadataImage, broker_id: int
 
 
 def _newer_topic(remembered: TopicDocument, image: MetadataImage, broker_id: int) -> TopicDocument | None:
-    found = image.topics.get(remembered.name)
+    found, head = image.topics.get(remembered.name), image.incomplete.get(remembered.name)
     if remembered.topic_id in image.tombstones:
         return None
-    if found is None or found.topic_id in image.tombstones:
-        return unled(remembered, broker_id)
+    if head is not None or found is None or found.topic_id in image.tombstones:
+        return _completed(remembered, head, image, broker_id)
     if found.topic_id != remembered.topic_id:
         return None
     after = compared(remembered, found, broker_id)
     return None if after is found else after
+
+
+def _completed(
+    remembered: TopicDocument, head: TopicDocument | None, image: MetadataImage, broker_id: int
+) -> TopicDocument | None:
+    """Of a topic that lacks documents: what is left of it counts as ever, only the rest is as it is remembered."""
+    whole = unled(remembered, broker_id)
+    if head is not None and head.topic_id != remembered.topic_id:
+        return None
+    found, _ = joined(head or head_of(whole), image.stored, whole)
+    return None if found is None else compared(remembered, found, broker_id)
 
 
 class Remembered:
