@@ -51,14 +51,19 @@ class Election:
             await asyncio.sleep(min(RETRY_S, held_s) if held_s > 0 else RETRY_S)
 
     async def resign(self) -> None:
-        """After `run` has been cancelled: the lease is released once nothing that was begun goes on."""
+        """After `run` has been cancelled: the lease is released once nothing that was begun goes on.
+
+        Where that takes too long somebody else may have it by then, and keeps it.
+        """
         if not self._leadership.is_held:
             return
         self._leadership.stop()
         while not self._leadership.ended:
             await asyncio.sleep(IDLE_POLL_S)
         try:
-            await self._api.patch(LEASE, *self._lease, {"spec": released(_time_of_day())})
+            found = await self._api.get(LEASE, *self._lease)
+            if found is not None and holder_of(found.get("spec") or {}) == self._identity:
+                await self._write(found, released(_time_of_day()))
         except (KubeRefused, KubeUnreachable) as error:
             log.warning("the lease %s/%s runs out by itself, for it could not be released: %s", *self._lease, error)
 
