@@ -1,6 +1,7 @@
 """An operator that stands by writes nothing, and knows what its webhook has to know; it begins to act, and ends."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -104,6 +105,39 @@ def test_a_cluster_that_was_made_again_keeps_its_lane_when_the_end_of_the_one_be
             lanes.resource_event(again, is_gone=True)
             assert lanes.state_of(KEY) is None
             await lanes.close()
+
+    asyncio.run(scenario())
+
+
+class SlowBrokers(BrokersMemory):
+    """It takes a while to connect to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_answer, self.is_closed = (threading.Event() for _ in range(3))
+
+    def __call__(self, *_: object) -> "SlowBrokers":
+        self.is_asked.set()
+        assert self.may_answer.wait(WAIT_S)
+        return self
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+def test_a_connection_that_comes_about_after_the_end_of_its_lane_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        brokers = SlowBrokers()
+        monkeypatch.setattr(lane_module, "ClusterAdmin", brokers)
+        async with ApiClient() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            lanes.resource_event(api.put(resource("Cluster", "one")), is_gone=False)
+            lanes.begin(KEY.namespace)
+            await until(brokers.is_asked.is_set)
+            await lanes.close()
+            brokers.may_answer.set()
+            await until(brokers.is_closed.is_set)
 
     asyncio.run(scenario())
 

@@ -79,6 +79,7 @@ class Lane:
         self._patience = Patience(settings.busy_s, self._loop.time)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
+        self._has_ended = False
         self._woken = asyncio.Event()
         self._applied_at = 0.0
         self._began_at: float | None = None
@@ -126,6 +127,7 @@ class Lane:
                 if self._leadership.is_held:
                     self._on_round(took, failures == 0)
         finally:
+            self._has_ended = True
             self._drop_admin()
 
     async def _pause(self, seconds: float, took: float) -> None:
@@ -272,10 +274,15 @@ class Lane:
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
-        if self._admin is None:
+        """Called in threads, which a lane that ends does not wait for: what they connect then is closed again."""
+        admin = self._admin
+        if admin is None:
             bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
-            self._admin = ClusterAdmin(bootstrap, CONNECT_S, self._settings.drift_s, writing)
-        return self._admin
+            admin = self._admin = ClusterAdmin(bootstrap, CONNECT_S, self._settings.drift_s, writing)
+        if self._has_ended:
+            admin.close()
+            raise ClusterUnreachable("nobody asks any more")
+        return admin
 
     def _drop_admin(self) -> None:
         if self._admin is not None:
