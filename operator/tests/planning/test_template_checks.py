@@ -66,6 +66,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
             "settings; allowed: without $patch here"
         ),
     ),
+    "a name that is none": (
+        spec("pod", containers=[{"name": {"broker": 1}}]),
+        "spec.template.pod.spec.containers[0].name is a mapping; allowed: a text or a number",
+    ),
+    "a protocol that is none": (
+        {"brokerContainer": {"ports": [{"containerPort": 7000, "protocol": ["TCP"]}]}},
+        "spec.template.brokerContainer.ports[0].protocol is a list; allowed: a text or a number",
+    ),
+    "a way around the guard of replication": (
+        spec("networkPolicy", policyTypes=["Egress"], egress=[{}]),
+        (
+            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which guards replication; "
+            "allowed: [Ingress] or [Ingress, Egress]"
+        ),
+    ),
     "the image": (
         {"brokerContainer": {"image": "x"}},
         "spec.template.brokerContainer.image is 'x' (string), which spec.brokers.image sets; allowed: leave it out",

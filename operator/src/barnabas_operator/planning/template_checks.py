@@ -58,6 +58,7 @@ def template_problems(cluster: Cluster) -> Iterator[Problem]:
         yield from _mapping_problems(entry, fields, entry.where, (), entry.root)
         yield from _strange_ports(entry)
     yield from _strange_brokers(cluster)
+    yield from _unguarded(cluster)
 
 
 def _entries(cluster: Cluster) -> Iterator[Entry]:
@@ -137,6 +138,8 @@ def _keyed_problems(entry: Entry, value: object, where: Path, steps: Steps, path
         elif None in entry_key(each, keys):
             lacking = next(key for key in keys if each.get(key) is None)
             yield place, f"{dotted((*place, lacking))} is missing; allowed: that of an entry to change, or a new one"
+        elif strange := next((key for key in keys if isinstance(each.get(key), Mapping | list)), None):
+            yield place, f"{dotted((*place, strange))} is {shown(each[strange])}; allowed: a text or a number"
         else:
             yield from _entry_problems(entry, each, place, (*steps, ",".join(map(str, entry_key(each, keys)))), path)
 
@@ -196,3 +199,11 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
             if broker_id in ids[:number]:
                 path = (*where, "brokerServices", number, "brokerId")
                 yield path, f"{dotted(path)} is {broker_id} for the second time; allowed: each broker once"
+
+
+def _unguarded(cluster: Cluster) -> Iterator[Problem]:
+    """A NetworkPolicy without ingress lets everybody to the port by which brokers replicate."""
+    types = cluster.spec.template.network_policy.spec.get("policyTypes")
+    if isinstance(types, list) and "Ingress" not in types:
+        path = ("spec", "template", "networkPolicy", "spec", "policyTypes")
+        yield path, f"{dotted(path)} lacks Ingress, which guards replication; allowed: [Ingress] or [Ingress, Egress]"
