@@ -18,7 +18,13 @@ from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
 from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
 from barnabas_broker.metadata.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
 from barnabas_broker.metadata.kubernetes.watching import changes_in
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, PartReference, TopicDocument
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    PartitionState,
+    PartReference,
+    TopicDocument,
+    TopicPartDocument,
+)
 from barnabas_broker.metadata.store import Change, HistoryCompacted, Lease, StoreUnavailable
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -59,6 +65,14 @@ def test_columns_tell_who_leads_and_who_is_in_sync() -> None:
     assert columns("topics/t", topic_of(full, full, partition(2, (0, 1, 2)))) == Columns("InSync", 3, "0:2 2:1", "9/9")
     assert columns("topics/t", topic_of(full, partition(1, (1,)))).state == "UnderReplicated"
     assert columns("topics/t", topic_of(full, partition(-1, (1,)))) == Columns("Offline", 2, "0:1", "4/6")
+
+
+def test_columns_of_a_topic_in_several_documents_tell_of_each_what_is_in_it() -> None:
+    full = partition(0, (0, 1, 2))
+    head = TopicDocument("t", UUID(int=1), (full,) * 2, parts=(PartReference(2, 100, "x"), PartReference(102, 7, "y")))
+    assert columns("topics/t", encode(head)) == Columns("InSync", 2, "0:2", "6/6")
+    part = TopicPartDocument("t", UUID(int=1), 2, (full, partition(-1, (1,))))
+    assert columns("partitions/t/2-x", encode(part)) == Columns("Offline", 2, "0:1", "4/6")
 
 
 def test_columns_tell_which_brokers_are_fenced() -> None:
@@ -180,6 +194,7 @@ def test_a_list_and_a_watch_may_come_in_any_order() -> None:
     observations.see_one(at_revision(a_lease("1"), 49_000), is_gone=True)
     (lease,) = observations.leases().values()
     assert (lease.token, lease.expires_at_ms) == (8, 509_000)
+    assert observations.revision == 50_000, "the next token is above that of any holder that was seen"
     observations.see_one(at_revision(a_lease("2", token="8"), 50_001), is_gone=True)
     assert observations.leases() == {}
 

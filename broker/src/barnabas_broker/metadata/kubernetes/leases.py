@@ -69,15 +69,15 @@ class Observations:
         self._clock = clock
         self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
-        self._revision = 0
+        self.revision = 0
         """Everything up to it has been seen; lists and the watch may come in any order."""
 
     def see_all(self, listed: LeaseList) -> None:
         """A list: what is not in it is gone."""
         revision = int(listed.metadata.resource_version)
-        if revision < self._revision:
+        if revision < self.revision:
             return
-        self._revision = revision
+        self.revision = revision
         now_ms, before = monotonic_ms(self._clock), self._renewals
         self._objects = {self._name(each): each for each in listed.items}
         self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
@@ -85,9 +85,9 @@ class Observations:
     def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
         """An event of a watch."""
         name, revision = self._name(changed), int(changed.metadata.resource_version)
-        if revision <= self._revision:
+        if revision <= self.revision:
             return
-        self._revision = revision
+        self.revision = revision
         if is_gone:
             self._objects.pop(name, None)
             self._renewals.pop(name, None)

@@ -12,7 +12,13 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.metadata.documents import MalformedDocument, decode
-from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import (
+    NO_LEADER,
+    BrokerRegistration,
+    PartitionState,
+    TopicDocument,
+    TopicPartDocument,
+)
 from barnabas_broker.metadata.store import Document
 
 GROUP: Final = "internal.barnabas.dev"
@@ -170,7 +176,7 @@ def columns(key: str, value: bytes) -> Columns:
     except MalformedDocument:
         return Columns()
     match document:
-        case TopicDocument(partitions=partitions):
+        case TopicDocument(partitions=partitions) | TopicPartDocument(partitions=partitions):
             return _of_partitions(partitions)
         case BrokerRegistration(fenced=fenced, is_shutting_down=is_shutting_down):
             # Not that it is alive: who went when nobody was left to fence it, as with its Cluster, stays so.

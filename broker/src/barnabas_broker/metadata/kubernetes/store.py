@@ -198,14 +198,14 @@ class KubernetesStore:
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         now_ms = monotonic_ms(self._clock)
-        listed = await self._list_leases()
+        await self._list_leases()
         before, lease = self._observations.object(name), self._observations.leases().get(name)
         if lease is not None and lease.holder == holder:
             return await self._renew(lease)
         is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
         if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
-        token = int(listed.metadata.resource_version)
+        token = self._observations.revision  # Not that of the list: the watch may have told of a later holder.
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:
