@@ -92,6 +92,18 @@ CASES: Mapping[str, Case] = {
         state(behind(0, 1, 0, 2)),
         RestartBroker(1),
     ),
+    "it goes first where all have changed, for the others wait until it is well": (
+        3,
+        [broker(0, changed=True), broker(1, changed=True), broker(2, ready=False, changed=True)],
+        state(behind(0, 2, 0, 1)),
+        RestartBroker(2),
+    ),
+    "so does the controller": (
+        3,
+        [broker(0, ready=False, changed=True), broker(1, changed=True), broker(2, changed=True)],
+        state(controller=0),
+        RestartBroker(0),
+    ),
     "nobody restarts while the pod of another ends": (
         3,
         [broker(0, changed=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],

@@ -134,11 +134,14 @@ def _release(
 def _one_of(
     changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """The controller goes last: each of its restarts before the last would move its work once more."""
+    """One that is not ready goes first: no other may restart before it is, and better settings may be its cure.
+
+    The controller goes last: each of its restarts before the last would move its work once more.
+    """
     controller = state.controller_id if state else None
-    ids = sorted((broker.broker_id for broker in changed), key=lambda number: (number == controller, number))
-    objections = [objection for check in SAFE_TO_RESTART if (objection := check(ids[0], brokers, state)) is not None]
-    return objections[0] if objections else RestartBroker(ids[0])
+    first = min(changed, key=lambda each: (each.is_ready, each.broker_id == controller, each.broker_id)).broker_id
+    objections = [objection for check in SAFE_TO_RESTART if (objection := check(first, brokers, state)) is not None]
+    return objections[0] if objections else RestartBroker(first)
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
