@@ -294,6 +294,16 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         before={"storage": {"volumes": [{"id": 0, "storageClass": "fast"}]}},
         storage={"volumes": [{"id": 0, "storageClass": "slow"}]},
     ),
+    "a level of the metadata that is none": cluster("schema", "spec.metadataVersion", "1", metadataVersion=0),
+    "a lower level of the metadata than there is": Bad(
+        "Cluster",
+        "webhook",
+        {"metadataVersion": 1},
+        ("spec.metadataVersion is 1", "allowed: 2 or more", "downgrade"),
+        before={"metadataVersion": 2},
+        name="other",
+        status={"metadataVersion": 2},
+    ),
     "a listener of the brokers": cluster(
         "rule", "spec.listeners", "replication", listeners=[{"name": "replication", "port": 9095}]
     ),

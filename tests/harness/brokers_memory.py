@@ -5,13 +5,17 @@ from dataclasses import replace
 
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, TopicState, Trouble
+from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, DiskSpace
+from barnabas_operator.planning.metadata_version import Supported
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, MoveReplicas, Step
 
 
 class BrokersMemory:
-    """`count` brokers that are there; none answers while it is 0. Where `bug` is set, applying steps raises it."""
+    """`count` brokers that are there; none answers while it is 0. Where `bug` is set, applying steps raises it.
+
+    All go by the level `finalized` of their metadata; `highest` is what each supports, and 1 where it does not say.
+    """
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
@@ -21,6 +25,10 @@ class BrokersMemory:
         self.bug: Exception | None = None
         self.troubles: tuple[Trouble, ...] = ()
         self.strays: tuple[StrayLog, ...] = ()
+        self.finalized = 1
+        self.highest: dict[int, int] = {}
+        self.refusal: StepRefused | None = None
+        """Of a raise of the level."""
 
     def __call__(self, *_: object) -> "BrokersMemory":
         """A connection."""
@@ -40,6 +48,7 @@ class BrokersMemory:
             controller_id=0,
             cluster_id="a-cluster",
             troubles=self.troubles,
+            metadata_versions=MetadataVersions(self.finalized, self.highest.get(0, 1)),
         )
 
     def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
@@ -72,6 +81,16 @@ class BrokersMemory:
 
     def alter_brokers(self, _changes: object) -> None:
         """Is taken."""
+
+    def supported_metadata_versions(self, broker_ids: Sequence[int]) -> dict[int, Supported]:
+        """What each supports."""
+        return {number: Supported(1, self.highest.get(number, 1)) for number in broker_ids}
+
+    def raise_metadata_version(self, level: int) -> StepRefused | None:
+        """Is done, unless it is refused."""
+        if self.refusal is None:
+            self.finalized = level
+        return self.refusal
 
     def balance_leaders(self) -> None:
         """Is done."""

@@ -31,6 +31,16 @@ def cluster(**spec: object) -> Json:
     return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
 
 
+def at_level(level: int, **spec: object) -> Json:
+    """A Cluster whose brokers go by that level of the metadata."""
+    return {**cluster(**spec), "status": {"metadataVersion": level}}
+
+
+NEVER_LOWERED = (
+    "the brokers have finalized it, and the operator never lowers it; to go back set spec.pause: true, run "
+    "kafka-features.sh downgrade --feature barnabas.metadata.version=1, then set spec.metadataVersion and "
+    "spec.pause: false at once"
+)
 ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
 A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
@@ -252,6 +262,27 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
         cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
         cluster(storage={"volumes": [{"id": 1}]}),
         "Removing volumes is not supported: spec.storage.volumes lacks the id 0; allowed: all ids there were",
+    ),
+    "a lower level of the metadata than there is": (
+        at_level(2),
+        cluster(metadataVersion=1),
+        f"spec.metadataVersion is 1; allowed: 2 or more, or leave it out: {NEVER_LOWERED}",
+    ),
+    "the level that there is": (at_level(2), cluster(metadataVersion=2), None),
+    "a lower level, where the brokers may have been brought back to it": (
+        at_level(2, pause=True),
+        cluster(metadataVersion=1),
+        None,
+    ),
+    "something else, where the level is too low already": (
+        at_level(2, metadataVersion=1),
+        cluster(metadataVersion=1, brokers={"replicas": 3}),
+        None,
+    ),
+    "a level that is none": (
+        None,
+        cluster(metadataVersion=0),
+        "spec.metadataVersion is 0 (integer); allowed: an integer from 1 to 32767",
     ),
     "more copies than brokers": (
         None,

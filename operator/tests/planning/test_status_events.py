@@ -167,3 +167,10 @@ def test_an_event_names_its_resource_and_is_not_too_long() -> None:
     }
     assert len(event["message"]) == MESSAGE_LENGTH_MAX
     assert event["message"].endswith("x...")
+
+
+@pytest.mark.parametrize(("before", "after", "is_told"), [(None, 2, False), (1, 2, True), (2, 2, False), (2, 1, False)])
+def test_a_level_of_the_metadata_that_was_raised_is_told(before: int | None, after: int, is_told: bool) -> None:
+    old = {"metadataVersion": before} if before is not None else {}
+    events = status_events(Cluster(metadata=META, status=ClusterStatus(metadata_version=after)), old, NOW)
+    assert [each["reason"] for each in events] == ["MetadataVersionRaised"] * is_told

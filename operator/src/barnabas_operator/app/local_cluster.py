@@ -12,6 +12,7 @@ from barnabas_operator.app.data_dir import DataDir, replace_file
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.losses import cluster_losses
+from barnabas_operator.planning.metadata_version import metadata_version_told
 from barnabas_operator.planning.moves_under_way import MovesAhead, moves_under_way
 from barnabas_operator.planning.readiness import unserved
 from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
@@ -114,6 +115,7 @@ class LocalCluster:
             listeners=(ListenerStatus(name=listener.name, bootstrap_servers=self.bootstrap),),
             metrics=tuple(place.metrics_url for place in self._places.values()),
             cluster_id=state.cluster_id if state else None,
+            metadata_version=metadata_version_told(cluster, state),
             ready_brokers=ready,
             controller=state.controller_id if state else None,
             under_replicated_partitions=len(state.troubles) if state else None,

@@ -17,6 +17,7 @@ from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.rollout import Rollout
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -59,6 +60,7 @@ class Supervisor:
         self._rows_shown: list[tuple[str, ...]] = []
         self._troubles_said = (0, 0)
         self._failures_said: Sequence[str] = ()
+        self._version_refused: Refusal | None = None
 
     def stop(self) -> None:
         """Ends `run`, which then takes everything down in order."""
@@ -129,6 +131,7 @@ class Supervisor:
         waiting = await self._bring_brokers()
         try:
             outcome = await asyncio.to_thread(self._reconcile)
+            version = await asyncio.to_thread(self._bring_version, outcome.state)
         except ClusterUnreachable as error:
             if self._reachable:
                 self._log.say(f"the cluster does not answer, trying again: {error}")
@@ -139,10 +142,12 @@ class Supervisor:
             return
         self._reachable = True
         self._wanted = outcome.wanted
-        if outcome.done or outcome.state.is_moving or outcome.state.troubles:
+        if outcome.done or outcome.state.is_moving or outcome.state.troubles or version.done:
             self._pause_s = RETRY_S
         self._show(outcome)
-        self._write_status(self._cluster_problem or waiting, outcome.state, outcome.ahead)
+        self._tell_version(version)
+        problem = self._cluster_problem or waiting or version.refusal
+        self._write_status(problem, outcome.state, outcome.ahead)
 
     async def _bring_brokers(self) -> Refusal | None:
         """Why the brokers are not yet as wanted. What a broker does not start with is taken back."""
@@ -195,6 +200,10 @@ class Supervisor:
     def _reconcile(self) -> Outcome:
         return reconcile(self._connected(), self._wanted, _now())
 
+    def _bring_version(self, state: ClusterState) -> VersionOutcome:
+        cluster = self._wanted.cluster
+        return reconcile_metadata_version(self._connected(), cluster, self._cluster.views(cluster), state)
+
     def _connected(self) -> ClusterAdmin:
         end_s = time.monotonic() + CONNECT_S_MAX
         while self._admin is None:
@@ -229,6 +238,13 @@ class Supervisor:
             lack = f"{behind} partitions lack replicas, {offline} of them a leader"
             self._log.say(lack if behind else "every replica of every partition is in sync again")
         self._troubles_said = behind, offline
+
+    def _tell_version(self, version: VersionOutcome) -> None:
+        if version.done is not None:
+            self._log.say(f"{version.done}: brokers that do not support it no longer start on these files")
+        if version.refusal is not None and version.refusal != self._version_refused:
+            self._log.say(version.refusal.message)
+        self._version_refused = version.refusal
 
     def _write_status(
         self, problem: Refusal | None, state: ClusterState | None, ahead: MovesAhead | None = None

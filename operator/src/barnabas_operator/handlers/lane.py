@@ -20,6 +20,7 @@ from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
@@ -211,6 +212,7 @@ class Lane:
         outcome = await parts.run(self._bring_topics(cluster, topics, state))
         state = self.state = outcome.state if outcome is not None else state
         waiting = brokers.waiting if brokers is not None else None
+        version = await parts.run(self._bring_version(cluster, brokers, state)) or VersionOutcome()
         problem = parts.problem()
         self._note_answers(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
@@ -218,12 +220,13 @@ class Lane:
         if ahead is not None and ahead.is_rebalanced:
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
-        await self._tell(cluster, body, told or first_told(waiting, problem), found)
+        await self._tell(cluster, body, told or first_told(waiting, problem) or version.refusal, found)
         parts.check()
         if waiting is not None and waiting.reason == KUBERNETES_ERROR:
             raise RoundIncomplete(waiting.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        is_stepping = brokers is not None and brokers.balance  # What comes after it was not decided yet.
+        # What comes after such a step was not decided yet.
+        is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
         is_busy = is_waiting or is_stepping or is_behind
         return self._settings.busy_s if is_busy else self._settings.drift_s
@@ -236,6 +239,16 @@ class Lane:
         pods = self._pods.pods
         told = {number: pods[number].rack if number in pods else None for number in state.racks}
         return await self._topics.bring(cluster, topics, told)
+
+    async def _bring_version(
+        self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
+    ) -> VersionOutcome:
+        """After all else: the status tells of the level before, so that the next round's Event can."""
+        if brokers is None or state is None or not brokers.pods.is_settled:
+            return VersionOutcome()
+        return await blocking(
+            lambda: reconcile_metadata_version(self._connected(cluster), cluster, brokers.pods.views(), state)
+        )
 
     async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
         """What brokers are told while they run."""

@@ -21,6 +21,7 @@ from kafka.structs import TopicPartitionReplica
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_operator.kafka import features
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.min_isr import MinIsr
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
@@ -29,6 +30,7 @@ from barnabas_operator.kafka.unregister_broker import unregistration
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
 from barnabas_operator.planning.log_dir_places import NewReplica
+from barnabas_operator.planning.metadata_version import Supported
 from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
 
 log = logging.getLogger(__name__)
@@ -131,6 +133,7 @@ class ClusterAdmin:
             defaults = self._broker_defaults(brokers[0]["broker_id"])
             moving = self._moving()
             troubles = self._troubles(described)
+            versions = features.metadata_versions(self.client)
         return ClusterState(
             racks={broker["broker_id"]: broker["rack"] for broker in brokers},
             topics={
@@ -144,6 +147,7 @@ class ClusterAdmin:
             registered=frozenset(broker["broker_id"] for broker in cluster["brokers"]),
             troubles=troubles,
             cluster_id=cluster["cluster_id"],
+            metadata_versions=versions,
         )
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
@@ -253,6 +257,23 @@ class ClusterAdmin:
         """Has the preferred replica of each partition lead, where it is in sync."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.elect_leaders(PREFERRED, raise_errors=False)
+
+    def supported_metadata_versions(self, broker_ids: Iterable[int]) -> dict[int, Supported]:
+        """What each of these brokers supports; of those that answer."""
+        supported = {}
+        for broker_id in broker_ids:
+            try:
+                supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
+            except KafkaError as error:
+                log.warning(
+                    "broker %d does not tell which metadata it supports, no level is raised: %s", broker_id, error
+                )
+        return supported
+
+    def raise_metadata_version(self, level: int) -> StepRefused | None:
+        """Finalizes a level; why the brokers refused, if they did."""
+        with reachable(), self._writing(REQUEST_TIMEOUT_S):
+            return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
     def forget_brokers(self, count: int) -> list[int]:
         """Unregisters the brokers from number `count` on that have stopped and hold nothing; which these were."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from barnabas_operator.planning.metadata_version import refuse_lower
 from barnabas_operator.planning.topic_checks import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, Volume
 
@@ -48,5 +49,12 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
     return ((had[volume.id], volume) for volume in after.spec.storage.volumes if volume.id in had)
 
 
-CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed)
+def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
+    """What newer brokers wrote stays. Of a Cluster that is paused nobody has asked which level there is by now."""
+    if before.status is None or before.spec.pause or after.spec.metadata_version == before.spec.metadata_version:
+        return None
+    return refuse_lower(after, before.status.metadata_version)
+
+
+CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
 CHECKS_IN_PODS: Final = (*CHECKS, same_storage_class)

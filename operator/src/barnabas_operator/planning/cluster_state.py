@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from barnabas_operator.planning.disk_space import Disks
 
@@ -70,6 +70,13 @@ class StrayLog:
     size_bytes: int
 
 
+class MetadataVersions(NamedTuple):
+    """Levels of `barnabas.metadata.version`: the one that all go by, and the highest of the broker that was asked."""
+
+    finalized: int
+    offered: int
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
@@ -77,7 +84,7 @@ class ClusterState:
     `troubles` are the partitions that are not fully replicated now, `declared` is how many brokers there shall be (0
     where nobody has said so), `leaving` are the brokers that are to be removed, `registered` those that have ever
     joined, the dead ones too. While brokers are `awaited` no replicas are placed. `disks` are asked about only where
-    something is to move.
+    something is to move. `metadata_versions` is None where brokers know no such level.
     """
 
     racks: Mapping[int, str | None]
@@ -93,6 +100,7 @@ class ClusterState:
     awaited: frozenset[int] = frozenset()
     cluster_id: str | None = None
     disks: Disks | None = None
+    metadata_versions: MetadataVersions | None = None
 
     def with_brokers(self, count: int) -> Self:
         """The same when only the brokers below `count` are wanted, also of those that are dead."""

@@ -6,6 +6,7 @@ from barnabas_operator.planning.claim_conditions import claim_conditions
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.losses import as_before, cluster_losses
+from barnabas_operator.planning.metadata_version import metadata_version_told
 from barnabas_operator.planning.moves_under_way import moves_under_way
 from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
 from barnabas_operator.planning.pods import PodsState
@@ -35,6 +36,7 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         listeners=_listeners(cluster, pods.facts) if pods is not None else before.listeners,
         metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
         cluster_id=state.cluster_id if state is not None else before.cluster_id,
+        metadata_version=metadata_version_told(cluster, state),
         brokers=len(pods.views()) if pods is not None else before.brokers,
         ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,

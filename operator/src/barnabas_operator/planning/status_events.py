@@ -11,6 +11,7 @@ from barnabas_operator.planning.conditions import PAUSED
 from barnabas_operator.planning.ending_pods import PODS_ENDING
 from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.kube_event import EventType, kube_event
+from barnabas_operator.planning.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY
 from barnabas_operator.planning.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.cluster import Cluster
@@ -26,6 +27,7 @@ from barnabas_operator.resources.object_meta import (
 )
 from barnabas_operator.resources.topic import Topic
 
+METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
 PARTITIONS_RAISED: Final = "PartitionsRaised"
 ROLLED: Final = "Rolled"
 UNDER_WAY: Final = frozenset({HOLDS_REPLICAS, PODS_ENDING, REPLICAS_MOVING, WAITING_FOR_ADDRESSES})
@@ -40,6 +42,7 @@ def status_events(resource: Cluster | Topic, before: Json, now: str) -> list[dic
     told = [*_not_ready(resource, before), *_losses(resource, before)]
     if isinstance(resource, Cluster):
         told += [*_recovered(resource, before), *_rolls(resource, before), *_proposal(resource, before)]
+        told += _metadata_version(resource, before)
     else:
         told += _partitions(resource, before)
     return [kube_event(resource, kind, reason, message, now) for kind, reason, message in told]
@@ -105,6 +108,14 @@ def _proposal(cluster: Cluster, before: Json) -> Iterator[tuple[EventType, str, 
     told = condition_of(_conditions(cluster), REBALANCE_PROPOSED)
     if told is not None and not _said(before, REBALANCE_PROPOSED):
         yield "Normal", REBALANCE_PROPOSED, told.message
+
+
+def _metadata_version(cluster: Cluster, before: Json) -> Iterator[tuple[EventType, str, str]]:
+    had = before.get("metadataVersion")
+    has = cluster.status.metadata_version if cluster.status is not None else None
+    if has is not None and had is not None and has > had:
+        message = f"{METADATA_VERSION} from {had} to {has}: brokers that do not support it no longer start"
+        yield "Normal", METADATA_VERSION_RAISED, message
 
 
 def _partitions(topic: Topic, before: Json) -> Iterator[tuple[EventType, str, str]]:

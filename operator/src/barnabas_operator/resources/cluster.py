@@ -22,6 +22,8 @@ from barnabas_operator.resources.topic import ConfigValue
 BROKERS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 64
 LISTENERS_MAX: Final = 8
+METADATA_VERSION_MAX: Final = 32_767
+"""Levels of features are 16 bits in Kafka's protocol."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
 """Of as many brokers as there may be, each with a name of 253 characters and a port."""
 
@@ -169,6 +171,17 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     ] = (Listener(name="plain"),)
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
+    metadata_version: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=METADATA_VERSION_MAX,
+                description="the level of the metadata, never lowered; the highest of all brokers where left out",
+            ),
+        ]
+        | None
+    ) = None
     template: ClusterTemplate = ClusterTemplate()
     rebalance: Annotated[
         RebalanceMode,
@@ -211,6 +224,10 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
     cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
+    metadata_version: (
+        Annotated[int, Meta(description="the level of the metadata that all brokers go by; older brokers do not start")]
+        | None
+    ) = None
     brokers: (
         Annotated[
             int,

@@ -1,0 +1,47 @@
+"""Levels of features (KIP-584): what brokers tell of them, and raising one. Every function may raise KafkaError."""
+
+from typing import Any, Final
+
+from kafka.errors import for_code
+from kafka.protocol.admin import UpdateFeaturesRequest
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import MetadataVersions
+from barnabas_operator.planning.metadata_version import METADATA_VERSION, Supported
+
+UPGRADE: Final = 1
+"""KIP-584's type of change that lowers no level."""
+BEFORE_LEVELS: Final = Supported(1, 1)
+"""What a broker goes by that tells of no level."""
+
+
+def metadata_versions(client: Any) -> MetadataVersions | None:
+    """As any broker tells; None where it knows no such feature."""
+    told = client.describe_features().get(METADATA_VERSION, {})
+    if not told.keys() >= {"supported", "finalized"}:
+        return None
+    return MetadataVersions(told["finalized"][1], told["supported"][1])
+
+
+def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
+    """What this broker supports itself."""
+    config = client._manager.config
+    names = {name: config[name] for name in ("client_software_name", "client_software_version")}
+    request: Any = ApiVersionsRequest(**names, min_version=3)
+    answer = client._manager.run(client._manager.send, request, broker_id)
+    if answer.error_code != ErrorCode.NONE:
+        raise for_code(answer.error_code)(f"broker {broker_id} does not tell its features")
+    told = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
+    return told.get(METADATA_VERSION, BEFORE_LEVELS)
+
+
+def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:
+    """Finalizes this level; why the brokers did not, if they did not. Where it is so already, that is no fault."""
+    kind: Any = UpdateFeaturesRequest.FeatureUpdateKey
+    update = kind(feature=METADATA_VERSION, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)
+    make: Any = UpdateFeaturesRequest
+    request = make(timeout_ms=int(timeout_s * 1000), feature_updates=[update], validate_only=False)
+    answer = client._manager.run(client._manager.send, request)
+    return StepRefused(answer.error_code, answer.error_message) if answer.error_code != ErrorCode.NONE else None

@@ -1,0 +1,72 @@
+"""The level of the metadata with real brokers, under `barnabas up`: brought back as the guide says, held, raised."""
+
+from typing import Any
+
+import pytest
+from kafka.admin import UpdateFeatureType
+
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.cluster_state import MetadataVersions
+from barnabas_operator.planning.metadata_version import METADATA_VERSION, Supported
+from harness.deadline import wait_for
+from harness.running_up import RunningUp, cluster_manifest
+
+TWO = cluster_manifest(2)
+
+
+def two(*lines: str) -> str:
+    """Two brokers, and a Cluster with these lines in its spec."""
+    return TWO.replace("spec:\n", "".join(["spec:\n", *(f"  {line}\n" for line in lines)]), 1)
+
+
+def bring_back(up: RunningUp, level: int) -> None:
+    """What `kafka-features.sh downgrade` sends."""
+    with ClusterAdmin(up.bootstrap) as admin:
+        client: Any = admin.client
+        assert client.update_features({METADATA_VERSION: (UpdateFeatureType.SAFE_DOWNGRADE, level)}) == {
+            METADATA_VERSION: "OK"
+        }
+
+
+def levels(up: RunningUp) -> MetadataVersions | None:
+    with ClusterAdmin(up.bootstrap) as admin:
+        return admin.cluster_state(()).metadata_versions
+
+
+@pytest.mark.slow
+def test_a_level_that_was_brought_back_stays_while_it_is_pinned_and_is_raised_when_it_is_not(up: RunningUp) -> None:
+    up.write("cluster.yaml", two())
+    up.start()
+    wait_for(lambda: up.cluster_status().metadata_version == 2)
+    up.write("cluster.yaml", two("metadataVersion: 1"))
+    wait_for(lambda: up.cluster_reason() == "NotSupported")
+    assert levels(up) == MetadataVersions(2, 2), "nobody lowers it"
+    up.write("cluster.yaml", two("pause: true"))
+    wait_for(lambda: up.cluster_status().observed_generation == 2 and up.cluster_reason() == "BrokersReady")
+    bring_back(up, 1)
+    wait_for(lambda: up.cluster_status().metadata_version == 1)
+    up.write("cluster.yaml", two("metadataVersion: 1"))
+    wait_for(lambda: up.cluster_status().observed_generation == 3 and up.cluster_reason() == "BrokersReady")
+    assert levels(up) == MetadataVersions(1, 2)
+    assert "raise barnabas.metadata.version" not in up.log()
+    up.write("cluster.yaml", two("metadataVersion: 3"))
+    wait_for(lambda: up.cluster_reason() == "NotSupported")
+    assert levels(up) == MetadataVersions(1, 2)
+    up.write("cluster.yaml", two())
+    wait_for(lambda: up.cluster_status().metadata_version == 2)
+    wait_for(lambda: up.cluster_reason() == "BrokersReady")
+    assert levels(up) == MetadataVersions(2, 2)
+    assert up.log().count("raise barnabas.metadata.version from 1 to 2") == 1
+
+
+def test_each_broker_is_asked_and_says_why_it_refuses(up: RunningUp) -> None:
+    up.start()
+    with ClusterAdmin(up.bootstrap) as admin:
+        assert admin.supported_metadata_versions([0]) == {0: Supported(1, 2)}
+        assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 2)}, "there is no broker 7"
+        assert admin.raise_metadata_version(2) is None, "it is so already"
+        refused = admin.raise_metadata_version(9)
+    assert refused is not None
+    assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "supports 1 to 2" in str(refused)
