@@ -46,7 +46,15 @@ WAITS = {
     "ClusterNotReady",
     "PodsEnding",
 }
-NOT_OF_READY = {"Paused", "Rolling", "LogsSetAside", "ClaimsDeleted", "VolumesResizing"}
+NOT_OF_READY = {
+    "Paused",
+    "Rolling",
+    "LogsSetAside",
+    "ClaimsDeleted",
+    "VolumesResizing",
+    "RebalanceProposed",
+    "Drifted",
+}
 """Conditions of their own, or a reason that comes with one."""
 
 
