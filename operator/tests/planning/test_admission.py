@@ -63,6 +63,25 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         Around(taken_by="flights"),
         "topic flights is managed by the Topic flights already; allowed: one Topic each",
     ),
+    "a pause of one whose partitions others have raised": (
+        topic(partitions=3),
+        topic(partitions=3, pause=True),
+        Around(state=LIVE),
+        None,
+    ),
+    "a pause of one that another has": (topic(), topic(pause=True), Around(taken_by="mine", state=LIVE), None),
+    "the end of such a pause": (
+        topic(partitions=3, pause=True),
+        topic(partitions=3),
+        Around(state=LIVE),
+        f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
+    ),
+    "a config that is none in a pause": (
+        topic(),
+        topic(pause=True, config={"retention.ms": "soon"}),
+        Around(state=LIVE),
+        "spec.config retention.ms=soon: must be an integer, at least -1",
+    ),
     "a topic that collides with another Topic's": (
         None,
         topic("a-b", topicName="c_d"),

@@ -30,7 +30,7 @@ async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, re
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
     verdict = review(old, new, _around(old or new or {}, inventory, state_of))
-    if verdict.refusal is None and new is not None and new.get("kind") == "Cluster" and changes(old, new):
+    if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
         verdict = verdict._replace(refusal=await rehearse(resource_of(Cluster, new)))
     if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
         verdict = Verdict()  # A namespace that ends takes everything along.
@@ -39,6 +39,11 @@ async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, re
         "kind": "AdmissionReview",
         "response": {"uid": request["uid"], **_response(verdict, is_deletion=new is None)},
     }
+
+
+def _is_to_be_applied(new: Json) -> bool:
+    """A Cluster whose objects may be others now: none of one that is paused, whatever the API server would say."""
+    return new.get("kind") == "Cluster" and not new.get("spec", {}).get("pause")
 
 
 def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:

@@ -113,7 +113,12 @@ def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
 
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
-    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back."""
+    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
+
+    So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
+    """
+    if wanted.spec.pause:
+        around = Around()
     refusals = [
         _taken(wanted, around),
         _collides(wanted, before, around),
