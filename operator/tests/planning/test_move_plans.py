@@ -20,6 +20,7 @@ from barnabas_operator.planning.steps import MoveReplicas, Step
 from barnabas_operator.planning.topic_plan import plan_evacuation
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
 from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
 
 GIB = 1 << 30
 PLENTY = DiskSpace(1 << 50, 1 << 50)
@@ -294,3 +295,25 @@ def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
     (told,) = moves_under_way(cluster(), "T", replace(UNEVEN, topics={"t": topic}), MovesAhead(7))
     assert told.message == "partitions are getting other replicas: t (1); 7 partitions wait for their turn"
+
+
+def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> None:
+    """The broker that is to go would stay for ever, and nobody would know why."""
+    full = DiskSpace(GIB, 10 * GIB)
+    going = state([(2,), (0,)], 3, [2 * GIB, 0], {0: full, 1: full}).with_brokers(2)
+    plan = planned(cluster(), going)
+    assert (plan.steps, plan.without_room) == ((), (Partition("t", 0),))
+    (told,) = moves_under_way(cluster(), "T", going, MovesAhead(without_room=plan.without_room))
+    assert told.type == "ReplicasMoving"
+    assert told.message == (
+        "partitions are getting other replicas: none yet; no broker has room for t-0: "
+        "larger volumes, more brokers or fewer records make some"
+    )
+
+
+def test_a_topic_that_gets_more_replicas_tells_likewise_and_what_fits_is_not_told() -> None:
+    found = state([(0,), (0,)], 2, [2 * GIB, 1], {1: DiskSpace(GIB + 1, 10 * GIB)}).with_brokers(2)
+    declared = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=2))
+    plan = plan_round(Wanted(cluster(), (declared,), ()), found)
+    assert plan.without_room == (Partition("t", 0),)
+    assert [type(step) for step in plan.steps] == [MoveReplicas]

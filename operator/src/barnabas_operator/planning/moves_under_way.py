@@ -1,10 +1,11 @@
 """What a Cluster says of replicas that are on their way to other brokers, and of those that might go. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.losses import named
 from barnabas_operator.planning.rebalance import APPROVAL, APPROVED, Rebalance
 from barnabas_operator.planning.topic_status import REPLICAS_MOVING
@@ -17,12 +18,13 @@ UNEVEN: Final = "BrokersUneven"
 class MovesAhead(NamedTuple):
     """The partitions that wait for their turn to move, and the rebalance that is planned or under way.
 
-    `is_rebalanced`: one that was asked for is done.
+    `is_rebalanced`: one that was asked for is done. `without_room` are those that no broker has room for.
     """
 
     waiting: int = 0
     rebalance: Rebalance | None = None
     is_rebalanced: bool = False
+    without_room: tuple[Partition, ...] = ()
 
 
 def moves_under_way(
@@ -31,14 +33,22 @@ def moves_under_way(
     """Conditions that are there only meanwhile; the Cluster is ready all the same. `now` in RFC 3339."""
     moving = {name: len(topic.moving) for name, topic in sorted(state.topics.items()) if topic.moving} if state else {}
     waiting = ahead.waiting if ahead is not None else 0
-    if moving or waiting:
+    lacking = _lacking(ahead.without_room) if ahead is not None else ""
+    if moving or waiting or lacking:
         of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
         later = f"; {waiting} partitions wait for their turn" if waiting else ""
-        message = f"partitions are getting other replicas: {of_topics}{later}"
+        message = f"partitions are getting other replicas: {of_topics}{later}{lacking}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
     if ahead is not None and ahead.rebalance is not None and not ahead.rebalance.is_approved:
         message = f"{_described(ahead.rebalance)}; to have it so: {_approval(cluster)}"
         yield condition(cluster, REBALANCE_PROPOSED, "True", UNEVEN, message, now)
+
+
+def _lacking(without_room: Iterable[Partition]) -> str:
+    """Those wait for people."""
+    names = [f"{topic}-{number}" for topic, number in without_room]
+    what_helps = "larger volumes, more brokers or fewer records make some"
+    return f"; no broker has room for {named(names)}: {what_helps}" if names else ""
 
 
 def _described(rebalance: Rebalance) -> str:

@@ -5,6 +5,7 @@ As little moves as can: replicas that may stay do, in their order, so that the p
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
 from barnabas_operator.planning.disk_space import Disks, Partition
@@ -21,6 +22,8 @@ class ReplicaMoves:
         self._out_of_sync = {Partition(each.topic, each.partition): each.missing for each in cluster.troubles}
         self._loads = loads(cluster)
         self._room = room(cluster, self._disks) if self._disks is not None else {}
+        self.without_room: Final[set[Partition]] = set()
+        """Those that stay as they are because no broker has room for them."""
 
     def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
         """So that each partition has `factor` replicas (or as many as now), none of them on a broker that is to go.
@@ -43,6 +46,8 @@ class ReplicaMoves:
         for index in (*places, *range(len(row), factor)):
             picked = self._pick(row, partition)
             if picked is None:
+                if self._disks is not None:
+                    self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
         self._count(now, row, partition)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.disk_space import Partition
 from barnabas_operator.planning.internal_topics import internal_factors
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
@@ -16,6 +17,7 @@ from barnabas_operator.planning.rebalance import (
     plan_rebalance,
     takers,
 )
+from barnabas_operator.planning.replica_moves import ReplicaMoves
 from barnabas_operator.planning.steps import AlterConfigs, DeleteTopic, MoveReplicas, Step
 from barnabas_operator.planning.throttled_moves import is_throttled, throttles
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
@@ -25,14 +27,15 @@ from barnabas_operator.resources.cluster import Cluster
 class RoundPlan(NamedTuple):
     """`steps` are all that is done now, `waiting` counts the partitions whose turn to move comes later.
 
-    `asks_for_disks`: sizes and room would make another plan of it, and are not known. `is_rebalanced`: what was asked
-    for is done.
+    `without_room` are those that would move, and that no broker has room for. `asks_for_disks`: sizes and room would
+    make another plan of it, and are not known. `is_rebalanced`: what was asked for is done.
     """
 
     topics: tuple[TopicPlan, ...]
     deletions: tuple[TopicPlan, ...]
     steps: tuple[Step, ...]
     waiting: int
+    without_room: tuple[Partition, ...]
     rebalance: Rebalance | None
     asks_for_disks: bool
     is_rebalanced: bool
@@ -40,11 +43,14 @@ class RoundPlan(NamedTuple):
 
 def plan_round(wanted: Wanted, state: ClusterState) -> RoundPlan:
     """From what is declared, and what is there, to steps."""
-    topics = plan_topics(wanted.topics, state)
+    of_topics, of_others = ReplicaMoves(state), ReplicaMoves(state)
+    topics = plan_topics(wanted.topics, state, of_topics)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
     steps = [step for plan in (*topics, *deletions) for step in plan.steps]
     moves = [step for step in steps if isinstance(step, MoveReplicas)]
-    moves += plan_evacuation(topics, state, internal_factors(wanted.cluster))
+    moves += plan_evacuation(topics, state, internal_factors(wanted.cluster), of_others)
+    going = {Partition(move.topic, number) for move in moves for number in move.assignments}
+    without_room = tuple(sorted((of_topics.without_room | of_others.without_room) - going))
     rebalance = None if moves else _rebalance(wanted.cluster, state)
     if rebalance is not None and rebalance.is_approved:
         moves += rebalance.moves
@@ -57,7 +63,7 @@ def plan_round(wanted: Wanted, state: ClusterState) -> RoundPlan:
     is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state)
     asks_for_disks = state.disks is None and copies
     begin = (*others, *turns.begin)
-    return RoundPlan(topics, deletions, begin, turns.waiting, rebalance, asks_for_disks, is_rebalanced)
+    return RoundPlan(topics, deletions, begin, turns.waiting, without_room, rebalance, asks_for_disks, is_rebalanced)
 
 
 def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[Step]:

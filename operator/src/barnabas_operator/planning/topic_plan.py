@@ -49,22 +49,24 @@ class TopicPlan:
     drift: tuple[str, ...] = ()
 
 
-def plan_topics(declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
-    """One plan for each declared topic, in their order."""
-    owners, moves = topic_owners(declared), ReplicaMoves(cluster)
+def plan_topics(
+    declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
+) -> tuple[TopicPlan, ...]:
+    """One plan for each declared topic, in their order. `moves` hears what replicas go where."""
+    owners, moves = topic_owners(declared), moves or ReplicaMoves(cluster)
     return tuple(_plan(topic, owners[topic.topic_name], cluster, moves) for topic in declared)
 
 
 def plan_evacuation(
-    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int]
+    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
     """Empties the brokers that are to go of all that these plans do not move, also of topics that nobody declares.
 
     Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
-    needs more brokers than there are keeps its replicas where they are.
+    needs more brokers than there are keeps its replicas where they are. `moves` hears what goes where.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
-    moves, followed = ReplicaMoves(cluster), {} if cluster.awaited else factors
+    moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
     names = (
         name
         for name, topic in sorted(cluster.topics.items())
