@@ -1,5 +1,6 @@
 """A Cluster can be paused whatever the API server thinks of its objects by now."""
 
+import asyncio
 from typing import Any
 
 from barnabas_operator.handlers.inventory import Inventory
@@ -19,13 +20,13 @@ async def objects(_: Cluster) -> str:
     return OBJECTION
 
 
-async def said(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def said(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
-    response: dict[str, Any] = (await answer(asked, Inventory(), lambda _: None, objects))["response"]
+    response: dict[str, Any] = asyncio.run(answer(asked, Inventory(), lambda _: None, objects))["response"]
     return response
 
 
-async def test_a_pause_is_stored_and_its_end_is_looked_at() -> None:
-    assert (await said(cluster(), cluster(pause=True)))["allowed"]
-    ended = await said(cluster(pause=True), cluster())
+def test_a_pause_is_stored_and_its_end_is_looked_at() -> None:
+    assert said(cluster(), cluster(pause=True))["allowed"]
+    ended = said(cluster(pause=True), cluster())
     assert ended["status"]["message"] == OBJECTION
