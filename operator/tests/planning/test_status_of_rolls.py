@@ -1,5 +1,6 @@
 """What a Cluster's status says of a roll: it stays ready while clients are served, and is not once they are not."""
 
+import pytest
 from msgspec.structs import replace
 
 from barnabas_operator.planning.broker_steps import NOT_READY, ROLLING_PAUSED, UNDER_REPLICATED
@@ -135,3 +136,15 @@ def test_a_cluster_whose_brokers_tell_the_operator_nothing_is_not_ready_though_a
 def test_what_is_wrong_with_the_resource_goes_before_all_else() -> None:
     wrong = Refusal("InvalidSpec", "StatefulSet flights-broker: no")
     assert said(look(BEGUN, wrong, broker(0), broker(1, False), troubles=(OFFLINE,)))[1:] == wrong
+
+
+@pytest.mark.parametrize("reason", ["BrokerHoldsReplicas", "VolumeCannotGrow", "WaitingForAddresses"])
+def test_what_is_under_way_or_cannot_be_hides_nothing_that_clients_feel(reason: str) -> None:
+    why = Refusal(reason, "as told")
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(BEHIND,))) == ("False", *why)
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(OFFLINE,)))[1] == "PartitionsOffline"
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(SHORT,)))[1] == "UnderMinIsr"
+    assert said(look(WHOLE, why, broker(0), broker(1, False), trouble="broker-1 was killed"))[1:] == (
+        NOT_READY,
+        "broker-1 was killed",
+    )

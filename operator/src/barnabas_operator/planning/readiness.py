@@ -9,12 +9,15 @@ from typing import Final, Literal, NamedTuple
 from barnabas_operator.planning.broker_steps import (
     BROKERS_UNREACHABLE,
     EVICTION_REFUSED,
+    HOLDS_REPLICAS,
     NOT_READY,
     ROLLING_PAUSED,
     UNDER_REPLICATED,
 )
+from barnabas_operator.planning.claim_conditions import CANNOT_GROW
 from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.losses import lost_in_cluster, named
 from barnabas_operator.planning.moves_under_way import MovesAhead
 from barnabas_operator.planning.pods import PodsState
@@ -28,6 +31,8 @@ RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """What a step with brokers waits for. Whether that is bad for clients, pods and partitions tell."""
+TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, WAITING_FOR_ADDRESSES})
+"""These last for hours. What is bad for clients meanwhile is worse."""
 
 
 class Findings(NamedTuple):
@@ -57,7 +62,8 @@ class Unready(NamedTuple):
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
     """Why the Cluster is not ready, if it is not. `why` is what a round came to: what is wrong, or waited for."""
-    if why is not None and why.reason not in WAITS:
+    last = why if why is not None and why.reason in TOLD_LAST else None
+    if why is not None and why.reason not in WAITS | TOLD_LAST:
         return Unready(why)
     bad = unserved(found.state) if found.state is not None else None
     away = found.trouble or (_away(cluster, why, found.pods, rolling) if found.pods is not None else "")
@@ -67,7 +73,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
         return Unready(bad)
     if found.silence:
         return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
-    return Unready(None)
+    return Unready(last)
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
