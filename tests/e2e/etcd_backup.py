@@ -25,11 +25,11 @@ def back_up(plane: ControlPlane, folder: Path) -> None:
         plane.daemons.send("etcd", signal.SIGCONT)
 
 
-def put_back(plane: ControlPlane, folder: Path) -> None:
+def put_back(plane: ControlPlane, folder: Path, *, bump_revision: bool = True) -> None:
     """Returns when the API server serves the older state.
 
-    Revisions go on where they were, as `etcdutl snapshot restore --bump-revision` has it: who watched the API server
-    would wait for those that are there no more.
+    Revisions go on where they were, as `etcdutl snapshot restore --bump-revision` has it: otherwise who watched the API
+    server waits for those that are there no more.
     """
     before = _revision(plane)
     plane.stop_all()
@@ -37,7 +37,7 @@ def put_back(plane: ControlPlane, folder: Path) -> None:
     shutil.copytree(folder, plane.folder / "etcd")
     plane.start_etcd()
     wait_for(lambda: _answers(plane), seconds_max=ANSWER_SECONDS_MAX)
-    while _revision(plane) <= before:
+    while bump_revision and _revision(plane) <= before:
         _ask(plane, "kv/put", {"key": BUMP, "value": BUMP})
     plane.start_again()
 

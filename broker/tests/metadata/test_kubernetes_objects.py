@@ -130,7 +130,7 @@ REVISIONS = itertools.count(2)
 
 def seen(observations: Observations, *leases: LeaseObject) -> dict[str, Lease]:
     """As the next list tells."""
-    observations.see_all(LeaseList(ListMetadata(str(next(REVISIONS))), list(leases)))
+    observations.see_all(LeaseList(ListMetadata(str(next(REVISIONS))), list(leases)), observations.revision)
     return observations.leases()
 
 
@@ -190,13 +190,22 @@ def test_a_list_and_a_watch_may_come_in_any_order() -> None:
     observations = Observations("demo", clock)
     observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
     clock.pass_time(5)
-    observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]))  # From before the event.
+    observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]), known=49_998)  # From before the event.
     observations.see_one(at_revision(a_lease("1"), 49_000), is_gone=True)
     (lease,) = observations.leases().values()
     assert (lease.token, lease.expires_at_ms) == (8, 509_000)
     assert observations.revision == 50_000, "the next token is above that of any holder that was seen"
     observations.see_one(at_revision(a_lease("2", token="8"), 50_001), is_gone=True)
     assert observations.leases() == {}
+
+
+def test_leases_of_an_older_etcd_that_was_put_back_count_and_nothing_that_was_seen_before() -> None:
+    observations = Observations("demo", TwoClocks())
+    observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
+    observations.see_all(LeaseList(ListMetadata("40000"), [a_lease("1")]), known=50_000)
+    assert observations.leases()["broker-1"].token == 7
+    observations.see_one(at_revision(a_lease("2", token="9"), 40_001), is_gone=False)
+    assert observations.leases()["broker-1"].token == 9
 
 
 def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:

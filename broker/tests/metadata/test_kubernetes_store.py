@@ -348,6 +348,13 @@ class TestOutages:
         assert sorted(image.topics) == ["after", "before"]
         following.cancel()
 
+    async def test_who_watched_an_etcd_that_was_put_back_lists_anew(self, open_store: OpenStore) -> None:
+        """A watch from a revision that is still to come would be silent."""
+        store = await open_store()
+        begin = (await store.listing("")).revision
+        with pytest.raises(HistoryCompacted, match="it was put back"):
+            await anext(store.watch("", begin + 1_000_000))
+
     async def test_a_new_token_is_used_as_soon_as_it_is_there(
         self, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
     ) -> None:

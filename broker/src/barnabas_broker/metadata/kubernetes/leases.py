@@ -72,10 +72,13 @@ class Observations:
         self.revision = 0
         """Everything up to it has been seen; lists and the watch may come in any order."""
 
-    def see_all(self, listed: LeaseList) -> None:
-        """A list: what is not in it is gone."""
+    def see_all(self, listed: LeaseList, known: int) -> None:
+        """A list: what is not in it is gone. `known` was the revision when it was asked for.
+
+        Where it is older than that, an older etcd was put back, and nothing that was seen before counts any more.
+        """
         revision = int(listed.metadata.resource_version)
-        if revision < self.revision:
+        if known <= revision < self.revision:
             return
         self.revision = revision
         now_ms, before = monotonic_ms(self._clock), self._renewals

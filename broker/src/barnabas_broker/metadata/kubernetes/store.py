@@ -187,6 +187,7 @@ class KubernetesStore:
                 "timeoutSeconds": str(WATCH_S),
             }
             try:
+                await self._check_history(seen)
                 async for lines in self._api.stream(self._documents, query):
                     changes = changes_in(lines, self._cluster, prefix)
                     if changes is not None:
@@ -195,6 +196,16 @@ class KubernetesStore:
             except StoreUnavailable:
                 if not self._closed:
                     raise
+
+    async def _check_history(self, revision: int) -> None:
+        """HistoryCompacted where the API server has not come so far: an older etcd was put back.
+
+        A watch from a revision that is still to come would be silent until then.
+        """
+        answer = await self._request("GET", self._documents, {**self._ours, "limit": "1"})
+        latest = int(_parse(answer, objects.StateObjectList).metadata.resource_version)
+        if latest < revision:
+            raise HistoryCompacted(f"the API server is at revision {latest}, and was at {revision}: it was put back")
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         now_ms = monotonic_ms(self._clock)
@@ -260,8 +271,9 @@ class KubernetesStore:
 
     async def _list_leases(self) -> LeaseList:
         """All of them at each call, so that whoever takes over knows when the others were renewed."""
+        known = self._observations.revision
         listed = _parse(await self._request("GET", self._leases, self._ours), LeaseList)
-        self._observations.see_all(listed)
+        self._observations.see_all(listed, known)
         return listed
 
     def _lease_name(self, name: str) -> str:
