@@ -2,15 +2,16 @@
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from one_replica import at_once
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image import ImageChange, MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store import Change, Changes
 from barnabas_broker.replication.partition import Partition
@@ -194,3 +195,33 @@ def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> No
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.turns.take_all()
     assert len(broker.made()) == 2 * COUNT
+
+
+def test_a_change_of_one_partition_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(tmp_path)
+    broker.show(*[state()] * 3)
+    known, touched = broker.image.topics["t"], 0
+
+    def touch(self: Partition, what: object, real: Callable[[Partition, object], None]) -> None:
+        nonlocal touched
+        touched += 1
+        real(self, what)
+
+    for name in ("apply", "configure"):
+        real = getattr(Partition, name)
+        monkeypatch.setattr(Partition, name, lambda self, what, real=real: touch(self, what, real))
+    changed = msgspec.structs.replace(known.partitions[1], leader=ELSEWHERE, leader_epoch=1, partition_epoch=1)
+    before, _, after = known.partitions
+    show_states(broker, (before, changed, after))
+    assert touched == 1
+    assert broker.followed.numbers == {1}
+    show_states(broker, (before, changed, after), {"segment.bytes": "1048576"})
+    assert touched == 4
+
+
+def show_states(broker: Broker, states: tuple[PartitionState, ...], configs: Mapping[str, str] | None = None) -> None:
+    """As an image does where a topic has several documents: what did not change is the same object."""
+    known = broker.image.topics["t"]
+    document = msgspec.structs.replace(known, partitions=states, configs=dict(configs or {}))
+    broker.image.topics["t"] = document
+    broker.replicas._image_changed(ImageChange(changed=(document,)))

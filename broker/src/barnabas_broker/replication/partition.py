@@ -177,7 +177,7 @@ class Partition:
 
     def move_to(self, log: Log) -> None:
         """The same records, in another directory."""
-        self.log = log
+        log.config, self.log = self.log.config, log
 
     def apply(self, state: PartitionState) -> None:
         """Lead or follow as the metadata says now. What is older than what is known changes nothing."""

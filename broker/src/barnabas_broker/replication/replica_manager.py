@@ -300,14 +300,17 @@ class ReplicaManager:
         """Take over leaders and settings of a topic's partitions here; what is missing of them is to be made."""
         config = self.settings.of(document).config
         topic = self.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
-        topic.config = config
+        is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
             partition = topic.partitions.get(index)
             if self._broker_id not in state.replicas:
                 if partition is not None:
                     self._remove(topic, index)
             elif partition is not None:
-                self._take_over(partition, state, config)
+                if not is_configured:
+                    partition.configure(config)
+                if partition.state is not state or partition.failure is not None:  # Most are as they were.
+                    self._take_over(partition, state)
             else:
                 self.topics[document.name] = self._topics_by_id[document.topic_id] = topic
                 self._unmade[TopicPartition(document.name, index)] = None
@@ -340,11 +343,11 @@ class ReplicaManager:
         partition = self._make(topic, topic_partition, state) if self._broker_id in state.replicas else None
         if partition is not None:
             topic.partitions[index] = partition
-            self._take_over(partition, state, topic.config)
+            partition.configure(topic.config)
+            self._take_over(partition, state)
 
-    def _take_over(self, partition: Partition, state: PartitionState, config: LogConfig) -> None:
+    def _take_over(self, partition: Partition, state: PartitionState) -> None:
         led_by = (partition.leader_id, partition.leader_epoch)
-        partition.configure(config)
         try:
             partition.apply(state)
             if led_by != (partition.leader_id, partition.leader_epoch):
