@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.pod_restarts import PodRestarts
-from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused
+from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.pods import BrokerPod
@@ -229,6 +229,25 @@ def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
             assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
             assert api.evicted == ["flights-broker-1"] * 2
             assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
+    class Answerless(FewPods):
+        async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
+            await super().evict(namespace, pod, uid)
+            raise KubeUnreachable("timed out")
+
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
+            rounds = BrokerRounds(api, OperatorSettings("image"))
+            rounds.unbalanced = False
+            with pytest.raises(KubeUnreachable):
+                await rounds.advance(cluster(), STATE)
+            api.pods["flights-broker-1"] = pod(1, "c")
+            assert (await rounds.advance(cluster(), STATE)).balance
 
     asyncio.run(run())
 

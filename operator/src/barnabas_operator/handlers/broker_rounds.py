@@ -187,8 +187,8 @@ class BrokerRounds:
                 return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}")
             case RestartBroker(number):
                 batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
+                self.unbalanced = True  # Also where the answer to what now begins is lost.
                 refused = await self._restarts.begin(cluster, [pods.pods[each] for each in batch])
-                self.unbalanced = self.unbalanced or refused is None
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):
                 await self._removed.mark(cluster, number)
