@@ -153,6 +153,23 @@ def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_di
     play(scenario)
 
 
+def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(play: Play) -> None:
+    """They lead partitions until those have moved."""
+    outside = [{"name": "outside", "type": "loadbalancer", "port": 9094, "advertisedHost": "castle.example"}]
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(5):
+            here.api.put(claim_of(0, number))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}, listeners=outside))
+        await here.round()
+        await here.round()
+        names = {each["metadata"]["name"] for each in here.api.of_kind("Service")}
+        assert {f"one-broker-{number}-outside" for number in range(5)} <= names
+
+    play(scenario)
+
+
 def test_brokers_that_were_removed_in_order_are_not_started_again(play: Play) -> None:
     async def scenario(here: World) -> None:
         here.brokers.count = 0

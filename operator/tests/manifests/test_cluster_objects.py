@@ -175,6 +175,7 @@ def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
 def test_brokers_wait_for_the_addresses_that_kubernetes_has_not_given_yet() -> None:
     assert FACTS.lacking(CLUSTER) == []
     assert Facts().lacking(CLUSTER) == [f"an address of listener outside for broker {number}" for number in range(3)]
+    assert FACTS.lacking(CLUSTER, 5) == ["an address of listener outside for broker 4"], "which is to go, and serves"
     assert [len(config.listeners.advertised) for config in settings_of(CLUSTER, Facts())] == [2, 2, 2]
 
 

@@ -76,6 +76,7 @@ class BrokerRounds:
         self._leftovers = Leftovers(api, self._objects)
         self._nodes = Nodes(api)
         self._surroundings = Surroundings(api, self._objects, settings.neighbours)
+        self._places = 0
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
@@ -93,16 +94,17 @@ class BrokerRounds:
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
-        refused = await self._surroundings.apply(cluster)
+        refused = await self._surroundings.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
-        lacking = pods.facts.lacking(cluster)
+        self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
+        lacking = pods.facts.lacking(cluster, self._places)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
         left_behind = await self._disks.refuse(cluster, pods.volumes)
         if left_behind is not None:
             return BrokersOutcome(pods, left_behind)
         try:
-            is_new = await self._apply_brokers(cluster, pods, state)
+            is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
             return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
         if is_new:
@@ -146,14 +148,13 @@ class BrokerRounds:
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
-    async def _apply_brokers(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> bool:
+    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
         """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
-        replicas = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
         if pods.broker_set is None:
             self._objects.forget_one("StatefulSet", brokers_name(cluster.metadata.name))
-        settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, replicas)
+        settings, broker_set = broker_objects(cluster, pods.facts, self._settings.broker_image, self._places)
         is_other = pods.broker_set is not None and not same_disks(cluster, pods.volumes)
         await self._objects.ask(broker_set)
         await mark_stale_pods(self._api, cluster, pods)

@@ -32,11 +32,14 @@ class Surroundings:
         """Look again whether there can be a PodMonitor: CRDs come and go."""
         self._monitors = None
 
-    async def apply(self, cluster: Cluster) -> Refusal | None:
-        """Each by itself; the first that the API server refuses. Raises KubeUnreachable."""
+    async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
+        """Each by itself; the first that the API server refuses. Raises KubeUnreachable.
+
+        `places` are how many brokers there were when they were counted last, beyond those that are declared.
+        """
         refused, given = None, await self._given(cluster)
         apis = [MONITORING] if await self._has_monitors() else []
-        for each in surrounding_objects(cluster, apis, self._neighbours):
+        for each in surrounding_objects(cluster, apis, self._neighbours, places):
             try:
                 await self._apply(cluster, each, with_node_port(each, given))
             except ObjectRefused as error:

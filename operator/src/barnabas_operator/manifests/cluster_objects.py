@@ -17,13 +17,14 @@ from barnabas_operator.resources.template import ClusterTemplate, ListenerTempla
 
 
 def surrounding_objects(
-    cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE
+    cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
 ) -> list[KubeObject]:
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
 
-    `apis` are the group versions that the API server has: a PodMonitor is made where there can be one.
+    `apis` are the group versions that the API server has: a PodMonitor is made where there can be one. Brokers that are
+    to go, as far as they have `places`, are reached until then.
     """
-    reached_by = services(cluster, cluster.spec.brokers.replicas)
+    reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
     return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
 

@@ -44,13 +44,13 @@ class Facts:
             return None
         return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
 
-    def lacking(self, cluster: Cluster) -> list[str]:
-        """The addresses that brokers cannot start without, in words."""
+    def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
+        """The addresses that brokers cannot start without, in words: of those declared, and of all below `places`."""
         return [
             f"an address of listener {listener.name} for broker {broker_id}"
             for listener in cluster.spec.listeners
             if listener.type != "internal"
-            for broker_id in range(cluster.spec.brokers.replicas)
+            for broker_id in range(max(places, cluster.spec.brokers.replicas))
             if self.advertised(listener, broker_id) is None
         ]
 
