@@ -48,13 +48,13 @@ ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
 class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a broker's container asks for and may use, by resource: cpu, memory."""
+    """What a broker's container requests, and its limits, by resource: cpu, memory."""
 
-    requests: Annotated[dict[str, Quantity], Meta(description="what is set aside for it; memory 128Mi or more")] = (
-        field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
-    )
-    limits: Annotated[dict[str, Quantity], Meta(description="what it may use at most; memory 128Mi or more")] = field(
-        default_factory=lambda: {"memory": "1Gi"}
+    requests: Annotated[
+        dict[str, Quantity], Meta(description="what Kubernetes reserves for a broker; memory 128Mi or more")
+    ] = field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
+    limits: Annotated[dict[str, Quantity], Meta(description="the most that a broker may use; memory 128Mi or more")] = (
+        field(default_factory=lambda: {"memory": "1Gi"})
     )
 
 
@@ -76,14 +76,12 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     """The brokers, numbered from 0."""
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
-    image: Annotated[
-        str, Meta(pattern=r"^\S*$", description="without spaces; the chart's brokerImage where left out")
-    ] = ""
+    image: Annotated[str, Meta(pattern=r"^\S*$", description="without spaces; left out, the chart's brokerImage")] = ""
     resources: Resources = Resources()
     rack: (
         Annotated[
             Rack,
-            Meta(description="over whose values brokers are spread, {} for zones; none where left out"),
+            Meta(description="spreads brokers over the values of a node label, {} over zones; left out, no racks"),
         ]
         | None
     ) = None
@@ -94,8 +92,10 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
     id: Annotated[int, Meta(ge=0, le=999, description="stays with the disk; unique within the list")]
     size: Annotated[Quantity, Meta(description="1Gi or more; grows only, where the storage class can")] = "10Gi"
-    storage_class: Annotated[str | None, Meta(description="the default class where it is left out")] = None
-    delete_claim: Annotated[bool, Meta(description="whether the claim goes with the Cluster")] = False
+    storage_class: Annotated[str | None, Meta(description="left out, the default class")] = None
+    delete_claim: Annotated[
+        bool, Meta(description="true: the claim is deleted with the Cluster, or with its broker")
+    ] = False
 
 
 class Storage(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -122,23 +122,27 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ),
     ] = 9092
     type: Annotated[
-        ListenerType, Meta(description="who can reach it: pods, or others through a port of each node or a balancer")
+        ListenerType,
+        Meta(description="for pods (internal), through a port of each node (nodeport), or through a balancer"),
     ] = "internal"
     advertised_host: Annotated[
         str | None,
-        Meta(description="the host that clients from outside shall use; that of the broker's node where left out"),
+        Meta(
+            description="the host that clients from outside are told; left out, that of the broker's node or balancer"
+        ),
     ] = None
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
-        Meta(description=f"which of its node's addresses a broker tells; else the first there is: {_IN_ORDER}"),
+        Meta(description=f"which address of its node a broker tells clients; else the first of {_IN_ORDER}"),
     ] = None
 
     network_policy_peers: Annotated[
         tuple[JsonObject, ...],
-        Meta(max_length=64, description="who reaches it, as in a NetworkPolicy's `from`; anybody where left out"),
+        Meta(max_length=64, description="who may reach it, as in a NetworkPolicy's `from`; left out, anybody"),
     ] = ()
     template: Annotated[
-        ListenerTemplate, Meta(description="what the Services of this listener have besides; not of an internal one")
+        ListenerTemplate,
+        Meta(description="changes of the Services of this listener; an internal one has none of its own"),
     ] = ListenerTemplate()
 
     @property
@@ -151,7 +155,12 @@ class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     """How brokers restart when they have to."""
 
     max_unavailable_per_rack: Annotated[
-        int, Meta(ge=1, le=BROKERS_MAX, description="brokers of one rack that may restart at once; never of two racks")
+        int,
+        Meta(
+            ge=1,
+            le=BROKERS_MAX,
+            description="how many brokers of one rack may restart together; never brokers of two racks",
+        ),
     ] = 1
     pause: Annotated[bool, Meta(description="true: no broker is restarted")] = False
 
@@ -161,7 +170,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     brokers: Brokers = Brokers()
     storage: Annotated[
-        Storage, Meta(description="each broker's disks (JBOD); one of 10Gi of the default class where left out")
+        Storage, Meta(description="each broker's disks (JBOD); left out, one of 10Gi of the default class")
     ] = Storage()
     listeners: Annotated[
         tuple[Listener, ...],
@@ -177,7 +186,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Meta(
                 ge=1,
                 le=METADATA_VERSION_MAX,
-                description="the level of the metadata, never lowered; the highest of all brokers where left out",
+                description="the level of the metadata, never lowered; left out, the highest of all brokers",
             ),
         ]
         | None
@@ -185,11 +194,11 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     template: ClusterTemplate = ClusterTemplate()
     rebalance: Annotated[
         RebalanceMode,
-        Meta(description="whether replicas go to brokers that have fewer when that is approved, or by themselves"),
+        Meta(description="moves replicas to brokers with fewer: Manual waits for an annotation, Automatic does not"),
     ] = "Manual"
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
-        Meta(description="what becomes of the disks with this resource: they stay, go, or keep the resource too"),
+        Meta(description="when this resource is deleted, Retain keeps the disks, Delete does not; Protect keeps both"),
     ] = "Retain"
     pause: Annotated[bool, Meta(description="true: brokers and topics are left as they are")] = False
 

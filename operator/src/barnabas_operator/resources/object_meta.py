@@ -54,7 +54,7 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 ObservedGeneration = Annotated[
     int,
-    Meta(description="the metadata.generation that was looked at: where it is less, the last change is still to come"),
+    Meta(description="the metadata.generation that was looked at; below the resource's, the last change is to come"),
 ]
 
 
@@ -69,7 +69,7 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     observed_generation: ObservedGeneration | None = None
 
 
-Conditions = Annotated[tuple[Condition, ...], Meta(description="what is so now, and since when")]
+Conditions = Annotated[tuple[Condition, ...], Meta(description="what is true of the resource now, and since when")]
 
 
 def shortened(text: str, length_max: int) -> str:

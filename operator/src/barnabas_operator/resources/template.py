@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 JsonObject = dict[str, Any]
 
 BROKER_IDS_MAX: Final = 1_000
-Labels = Annotated[dict[str, str], Meta(description="labels besides the operator's own")]
-Annotations = Annotated[dict[str, str], Meta(description="annotations besides the operator's own")]
+Labels = Annotated[dict[str, str], Meta(description="labels, added to the operator's own")]
+Annotations = Annotated[dict[str, str], Meta(description="annotations, added to the operator's own")]
 
 
 class TemplateMetadata(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What the Services of a listener of type nodeport or loadbalancer have besides."""
+    """Changes of the Services of a listener of type nodeport or loadbalancer."""
 
     bootstrap_service: Annotated[Template, Meta(description="the Service that leads to any broker")] = Template()
     broker_service: Annotated[Template, Meta(description="the Service of each broker")] = Template()
@@ -56,7 +56,7 @@ class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What the generated objects have besides: one entry for each, a partial object of its kind."""
+    """Changes of the objects that the operator makes: one entry for each, a partial object of its kind."""
 
     metadata: Annotated[TemplateMetadata, Meta(description="labels and annotations of every object, pods included")] = (
         TemplateMetadata()

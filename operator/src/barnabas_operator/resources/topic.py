@@ -59,14 +59,14 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     ] = {}
     deletion_policy: Annotated[
         DeletionPolicy,
-        Meta(description="what becomes of the topic with this resource: it stays, goes, or keeps the resource too"),
+        Meta(description="when this resource is deleted, Retain keeps the topic, Delete does not; Protect keeps both"),
     ] = "Retain"
     adopt: Annotated[
-        bool, Meta(description="whether a topic that was there before this resource is taken over, or refused")
+        bool, Meta(description="true: takes over a topic that was there before this resource; false: refuses it")
     ] = True
     drift_policy: Annotated[
         DriftPolicy,
-        Meta(description="what becomes of changes that others make to the topic: they are undone, or only told"),
+        Meta(description="what is done about changes by others: Revert undoes them, Warn tells of them"),
     ] = "Revert"
     pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
 
@@ -79,7 +79,10 @@ class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
     topic_id: (
-        Annotated[str, Meta(description="the topic's id in Kafka: by it, and by no name, the topic is deleted")] | None
+        Annotated[
+            str, Meta(description="the topic's id in Kafka; only a topic with this id is deleted with the resource")
+        ]
+        | None
     ) = None
     partitions: Annotated[int, Meta(description="how many partitions the topic has")] | None = None
     replicas: Annotated[int, Meta(description="how many replicas each partition has")] | None = None
