@@ -79,6 +79,10 @@ class MortalAdmin(ClusterAdmin):
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
         self._write(lambda: super(MortalAdmin, self).alter_brokers(changes))
 
+    def raise_metadata_version(self, level: int) -> StepRefused | None:
+        refused: StepRefused | None = self._write(lambda: super(MortalAdmin, self).raise_metadata_version(level))
+        return refused
+
     def balance_leaders(self) -> None:
         self._write(super().balance_leaders)
 

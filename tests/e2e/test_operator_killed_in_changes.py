@@ -1,5 +1,5 @@
 """An operator that dies at any of its writes to the API server or to brokers, while a Topic changes or goes, a Cluster
-goes, or a broker: the next one comes to the same."""
+goes, or a broker, or the level of the metadata is raised: the next one comes to the same."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
+from kafka.admin import UpdateFeatureType
 
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.cluster_state import MetadataVersions
+from barnabas_operator.planning.metadata_version import METADATA_VERSION
 from e2e.control_plane import ControlPlane
 from e2e.kube_requests import Json
 from e2e.mortal_operator import Bodies, Life, connection, die, live
@@ -137,14 +141,19 @@ def check_nothing_is_left(scene: Scene) -> None:
     assert scene.exists(), "it goes with its brokers' disks"
 
 
-def scale_down(scene: Scene) -> None:
-    """Pods that were made by nobody, of which the last is to go."""
+def make_pods(scene: Scene) -> None:
+    """Each runs with what is declared, and is ready."""
     scene.make({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
     for number in range(BROKERS):
         make_pod(scene, f"one-broker-{number}")
     generation = scene.stateful_set()["metadata"]["generation"]
     status = {"observedGeneration": generation, "updateRevision": "r", "replicas": BROKERS}
     scene.plane.requests.merge_status("StatefulSet", scene.name, "one-broker", status)
+
+
+def scale_down(scene: Scene) -> None:
+    """Pods that were made by nobody, of which the last is to go."""
+    make_pods(scene)
     scene.declare("Cluster", brokers={"replicas": BROKERS - 1}, **DELETE)
 
 
@@ -167,11 +176,30 @@ def check_scale(scene: Scene) -> None:
     assert [sorted(row) for row in scene.replicas()] == [[0, 1]] * 2
 
 
+def end_a_roll(scene: Scene) -> None:
+    """From brokers that had a lower level of the metadata, as the Cluster still says."""
+    scene.plane.requests.merge_status("Cluster", scene.name, "one", {"metadataVersion": 1})
+    with ClusterAdmin(scene.brokers.bootstrap) as admin:
+        lowered = admin.client.update_features({METADATA_VERSION: (UpdateFeatureType.SAFE_DOWNGRADE, 1)})
+    assert lowered == {METADATA_VERSION: "OK"}
+    make_pods(scene)
+
+
+def tells_level_2(bodies: Bodies) -> bool:
+    return any(body.get("status", {}).get("metadataVersion") == 2 for body in bodies)
+
+
+def check_level(scene: Scene) -> None:
+    with ClusterAdmin(scene.brokers.bootstrap) as admin:
+        assert admin.cluster_state(()).metadata_versions == MetadataVersions(finalized=2, offered=2)
+
+
 CHANGES = {
     "a topic grows, moves and gets another config": Change(change_topic, ready, check_topic),
     "a topic goes": Change(delete_topic, lambda bodies: len(bodies) == 1, check_topic_is_gone),
     "a cluster goes with its disks": Change(delete_cluster, no_cluster, check_nothing_is_left),
     "a broker goes": Change(scale_down, has_scaled, check_scale),
+    "the level of the metadata is raised": Change(end_a_roll, tells_level_2, check_level),
 }
 
 
