@@ -170,6 +170,23 @@ def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(play
     play(scenario)
 
 
+def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.count = 2
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1),), {})
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+        await here.round()
+        outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 1}, listeners=outside))
+        await here.round()
+        reached = {"status": {"loadBalancer": {"ingress": [{"hostname": "castle.example"}]}}}
+        here.api.put({**(here.api.found("Service", "one-broker-0-outside") or {}), **reached})
+        await here.round()
+        assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
+
+    play(scenario)
+
+
 def test_brokers_that_were_removed_in_order_are_not_started_again(play: Play) -> None:
     async def scenario(here: World) -> None:
         here.brokers.count = 0

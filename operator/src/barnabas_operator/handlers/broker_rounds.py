@@ -97,7 +97,8 @@ class BrokerRounds:
         refused = await self._surroundings.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        lacking = pods.facts.lacking(cluster, self._places)
+        begins = pods.broker_set is None  # Those that run and are to go hold nobody up.
+        lacking = pods.facts.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
         left_behind = await self._disks.refuse(cluster, pods.volumes)
