@@ -186,7 +186,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Meta(
                 ge=1,
                 le=METADATA_VERSION_MAX,
-                description="the level of the metadata, never lowered; left out, the highest of all brokers",
+                description="level of the metadata, never lowered; left out, the highest that all brokers support",
             ),
         ]
         | None
