@@ -21,6 +21,7 @@ MERGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a field more": ({"class": "x"}, {"class": "x"}),
     "a field of a mapping": ({"context": {"user": 7}}, {"context": {"user": 7, "group": {"id": 2}}}),
     "a mapping instead": ({"context": {"$patch": "replace", "user": 7}}, {"context": {"user": 7}}),
+    "a single value away": ({"replicas": {"$patch": "delete"}}, {"replicas": None}),
     "a mapping away": ({"context": {"$patch": "delete"}}, {"context": None}),
     "an inner mapping away": ({"context": {"group": {"$patch": "delete"}}}, {"context": {"user": 1}}),
     "another list": ({"ranges": ["192.168.0.0/16"]}, {"ranges": ["192.168.0.0/16"]}),

@@ -143,8 +143,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         spec("pod", securityContext={"runAsUser": None}),
         (
             "spec.template.pod.spec.securityContext.runAsUser is empty; allowed: a value, or "
-            "$patch: replace in what is "
-            "around it"
+            "{$patch: delete}, which takes it away"
         ),
     ),
     "a directive that is none": (

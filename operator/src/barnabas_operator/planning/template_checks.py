@@ -108,7 +108,7 @@ def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str)
     if fixed is not None:
         yield where, f"{dotted(where)} is {shown(value)}, {fixed}" + ("" if "allowed:" in fixed else LEAVE_OUT)
     elif value is None:
-        yield where, f"{dotted(where)} is empty; allowed: a value, or $patch: {REPLACE} in what is around it"
+        yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}}, which takes it away"
     elif path in LIST_KEYS:
         yield from _keyed_problems(entry, value, where, steps, path)
     elif isinstance(value, Mapping):
