@@ -24,6 +24,7 @@ CONFLICT: Final = 409
 TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
 UNKNOWN_FIELD: Final = "field not declared in schema"  # The API server says so of what is applied with the status 500.
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an eviction.
 
 
 Writing = Callable[[], AbstractContextManager[float]]
@@ -231,6 +232,8 @@ def _refusal(status: int, body: bytes | str | None) -> Exception:
     message = str(said.get("message", text))
     if UNKNOWN_FIELD in message:
         return KubeRefused(INVALID[0], "Invalid", message)
+    if TWO_BUDGETS in message:
+        return KubeRefused(TOO_MANY, "TooManyRequests", message)
     causes = (said.get("details") or {}).get("causes", ())
     budgets = [each.get("message", "") for each in causes if each.get("reason") == "DisruptionBudget"]
     if status == TOO_MANY and budgets:

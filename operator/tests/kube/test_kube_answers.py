@@ -1,0 +1,60 @@
+"""What an answer of the API server means: that it said no, or that it cannot answer now."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from kubernetes_asyncio.client import ApiClient
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+
+TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+USED_UP = "The disruption budget main-broker needs 2 healthy pods and has 2 currently"
+
+
+class Answer(NamedTuple):
+    status: int
+    said: Mapping[str, Any]
+
+    async def read(self) -> bytes:
+        return json.dumps(self.said).encode()
+
+
+class Answering(ApiClient):
+    """Answers each request alike."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+    async def call_api(self, *_: Any, **__: Any) -> Answer:
+        return self.answer
+
+
+def evict(status: int, message: str, *causes: str) -> None:
+    details = {"causes": [{"reason": cause, "message": message} for cause in causes]}
+
+    async def run() -> None:
+        async with Answering(Answer(status, {"message": message, "reason": "Why", "details": details})) as client:
+            await KubeApi(client).evict("air", "main-broker-1", "u")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("status", "said", "causes"), [(429, USED_UP, ["DisruptionBudget"]), (500, TWO_BUDGETS, [])])
+def test_a_pod_that_budgets_do_not_let_go_is_a_refusal(status: int, said: str, causes: list[str]) -> None:
+    with pytest.raises(KubeRefused) as refused:
+        evict(status, said, *causes)
+    assert (refused.value.status, refused.value.message) == (429, said)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
+    with pytest.raises(KubeUnreachable, match="the server has asked"):
+        evict(status, "the server has asked for the client to provide less")
+
+
+def test_a_pod_that_is_gone_is_evicted() -> None:
+    evict(404, "pods not found")
