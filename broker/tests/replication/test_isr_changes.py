@@ -99,6 +99,15 @@ async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody()
     assert world.writes == [[1], [0, 2]]
 
 
+async def test_who_has_to_leave_does_not_wait_for_a_write_of_joins_either() -> None:
+    world = World()
+    world.changes.propose(Leader(0))
+    await world.pass_time(JOINS_TOGETHER_S)
+    world.changes.propose(Leader(1, size=1))
+    await world.pass_time(0)
+    assert world.writes == [[0], [1]]
+
+
 async def test_a_join_that_is_waited_for_does_not_wait() -> None:
     world = World()
     world.changes.propose(Leader(0, isr_size_min=3))

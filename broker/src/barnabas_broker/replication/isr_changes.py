@@ -1,7 +1,8 @@
 """Carries the leaders' proposals for their in-sync replicas to the metadata, many in one write.
 
 One write is under way at a time, and what is proposed meanwhile goes with the next. A replica that joins where enough
-are in sync holds nobody up: it waits a moment for others, so that a broker that is back costs few writes a topic.
+are in sync holds nobody up: it waits a moment for others, so that a broker that is back costs few writes a topic. Those
+writes are beside the others: a replica that has to leave, and holds up the high watermark, does not wait for them.
 
 What comes of a proposal reaches the partition through the metadata image. Only a refusal is told from here; where it is
 not known whether a proposal was written, the ISR that is known is written once more: after that nothing older can be.
@@ -23,7 +24,7 @@ RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
 """A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
 JOINS_MAX: Final = 500
-"""In one write, so that a replica that has to leave does not wait for long. Those of one document go together."""
+"""In one write. Those of one document go together."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
@@ -68,7 +69,8 @@ class IsrChanges:
         self._spawn = spawn
         self._urgent: dict[TopicPartition, Proposer] = {}
         self._joining: dict[TopicPartition, Proposer] = {}
-        self._is_writing = False
+        self._writes_urgent = False
+        self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
         """Proposals that were refused, or whose outcome is unknown."""
@@ -92,25 +94,32 @@ class IsrChanges:
         self._begin()
 
     def _begin(self) -> None:
-        if not self._is_writing:
-            self._is_writing = True
-            self._spawn(self._write())
+        if self._urgent and not self._writes_urgent:
+            self._writes_urgent = True
+            self._spawn(self._write_urgent())
+        if self._joining and not self._waits_for_joins and not self._writes_joins:
+            self._writes_joins = True
+            self._spawn(self._write_joins())
 
-    async def _write(self) -> None:
+    async def _write_urgent(self) -> None:
         try:
-            while self._urgent or (self._joining and not self._waits_for_joins):
-                unknown = await self._attempt(self._take(), settles=False)
-                if unknown:
-                    self._spawn(self._settle(unknown))
+            while self._urgent:
+                taken, self._urgent = self._urgent, {}
+                await self._write(taken)
         finally:
-            self._is_writing = False
+            self._writes_urgent = False
 
-    def _take(self) -> dict[TopicPartition, Proposer]:
-        if self._urgent:
-            taken, self._urgent = self._urgent, {}
-        else:
-            taken = {each: self._joining.pop(each) for each in sorted(self._joining)[:JOINS_MAX]}
-        return taken
+    async def _write_joins(self) -> None:
+        try:
+            while self._joining and not self._waits_for_joins:
+                await self._write({each: self._joining.pop(each) for each in sorted(self._joining)[:JOINS_MAX]})
+        finally:
+            self._writes_joins = False
+
+    async def _write(self, taken: Mapping[TopicPartition, Proposer]) -> None:
+        unknown = await self._attempt(taken, settles=False)
+        if unknown:
+            self._spawn(self._settle(unknown))
 
     async def _settle(self, unknown: Mapping[TopicPartition, Proposer]) -> None:
         while unknown:
