@@ -376,3 +376,15 @@ def test_a_topic_of_a_hundred_partitions_is_one_document_at_any_level() -> None:
     topic = a_topic("t", *[led(0, 1)] * 100)
     assert laid_out(topic, splits=True) == topic
     assert joined(topic, lambda key: None, None) == (topic, True)
+
+
+@pytest.mark.parametrize("stored_in_the_head", [99, 101, 250])
+def test_partitions_keep_their_numbers_whatever_somebody_has_made_of_the_head(stored_in_the_head: int) -> None:
+    image = MetadataImage()
+    states = tuple(msgspec.structs.replace(STATE, leader_epoch=number) for number in range(250))
+    topic = laid_out(TopicDocument("t", UUID(int=1), states), splits=True)
+    documents = documents_of(topic, image.stored)
+    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
+    damaged = msgspec.structs.replace(topic, partitions=states[:stored_in_the_head])
+    image.apply_changes(Changes(9, [Change(9, topic_key("t"), encode(damaged))]))
+    assert image.topics["t"] == topic

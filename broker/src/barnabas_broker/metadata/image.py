@@ -207,7 +207,10 @@ class MetadataImage:
     def wrote(self, document: AnyDocument | None) -> None:
         """This broker has written it, and the image has caught up; a listing lacks it where it has vanished since."""
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
-            document = with_part(self.topics[document.name], document)
+            topic, end = self.topics[document.name], document.first + len(document.partitions)
+            if topic.partitions[document.first : end] == document.partitions:  # Nearly always; the rest costs more.
+                return
+            document = with_part(topic, document)
         if not isinstance(document, TopicDocument):
             return
         known = self.topics.get(document.name, self.incomplete.get(document.name))

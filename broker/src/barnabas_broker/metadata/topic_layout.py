@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, topic_part_key
-from barnabas_broker.metadata.model import PartReference, TopicDocument, TopicPartDocument
+from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 
 PARTITIONS_MAX: Final = 100
 """In one document: 4 to 7 kB."""
@@ -99,25 +99,30 @@ def part_keys(topic: TopicDocument) -> list[str]:
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """The whole topic of a head as it is stored, and whether all its parts are.
+    """The whole topic of a head as it is stored, and whether all its documents have what they should.
 
-    What a part lacks that vanished comes from `known`, the same topic as it was known before; None where that has not
-    all of it.
+    What vanished comes from `known`, the same topic as it was known before; None where that has not all of it.
     """
     if not head.parts:
         return head, True
-    pieces, is_complete = [head.partitions], True
-    for part in head.parts:
-        document = stored(topic_part_key(head.name, part))
-        states = document.partitions if isinstance(document, TopicPartDocument) else ()
-        if len(states) < part.count:
+    pieces, is_complete = [], True
+    for first, count, states in _stored_pieces(head, stored):
+        if len(states) < count:
             is_complete = False
-            states = known.partitions[part.first : part.first + part.count] if known is not None else ()
-        if len(states) < part.count:
+            states = known.partitions[first : first + count] if known is not None else ()
+        if len(states) < count:
             return None, False
-        pieces.append(states[: part.count])
+        pieces.append(states[:count])
     partitions = tuple(state for piece in pieces for state in piece)
     return msgspec.structs.replace(head, partitions=partitions), is_complete
+
+
+def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
+    """Of each document the first partition, how many it should have, and those that it has."""
+    yield 0, head.parts[0].first, head.partitions
+    for part in head.parts:
+        document = stored(topic_part_key(head.name, part))
+        yield part.first, part.count, document.partitions if isinstance(document, TopicPartDocument) else ()
 
 
 def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
