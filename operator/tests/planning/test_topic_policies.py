@@ -146,6 +146,25 @@ def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
     state = ClusterState(racks=BROKERS, topics={"flights": TopicState("id", PLACED, SET)}).with_brokers(2)
     plans = plan_topics([topic], state)
     assert plan_evacuation(plans, state, {}) != ()
+    assert plans[0].drift == (), "nobody else changed anything, and it is done"
+
+
+def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a_warning() -> None:
+    topic, moving = ready(DECLARED, policy="Warn"), with_a_move(CHANGED)
+    topic = after(topic, plan(topic, TopicState("id", PLACED, SET)), with_a_move(TopicState("id", PLACED, SET)))
+    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are getting other replicas")
+    assert plan(topic, moving).steps == ()
+    there = after(topic, plan(topic, moving), CHANGED)
+    assert plan(there, CHANGED).drift == (
+        "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5",
+    )
+    undone = replace(topic, spec=replace(topic.spec, drift_policy="Revert"))
+    assert plan(undone, moving).steps == REPAIR
+
+
+def with_a_move(found: TopicState) -> TopicState:
+    """The same while the first partition gets other replicas."""
+    return TopicState(found.topic_id, found.partitions, found.overrides, {0: found.partitions[0]})
 
 
 RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})

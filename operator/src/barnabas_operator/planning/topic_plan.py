@@ -29,8 +29,8 @@ from barnabas_operator.planning.topic_checks import (
     was_made_by,
 )
 from barnabas_operator.planning.topic_config import config_changes, declared_texts
-from barnabas_operator.planning.topic_status import PARTITIONS_OFFLINE
-from barnabas_operator.resources.object_meta import DRIFTED, READY, RECORDS_LOST, condition_of
+from barnabas_operator.planning.topic_status import PARTITIONS_OFFLINE, REPLICAS_MOVING
+from barnabas_operator.resources.object_meta import DRIFTED, READY, RECORDS_LOST, Condition, condition_of
 from barnabas_operator.resources.topic import Topic
 
 PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
@@ -117,26 +117,45 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     found = cluster.topics.get(topic.topic_name)
     steps, refusal = _bring_about(topic, found, cluster, moves)
     if found is not None and _was_brought_about(topic):
-        return _of_drift(topic, steps, refusal)
+        return _of_drift(topic, found, steps, refusal)
+    if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
+        steps = tuple(step for step in steps if not isinstance(step, AlterConfigs))  # Told when nothing moves any more.
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 
-def _of_drift(topic: Topic, steps: tuple[Step, ...], refusal: Refusal | None) -> TopicPlan:
-    """What others have changed is undone as far as can be, or left; what stays is told."""
+def _of_drift(topic: Topic, found: TopicState, steps: tuple[Step, ...], refusal: Refusal | None) -> TopicPlan:
+    """What others have changed is undone as far as can be, or left; what stays is told. Brokers that go are emptied."""
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
         return TopicPlan(topic, steps, refusal, drift)
-    left = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, steps))}"
-    return TopicPlan(topic, drift=(*drift, left) if steps else drift)
+    undone = [step for step in steps if not (isinstance(step, MoveReplicas) and _keeps_numbers(step, found))]
+    left = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, undone))}"
+    return TopicPlan(topic, drift=(*drift, left) if undone else drift)
+
+
+def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
+    """Whether no partition gets more or fewer replicas: `plan_evacuation` moves them all the same."""
+    return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
 def _was_brought_about(topic: Topic) -> bool:
     """All that is declared was so once: whatever differs now has been changed by others."""
-    if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
-        return False
-    ready, drifted = (condition_of(topic.status.conditions, kind) for kind in (READY, DRIFTED))
+    ready, drifted = (_told(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
     return is_there or drifted is not None
+
+
+def _is_moving(topic: Topic) -> bool:
+    """All that is declared was so once, but for replicas that are on their way."""
+    ready = _told(topic, READY)
+    return ready is not None and ready.reason == REPLICAS_MOVING
+
+
+def _told(topic: Topic, kind: str) -> Condition | None:
+    """What was said last of what is declared now."""
+    if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
+        return None
+    return condition_of(topic.status.conditions, kind)
 
 
 def _bring_about(
