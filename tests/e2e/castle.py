@@ -73,7 +73,7 @@ class Castle:
         found = self._read(self._path(kind), labelSelector=selector)
         return list(found["items"])
 
-    def rows(self, kind: str, selector: str) -> list[list[Any]]:
+    def rows(self, kind: str, selector: str) -> list[dict[str, Any]]:
         """The same as the cells of `kubectl get`."""
         return self._read.rows(self._path(kind), labelSelector=selector)
 

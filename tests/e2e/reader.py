@@ -58,6 +58,8 @@ class Reader:
             raise AssertionError(f"GET {path}: {refusal.code} {refusal.read().decode()}") from refusal
         return found
 
-    def rows(self, path: str, **query: str) -> list[list[Any]]:
-        """A list's cells as `kubectl get` prints them, the object's name first."""
-        return [row["cells"] for row in self(path, TABLE, **query, includeObject="None")["rows"]]
+    def rows(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """A list's cells as `kubectl get -o wide` prints them, by the names of the columns."""
+        table = self(path, TABLE, **query, includeObject="None")
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        return [dict(zip(columns, row["cells"], strict=True)) for row in table["rows"]]

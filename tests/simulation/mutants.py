@@ -11,14 +11,14 @@ from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.metadata import duties
+from barnabas_broker.metadata import duties, transitions
 from barnabas_broker.metadata.decisions import elections, isr_changes, revisions
 from barnabas_broker.metadata.decisions.fencing import begin_life
 from barnabas_broker.metadata.decisions.terms import Terms
-from barnabas_broker.metadata.documents import encode
+from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
-from barnabas_broker.metadata.store import Write
-from barnabas_broker.metadata.transitions import Planned, Transitions
+from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
@@ -131,10 +131,11 @@ def elects_a_replica_that_lacks_records() -> Iterator[None]:
 def writes_without_compare_and_set() -> Iterator[None]:
     """A controller that is not one any more, or whose image is old, writes over what others decided."""
 
-    def mistaken(self: Transitions, planned: Planned) -> Write:
-        return Write(planned.key, None if planned.document is None else encode(planned.document), None)
+    def mistaken(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
+        decided = writes_of(key, document, image)
+        return DocumentWrites(decided.new_parts, tuple(write._replace(expected_version=None) for write in decided.rest))
 
-    with patch.object(Transitions, "_as_write", mistaken):
+    with patch.object(transitions, "writes_of", mistaken):
         yield
 
 

@@ -29,10 +29,11 @@ def manifest(name: str, partitions: int) -> str:
 
 def ready(castle: Castle, partitions: int) -> int:
     """How many say that they are ready and have so many partitions."""
-    return sum(row[1:4] == ["True", NAME, partitions] for row in rows(castle))
+    wanted = ("True", NAME, partitions)
+    return sum((row["Ready"], row["Cluster"], row["Partitions"]) == wanted for row in rows(castle))
 
 
-def rows(castle: Castle) -> list[list[Any]]:
+def rows(castle: Castle) -> list[dict[str, Any]]:
     """Those that are there, as `kubectl get` shows them."""
     return castle.rows("topic", LABEL)
 
