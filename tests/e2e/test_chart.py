@@ -231,6 +231,8 @@ MAY: Final = (
     ("list", "events", True),
     ("patch", "events", False),
     ("deletecollection", "statedocuments.internal.barnabas.dev", True),
+    ("delete", "persistentvolumeclaims", True),
+    ("deletecollection", "persistentvolumeclaims", False),
     ("get", "secrets", False),
     ("create", "pods", False),
     ("delete", "clusters.barnabas.dev", False),

@@ -75,7 +75,7 @@ that of the release may be made by helm itself.
   verbs: [create]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, list, watch, patch, delete, deletecollection]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]

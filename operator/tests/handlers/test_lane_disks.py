@@ -1,5 +1,6 @@
 """Rounds of a lane over disks that are there, and over the StatefulSet and the files that brokers start with."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -183,6 +184,24 @@ def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(play: Play) -
         here.api.put({**(here.api.found("Service", "one-broker-0-outside") or {}), **reached})
         await here.round()
         assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
+
+    play(scenario)
+
+
+def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one_of_its_own(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        def made_anew(method: str, path: str, _body: Mapping[str, Any]) -> None:
+            if method == "DELETE" and "/persistentvolumeclaims/" in path:
+                del here.api.objects[path]
+                another = claim_of(0, 0)
+                here.api.put({**another, "metadata": {**another["metadata"], "uid": "another"}})
+
+        here.brokers.count = 0
+        here.api.put(claim_of(0, 0))
+        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
+        here.api.refuse = made_anew
+        await here.round()
+        assert claims(here)
 
     play(scenario)
 
