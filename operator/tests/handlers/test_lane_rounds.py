@@ -1,12 +1,15 @@
 """Rounds of a lane over an API server and brokers of a few dicts: what is refused is told, and stops nothing else."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from barnabas_operator.handlers.answers import PATIENCE_S
 from barnabas_operator.handlers.leadership import NotLeading
+from barnabas_operator.handlers.round_parts import Blips, RoundParts
 from barnabas_operator.handlers.status_writer import FINALIZER
-from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.cluster_state import StrayLog, Trouble
 from harness.lane_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource, topic
 
@@ -256,3 +259,43 @@ def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster
         assert here.said("Topic", "planes")[0] == "True"
 
     play(scenario)
+
+
+def test_a_connection_to_the_api_server_that_breaks_once_is_no_news(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one"))
+        await here.round()
+        before = here.said("Cluster", "one")
+        here.api.refuse = lambda _, path, __: KubeUnreachable("reset by peer") if "/pods" in path else None
+        assert not await here.round()
+        assert here.said("Cluster", "one") == before
+        here.api.refuse = refuses("/nothing", ValueError())
+        assert await here.round()
+
+    play(scenario)
+
+
+def test_an_api_server_that_does_not_answer_for_a_while_is_told() -> None:
+    clock = 0.0
+    blips = Blips(lambda: clock)
+
+    async def is_blip(error: Exception | None) -> bool:
+        async def part() -> None:
+            if error is not None:
+                raise error
+
+        parts = RoundParts("air/one")
+        await parts.run(part())
+        return blips.is_one(parts)
+
+    def told_at(moment: float, error: Exception | None) -> bool:
+        nonlocal clock
+        clock = moment
+        return asyncio.run(is_blip(error))
+
+    assert told_at(0.0, KubeUnreachable("reset"))
+    assert told_at(PATIENCE_S, KubeUnreachable("reset"))
+    assert not told_at(PATIENCE_S + 1, KubeUnreachable("reset")), "that is too long"
+    assert not told_at(PATIENCE_S + 2, None)
+    assert told_at(PATIENCE_S + 3, KubeUnreachable("reset")), "it has answered since"
+    assert not told_at(PATIENCE_S + 4, KubeRefused(403, "Forbidden", "no")), "that is an answer"

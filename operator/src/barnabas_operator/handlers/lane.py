@@ -15,7 +15,7 @@ from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.leadership import ALONE, Leadership
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.round_parts import RoundIncomplete, RoundParts, is_expected, retry_pause_s
+from barnabas_operator.handlers.round_parts import Blips, RoundIncomplete, RoundParts, is_expected, retry_pause_s
 from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
@@ -77,6 +77,7 @@ class Lane:
         self._running = RunningBrokers(self._connected)
         self._loop = asyncio.get_running_loop()
         self._answers = Answers(self._loop.time)
+        self._blips = Blips(self._loop.time)
         self._patience = Patience(settings.busy_s, self._loop.time)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
@@ -219,6 +220,8 @@ class Lane:
         ahead = outcome.ahead if outcome is not None else None
         if ahead is not None and ahead.is_rebalanced:
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
+        if self._blips.is_one(parts):
+            parts.check()
         found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
         await self._tell(cluster, body, told or first_told(waiting, problem) or version.refusal, found)
         parts.check()

@@ -1,9 +1,10 @@
 """The parts of a round: one that fails is told, and the others have their turn all the same."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from barnabas_operator.handlers.answers import PATIENCE_S
 from barnabas_operator.handlers.leadership import NotLeading
 from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
@@ -49,10 +50,34 @@ class RoundParts:
         found = sorted((_refusal(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether parts failed, each because the API server did not answer."""
+        return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
+
     def check(self) -> None:
         """Raises RoundIncomplete where a part failed: the round is tried again soon."""
         if self._failed:
             raise RoundIncomplete(str(self._failed[0])) from self._failed[0]
+
+
+class Blips:
+    """Of rounds over one Cluster; `now_s` is a monotonic clock.
+
+    An API server that rolls breaks connections, as brokers do in a roll (`Answers`): that alone is no news.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._since_s: float | None = None
+
+    def is_one(self, parts: RoundParts) -> bool:
+        """Whether nothing else failed in this round, and it has not lasted yet."""
+        if not parts.is_unheard:
+            self._since_s = None
+            return False
+        self._since_s = self._now_s() if self._since_s is None else self._since_s
+        return self._now_s() - self._since_s <= PATIENCE_S
 
 
 def is_expected(error: Exception) -> bool:
