@@ -197,6 +197,33 @@ async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_p
     assert len(node.image.topics["t"].partitions) == 350
 
 
+async def test_a_part_that_somebody_names_while_it_is_removed_stays(
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = await cluster.start(0)
+    topic = await a_large_topic(node)
+    head, part = topic_key("t"), part_keys(topic)[1]
+    values = {each.key: each.value for each in (await node.store.listing("")).documents}
+    node.image.topics["t"] = msgspec.structs.replace(topic, partitions=topic.partitions[:200], parts=topic.parts[:1])
+    chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
+    cluster.clock.time_ms += 60_000
+    await chore.tend()
+    write = node.store.write
+    removals: list[str] = []
+
+    async def named_before(writes: Sequence[Write]) -> object:
+        removals.extend(each.key for each in writes if each.value is None)
+        if len(removals) == 1:
+            await write([Write(head, values[head]), Write(part, values[part])])
+        return await write(writes)
+
+    monkeypatch.setattr(node.store, "write", named_before)
+    cluster.clock.time_ms += deletions.KEPT_MS
+    await chore.tend()
+    assert removals == [part]
+    assert part in await stored(node)
+
+
 async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_goes_later(
     cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ removes parts that no topic names, because who made them died before it wrote th
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from barnabas_broker.metadata.documents import tombstone_key, topic_key
@@ -98,16 +98,21 @@ class Deletions:
             await self._transitions.carry_out(keys, lambda left: {key: Planned(key, None) for key in left})
 
     async def _remove_unnamed_parts(self, now_ms: int) -> None:
-        image = self._image
-        heads = (*image.topics.values(), *image.buried.values(), *image.incomplete.values())
-        unnamed = image.parts.keys() - {key for head in heads for key in part_keys(head)}
-        self._unnamed_since_ms = {key: self._unnamed_since_ms.get(key, now_ms) for key in sorted(unnamed)}
+        self._unnamed_since_ms = {key: self._unnamed_since_ms.get(key, now_ms) for key in sorted(self._unnamed())}
         due = [key for key, since_ms in self._unnamed_since_ms.items() if since_ms + KEPT_MS <= now_ms]
+
+        def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
+            unnamed = self._unnamed()  # Who wrote one in between may have named it.
+            return {key: Planned(key, None) for key in left if key in unnamed}
+
         if due:
             log.info("%d parts of topics go, which no topic names", len(due))
-            await self._transitions.carry_out(
-                due, lambda left: {key: Planned(key, None) for key in left if key in image.parts}
-            )
+            await self._transitions.carry_out(due, decide)
+
+    def _unnamed(self) -> Set[str]:
+        image = self._image
+        heads = (*image.topics.values(), *image.buried.values(), *image.incomplete.values())
+        return image.parts.keys() - {key for head in heads for key in part_keys(head)}
 
     def _old(self, now_ms: int) -> list[TombstoneDocument]:
         since_ms = self._all_alive_since_ms
