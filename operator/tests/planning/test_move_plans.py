@@ -253,6 +253,12 @@ def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
     assert list(moves_under_way(declared, "T", UNEVEN, MovesAhead(plan.waiting, plan.rebalance))) == []
 
 
+def test_a_paused_topic_stays_where_it_is_and_ends_no_approval_late() -> None:
+    paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
+    plan = plan_round(Wanted(cluster(approved=True), (paused,), ()), UNEVEN)
+    assert (plan.steps, plan.rebalance, plan.is_rebalanced) == ((), None, True)
+
+
 def test_what_was_approved_is_done_when_nothing_is_left_to_move() -> None:
     assert not planned(cluster(approved=True), UNEVEN).is_rebalanced
     assert planned(cluster(approved=True), EVEN).is_rebalanced

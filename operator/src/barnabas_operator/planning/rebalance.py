@@ -56,11 +56,14 @@ def is_calm(state: ClusterState) -> bool:
     return is_whole and not state.leaving and not state.awaited and len(state.homes) >= max(2, state.declared)
 
 
-def plan_rebalance(state: ClusterState) -> tuple[MoveReplicas, ...]:
-    """By topic, what other replicas its partitions shall have; nothing where a broker is away or replicas are."""
+def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
+    """By topic, what other replicas its partitions shall have; nothing where a broker is away or replicas are.
+
+    Topics that are `left_alone` weigh where they are, and stay there.
+    """
     if not is_calm(state):
         return ()
-    plan = _Plan(state)
+    plan = _Plan(state, left_alone)
     for broker in sorted(state.homes, key=lambda broker: (-plan.loads[broker], broker)):
         plan.relieve(broker)
     return plan.moves()
@@ -69,7 +72,7 @@ def plan_rebalance(state: ClusterState) -> tuple[MoveReplicas, ...]:
 class _Plan:
     """The loads and rows as they will be, move after move."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, left_alone: Collection[str]) -> None:
         self._homes, self._disks = state.homes, state.disks
         self.loads: Counter[int] = loads(state)
         self._mean = sum(self.loads[broker] for broker in self._homes) / len(self._homes)
@@ -78,7 +81,7 @@ class _Plan:
         self._before = {
             partition: row
             for partition, row in _rows(state)
-            if partition not in moving and set(row) <= set(self._homes)
+            if partition not in moving and partition.topic not in left_alone and set(row) <= set(self._homes)
         }
         self._rows = dict(self._before)
 

@@ -21,7 +21,6 @@ from barnabas_operator.planning.replica_moves import ReplicaMoves
 from barnabas_operator.planning.steps import AlterConfigs, DeleteTopic, MoveReplicas, Step
 from barnabas_operator.planning.throttled_moves import is_throttled, throttles
 from barnabas_operator.planning.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
-from barnabas_operator.resources.cluster import Cluster
 
 
 class RoundPlan(NamedTuple):
@@ -51,7 +50,7 @@ def plan_round(wanted: Wanted, state: ClusterState) -> RoundPlan:
     moves += plan_evacuation(topics, state, internal_factors(wanted.cluster), of_others)
     going = {Partition(move.topic, number) for move in moves for number in move.assignments}
     without_room = tuple(sorted((of_topics.without_room | of_others.without_room) - going))
-    rebalance = None if moves else _rebalance(wanted.cluster, state)
+    rebalance = None if moves else _rebalance(wanted, state)
     if rebalance is not None and rebalance.is_approved:
         moves += rebalance.moves
     turns = take_turns(moves, state)
@@ -77,12 +76,13 @@ def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[St
     yield from (AlterConfigs(topic, changes) for topic, changes in more.items() if topic not in going)
 
 
-def _rebalance(cluster: Cluster, state: ClusterState) -> Rebalance | None:
+def _rebalance(wanted: Wanted, state: ClusterState) -> Rebalance | None:
     """One that was asked for goes on to its end; one that is automatic as long as something moves."""
+    cluster = wanted.cluster
     goes_on = is_asked_for(cluster) or (is_approved(cluster) and state.is_moving)
     if not goes_on and not is_uneven(state):
         return None
-    moves = plan_rebalance(state)
+    moves = plan_rebalance(state, {topic.topic_name for topic in wanted.topics if topic.spec.pause})
     if not moves:
         return None
     size_bytes = bytes_to_copy(moves, state)
