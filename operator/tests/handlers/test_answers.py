@@ -28,6 +28,15 @@ def test_what_brokers_said_last_counts_until_they_are_silent_for_too_long() -> N
     assert (answers.state, answers.silence) == (STATE, ""), "nobody has asked since"
 
 
+def test_a_round_that_took_long_before_nobody_answered_is_no_silence() -> None:
+    clock = Clock()
+    answers = Answers(clock)
+    answers.heard(STATE)
+    clock.s += 2 * PATIENCE_S
+    answers.missed("connection refused")
+    assert (answers.state, answers.silence) == (STATE, "")
+
+
 def test_who_has_never_answered_is_silent_from_the_first_time_on() -> None:
     answers = Answers(Clock())
     assert (answers.state, answers.silence) == (None, "")

@@ -16,16 +16,18 @@ class Answers:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._state: ClusterState | None = None
-        self._heard_s = -math.inf
+        self._missed_since_s: float | None = None
         self._failure = ""
 
     def heard(self, state: ClusterState) -> None:
         """They answered all that they were asked."""
-        self._state, self._heard_s, self._failure = state, self._now_s(), ""
+        self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:
         """Nobody answered; `failure` says what was tried."""
         self._failure = failure
+        if self._missed_since_s is None:  # A round over thousands of Topics may take longer than our patience.
+            self._missed_since_s = self._now_s() if self._state is not None else -math.inf
 
     @property
     def state(self) -> ClusterState | None:
@@ -39,4 +41,4 @@ class Answers:
 
     @property
     def _is_silent(self) -> bool:
-        return bool(self._failure) and self._now_s() - self._heard_s > PATIENCE_S
+        return self._missed_since_s is not None and self._now_s() - self._missed_since_s > PATIENCE_S
