@@ -1,5 +1,6 @@
 """Topics of many partitions in several documents: small writes, and nothing that half of them could mean."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -132,6 +133,28 @@ async def test_no_turn_of_the_loop_decides_on_all_partitions_of_a_large_topic(
     assert await node.controller.partitions.change_topics(["t"], decide) == {}
     assert (in_turns, decided) == ([2_000, 4_000, 5_000], 5_000)
     assert {state.partition_epoch for state in node.image.topics["t"].partitions} == {1}
+
+
+async def test_others_have_their_turn_also_where_nothing_is_to_be_written(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    await a_large_topic(node, 5_000)
+    decided = 0
+    seen: list[int] = []
+
+    def decide(which: TopicPartition, topic: TopicDocument, _: object) -> PartitionState:
+        nonlocal decided
+        decided += 1
+        return topic.partitions[which.partition]
+
+    async def look() -> None:
+        while decided < 5_000:
+            seen.append(decided)
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    assert await node.controller.partitions.change_topics(["t"], decide) == {}
+    await looking
+    assert {2_000, 4_000} <= set(seen)
 
 
 async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change_splits_it(

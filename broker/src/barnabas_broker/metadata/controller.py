@@ -174,7 +174,8 @@ class Controller(PartitionController):
 
         def decide(key: str) -> Planned:
             live = [self._image.brokers[broker] for broker in self._image.live_brokers()]
-            split = [topic.name for topic in self._image.topics.values() if topic.parts]
+            topics = (*self._image.topics.values(), *self._image.incomplete.values())
+            split = [topic.name for topic in topics if topic.parts]
             levels = decide_update_features(self._image.features, updates, live, split)
             return Planned(key, FeaturesDocument(levels=levels))
 

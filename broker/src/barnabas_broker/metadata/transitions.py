@@ -1,5 +1,6 @@
 """How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -64,7 +65,9 @@ class Transitions:
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
-            for some in _slices(items, size):
+            for number, some in enumerate(_slices(items, size)):
+                if number:
+                    await asyncio.sleep(0)  # Where nothing is to be written nothing waits for the store.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("metadata cannot be changed: %s", error)
