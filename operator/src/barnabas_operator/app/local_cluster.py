@@ -14,7 +14,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.losses import cluster_losses
 from barnabas_operator.planning.metadata_version import metadata_version_told
 from barnabas_operator.planning.moves_under_way import MovesAhead, moves_under_way
-from barnabas_operator.planning.readiness import unserved
+from barnabas_operator.planning.readiness import is_fault, unserved
 from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
@@ -106,7 +106,8 @@ class LocalCluster:
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
         bad = unserved(state) if state is not None else None
         losses = (*cluster_losses(cluster, now, state, None), *moves_under_way(cluster, now, state, ahead))
-        told = (_condition(cluster, ready, now, problem or bad), *losses)
+        first, then = (problem, bad) if is_fault(problem) else (bad, problem)
+        told = (_condition(cluster, ready, now, first or then), *losses)
         (listener,) = cluster.spec.listeners
         before = cluster.status.conditions if cluster.status else ()
         return ClusterStatus(

@@ -63,7 +63,7 @@ class Unready(NamedTuple):
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
     """Why the Cluster is not ready, if it is not. `why` is what a round came to: what is wrong, or waited for."""
     last = why if why is not None and why.reason in TOLD_LAST else None
-    if why is not None and why.reason not in WAITS | TOLD_LAST:
+    if is_fault(why):
         return Unready(why)
     bad = unserved(found.state) if found.state is not None else None
     away = found.trouble or (_away(cluster, why, found.pods, rolling) if found.pods is not None else "")
@@ -74,6 +74,11 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
     if found.silence:
         return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
     return Unready(last)
+
+
+def is_fault(why: Refusal | None) -> bool:
+    """Whether somebody has to mend something, the resource above all: that is told before what clients feel."""
+    return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:

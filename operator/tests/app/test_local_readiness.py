@@ -1,0 +1,35 @@
+"""What `barnabas up` says of a Cluster that waits for something while clients are not served."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_operator.app.data_dir import DataDir
+from barnabas_operator.app.local_cluster import LocalCluster
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import READY, ObjectMeta, condition_of
+
+CLUSTER = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec())
+OFFLINE = Trouble("flights", 0, (1,), (), offline=True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "offline", "told"),
+    [
+        ("BrokerHoldsReplicas", False, "BrokerHoldsReplicas"),
+        ("BrokerHoldsReplicas", True, "PartitionsOffline"),
+        ("UnderReplicated", True, "PartitionsOffline"),
+        ("InvalidConfig", True, "InvalidConfig"),
+    ],
+)
+def test_partitions_without_a_leader_go_before_what_is_waited_for(
+    tmp_path: Path, reason: str, offline: bool, told: str
+) -> None:
+    state = ClusterState({0: None}, {}, troubles=(OFFLINE,) if offline else ())
+    brokers = LocalCluster(DataDir(tmp_path), lambda _: None, lambda: None)
+    status = brokers.status(CLUSTER, "2026-01-01T00:00:00Z", Refusal(reason, "as told"), state, None)
+    ready = condition_of(status.conditions, READY)
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", told)
