@@ -23,6 +23,7 @@ class BrokersMemory:
         self.looks = 0
         self.topics: dict[str, TopicState] = {}
         self.bug: Exception | None = None
+        self.refused_move: StepRefused | None = None
         self.troubles: tuple[Trouble, ...] = ()
         self.strays: tuple[StrayLog, ...] = ()
         self.finalized = 1
@@ -55,6 +56,8 @@ class BrokersMemory:
         """Makes and deletes topics; replicas are where they move at once."""
         if self.bug is not None:
             raise self.bug
+        if self.refused_move is not None:
+            return {step.topic: self.refused_move for step in steps if isinstance(step, MoveReplicas)}
         for step in steps:
             match step:
                 case CreateTopic(topic, placed, configs):

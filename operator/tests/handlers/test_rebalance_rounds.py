@@ -1,5 +1,6 @@
 """A rebalance over an API server and brokers of a few dicts: proposed, approved, carried out, and asked for no more."""
 
+from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.rebalance import APPROVAL
 from harness.lane_world import Json, Play, World, resource
@@ -43,6 +44,23 @@ def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_
         await here.round()
         assert annotations(here) == {"kept": "x"}
         assert "RebalanceProposed" not in here.conditions("Cluster", "one")
+
+    play(scenario)
+
+
+def test_a_move_that_brokers_refuse_is_told(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        declared = uneven(here)
+        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+        here.brokers.refused_move = StepRefused(42, "not now")
+        await here.round()
+        _, _, message = here.said("Cluster", "one", "ReplicasMoving")
+        assert message.startswith("partitions are getting other replicas: none yet; could not move replicas of flights")
+        assert message.endswith(": INVALID_REQUEST (42): not now")
+        here.brokers.refused_move = None
+        await here.round()
+        await here.round()
+        assert "ReplicasMoving" not in here.conditions("Cluster", "one")
 
     play(scenario)
 

@@ -74,7 +74,7 @@ def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, 
     removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
     own = {step.topic for each in (*plans, *deletions) for step in each.steps}
     failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
-    ahead = MovesAhead(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room)
+    ahead = MovesAhead(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room, failed)
     return Outcome(Wanted(wanted.cluster, topics, removed), done, failed, state, ahead)
 
 
