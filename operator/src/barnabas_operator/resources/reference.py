@@ -18,14 +18,15 @@ Json = Mapping[str, Any]
 HEAD: Final = """# Reference
 
 Every field of the resources in `{version}`, as their CRDs have them. `kubectl explain cluster.spec.brokers` tells the
-same. A field without a default may be left out unless it is required.
+same (with `--api-version={version}` where others have a kind of that name). A field without a default may be left out
+unless it is required.
 """
 TEMPLATES: Final = """
 A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, a part of the spec of its kind; see
 [templates](decisions/templates.md). *Labels* stands for one with `metadata` only.
 """
 COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
-TITLES: Final = {"spec": "What shall be", "status": "What was found"}
+TITLES: Final = {"spec": "What you want", "status": "What the operator found"}
 
 
 def reference_text() -> str:
