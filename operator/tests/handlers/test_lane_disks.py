@@ -156,7 +156,7 @@ def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_di
 
 def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(play: Play) -> None:
     """They lead partitions until those have moved."""
-    outside = [{"name": "outside", "type": "loadbalancer", "port": 9094, "advertisedHost": "castle.example"}]
+    outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
 
     async def scenario(here: World) -> None:
         here.brokers.count = 0

@@ -252,6 +252,7 @@ def test_what_may_surprise_is_told_and_allowed(name: str) -> None:
     assert review(old, new, around) == Verdict(None, warnings)
 
 
+BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
 CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
     "amounts as people write them": (
@@ -276,6 +277,19 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
         None,
         cluster(config={"num.partition": 1}),
         "spec.config num.partition=1: is no setting of a broker; did you mean num.partitions?",
+    ),
+    "balancers of several brokers by one name": (
+        None,
+        cluster(brokers={"replicas": 3}, listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
+        (
+            "spec.listeners[0].advertisedHost is kafka.example, one address for 3 brokers, as each balancer has the "
+            "port 9094; allowed: leave it out, or the type nodeport"
+        ),
+    ),
+    "a balancer of one broker by a name": (
+        None,
+        cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
+        None,
     ),
     "a disk less": (
         cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),

@@ -20,7 +20,7 @@ from barnabas_operator.planning.template_checks import template_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.crd_rules import NAME_MAX, PORT_MIN
-from barnabas_operator.resources.schema_check import Path
+from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"
 DATA_FOLDER: Final = "/var/lib/barnabas"
@@ -94,6 +94,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from _unfit_name(cluster)
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
+    yield from _one_address_for_all(cluster)
     yield from template_problems(cluster)
     conflicts = tuple(_listeners_in_conflict(cluster))
     yield from conflicts
@@ -107,6 +108,16 @@ def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         why = "for pods and their names in DNS are made of it"
         message = f"metadata.name is {name}; allowed: at most {NAME_MAX} characters without a dot, {why}"
         yield ("metadata", "name"), message
+
+
+def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Behind balancers all brokers have the listener's port: with one host, too, clients cannot tell them apart."""
+    brokers = cluster.spec.brokers.replicas
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.type == "loadbalancer" and each.advertised_host and brokers > 1:
+            path = ("spec", "listeners", index, "advertisedHost")
+            why = f"one address for {brokers} brokers, as each balancer has the port {each.port}"
+            yield path, f"{dotted(path)} is {each.advertised_host}, {why}; allowed: leave it out, or the type nodeport"
 
 
 def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
