@@ -1,14 +1,17 @@
 """A rebalance over an API server and brokers of a few dicts: proposed, approved, carried out, and asked for no more."""
 
 from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.rebalance import APPROVAL
-from harness.lane_world import Json, Play, World, resource
+from harness.lane_world import Json, Play, World, of_broker, resource
 
 
 def uneven(here: World) -> Json:
     """Two brokers, of which the first has all ten partitions."""
     here.brokers.count = 2
+    for number in range(2):
+        here.api.put(of_broker(number))
     here.brokers.topics["flights"] = TopicState("id", ((0,),) * 10, {})
     return resource("Cluster", "one", brokers={"replicas": 2}, config={"offsets.topic.replication.factor": 1})
 
@@ -61,6 +64,29 @@ def test_a_move_that_brokers_refuse_is_told(play: Play) -> None:
         await here.round()
         await here.round()
         assert "ReplicasMoving" not in here.conditions("Cluster", "one")
+
+    play(scenario)
+
+
+def test_no_rebalance_begins_while_brokers_are_to_restart(play: Play) -> None:
+    """A restart would wait for all that moves, and a broker that ends would get replicas."""
+
+    async def scenario(here: World) -> None:
+        declared = uneven(here)
+        here.api.put(declared)
+        await here.round()
+        here.kubernetes_saw("new")
+        for number, revision in enumerate(("old", "new")):
+            pod = of_broker(number)
+            labels = {**pod["metadata"]["labels"], REVISION: revision}
+            here.api.put({**pod, "metadata": {**pod["metadata"], "labels": labels}})
+        here.api.put({**declared, "spec": {**declared["spec"], "rebalance": "Automatic"}})
+        await here.round()
+        assert here.api.found("Pod", "one-broker-0") is None, "it restarts"
+        assert here.brokers.topics["flights"].partitions == ((0,),) * 10
+        here.api.put(of_broker(0))
+        await here.round()
+        assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
 
     play(scenario)
 

@@ -241,7 +241,9 @@ class Lane:
             return None
         pods = self._pods.pods
         told = {number: pods[number].rack if number in pods else None for number in state.racks}
-        return await self._topics.bring(cluster, topics, told)
+        due = () if cluster.spec.rolling.pause else self._pods.remaining()
+        restarting = {*due, *self._pods.unready()}
+        return await self._topics.bring(cluster, topics, told, restarting)
 
     async def _bring_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None

@@ -48,13 +48,13 @@ class TopicRounds:
         )
         await self.release({name: bodies[name] for name in going})
 
-    async def bring(self, cluster: Cluster, bodies: Bodies, racks: Racks) -> Outcome:
+    async def bring(self, cluster: Cluster, bodies: Bodies, racks: Racks, restarting: Collection[int]) -> Outcome:
         """`racks` are those of the brokers that answered: they have been told."""
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
         declared = await self._held(declared, bodies)
-        outcome = await self._steps(Wanted(cluster, tuple(declared), tuple(ending)), racks)
+        outcome = await self._steps(Wanted(cluster, tuple(declared), tuple(ending)), racks, restarting)
         after = outcome.wanted
         await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
         stays = {topic.metadata.name for topic in after.removed}
@@ -93,8 +93,8 @@ class TopicRounds:
             stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
             await self._steps(Wanted(outcome.wanted.cluster, stay, late))
 
-    async def _steps(self, wanted: Wanted, racks: Racks | None = None) -> Outcome:
-        outcome = await blocking(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks))
+    async def _steps(self, wanted: Wanted, racks: Racks | None = None, restarting: Collection[int] = ()) -> Outcome:
+        outcome = await blocking(lambda: reconcile(self._connected(wanted.cluster), wanted, now(), racks, restarting))
         meta = wanted.cluster.metadata
         for line in (*map(describe, outcome.done), *outcome.failed):
             log.info("%s/%s: %s", meta.namespace, meta.name, line)

@@ -50,14 +50,22 @@ class Outcome(NamedTuple):
     ahead: MovesAhead
 
 
-def reconcile(admin: ClusterAdmin, wanted: Wanted, now: str, told: Mapping[int, str | None] | None = None) -> Outcome:
+def reconcile(
+    admin: ClusterAdmin,
+    wanted: Wanted,
+    now: str,
+    told: Mapping[int, str | None] | None = None,
+    restarting: Collection[int] = (),
+) -> Outcome:
     """One round. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
 
     `told` are the brokers that have been told their settings, and the rack where that is known; None: all have.
+    Nothing is evened out while brokers are `restarting`.
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
     names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
     state = _gather(admin, wanted, None if is_throttled(wanted.cluster) else names, told)
+    state = dataclasses.replace(state, restarting=frozenset(restarting))
     plan = plan_round(wanted, state)
     if plan.asks_for_disks:
         state = dataclasses.replace(state, disks=admin.disks(state.racks))

@@ -83,8 +83,9 @@ class ClusterState:
 
     `troubles` are the partitions that are not fully replicated now, `declared` is how many brokers there shall be (0
     where nobody has said so), `leaving` are the brokers that are to be removed, `registered` those that have ever
-    joined, the dead ones too. While brokers are `awaited` no replicas are placed. `disks` are asked about only where
-    something is to move. `metadata_versions` is None where brokers know no such level.
+    joined, the dead ones too. While brokers are `awaited` no replicas are placed; while some are `restarting`, or are
+    to, nothing is evened out. `disks` are asked about only where something is to move. `metadata_versions` is None
+    where brokers know no such level.
     """
 
     racks: Mapping[int, str | None]
@@ -98,6 +99,7 @@ class ClusterState:
     leaving: frozenset[int] = frozenset()
     registered: frozenset[int] = frozenset()
     awaited: frozenset[int] = frozenset()
+    restarting: frozenset[int] = frozenset()
     cluster_id: str | None = None
     disks: Disks | None = None
     metadata_versions: MetadataVersions | None = None

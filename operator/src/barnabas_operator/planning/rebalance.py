@@ -50,10 +50,11 @@ def is_uneven(state: ClusterState) -> bool:
 
 
 def is_calm(state: ClusterState) -> bool:
-    """Whether all brokers are there, and all replicas that do not move."""
+    """Whether all brokers are there, and stay so, and all replicas that do not move."""
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
-    return is_whole and not state.leaving and not state.awaited and len(state.homes) >= max(2, state.declared)
+    is_staying = not (state.leaving or state.awaited or state.restarting)
+    return is_whole and is_staying and len(state.homes) >= max(2, state.declared)
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
