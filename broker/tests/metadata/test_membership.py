@@ -217,6 +217,33 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
     assert again.broker_epoch == 5
 
 
+async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with_and_not_by_the_next_life(
+    machine: Machine,
+) -> None:
+    store = await SqliteStore.open(machine.path, machine.clock)
+    machine.stores.append(store)
+
+    async def sleep(seconds: float) -> None:
+        machine.clock.time_ms += int(seconds * 1000)
+        if (await machine.image()).brokers[0].broker_epoch > 1:
+            raise Stopped
+
+    for boot_id, lacks in (("boot", True), ("boot", False)):
+        registration = BrokerRegistration(0, UUID(int=1), (), boot_id=boot_id, may_lack_records=lacks)
+        life = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+        found = await registered(machine, life)
+        assert found.may_lack_records is lacks
+        await store.put(broker_key(0), encode(msgspec.structs.replace(found, may_lack_records=False)))
+        if lacks:
+            (lease,) = await store.leases("broker-0")
+            await store.release_lease(lease)
+            with pytest.raises(Stopped):
+                await life.keep()
+            again = (await machine.image()).brokers[0]
+            assert (again.broker_epoch, again.may_lack_records) == (2, False)
+        machine.clock.time_ms += SESSION_MS
+
+
 async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_next(machine: Machine) -> None:
     first, second = UUID(int=1), UUID(int=2)
 

@@ -474,6 +474,7 @@ def test_whether_a_life_may_lack_records(
 
     assert may_lack_records(life(boot, dirs), life(new_boot, new_dirs), clean) is lacks
     assert may_lack_records(life(boot, dirs, lacked=True), life(new_boot, new_dirs), clean)
+    assert may_lack_records(life(boot, dirs), life(new_boot, new_dirs, lacked=True), clean)
 
 
 def test_a_topics_own_settings_go_before_the_brokers() -> None:

@@ -9,6 +9,9 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
+from barnabas_broker.app.log_end_news import held_logs
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.storage.checkpoints import NO_LIFE, LastLife
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
@@ -35,11 +38,11 @@ class FixedClock:
         return 0.0
 
 
-def started(*paths: Path) -> LogManager:
+def started(*paths: Path, last_life: LastLife = NO_LIFE) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths])
     logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
-    logs.load()
+    logs.load(last_life=last_life)
     return logs
 
 
@@ -164,3 +167,23 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
     assert rewritten == [0]
     started(tmp_path)
     assert rewritten == [0]
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dropped: bool
+) -> None:
+    """The machine ran on, so all that was written would be there else."""
+    logs = started(tmp_path)
+    filled(logs, tmp_path)
+    logs.create(TopicPartition("flights", 1), TOPIC_ID, LogConfig(), str(tmp_path))
+    with monkeypatch.context() as failing:
+        failing_syncs(failing, errno.EIO, at="flights-0")
+        logs.shutdown({}, 5)
+    if is_dropped:
+        (segment,) = tmp_path.glob("flights-0/*.log")
+        os.truncate(segment, segment.stat().st_size // 2)
+        os.truncate(segment, 2 * segment.stat().st_size)
+    again = started(tmp_path, last_life=LastLife((5,), machine_ran_on=True))
+    whole = {each.partition: each.is_whole for each in held_logs(again, MetadataImage())}
+    assert whole == {0: not is_dropped, 1: True}

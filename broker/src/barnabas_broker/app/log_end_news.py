@@ -77,7 +77,7 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
 
     One that is from before its topic id was noted is of the topic of that name.
     """
-    is_whole = {log_dir.path: not log_dir.may_have_lost for log_dir in logs.log_dirs}
+    log_dirs = {log_dir.path: log_dir for log_dir in logs.log_dirs}
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)
         if held is None:  # It went while others had their turn.
@@ -88,4 +88,6 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
                 end = held.epochs.latest_epoch, held.log_end_offset
             except StorageError:  # Its disk fails just now: nobody may count on it.
                 continue
-            yield HeldLog(where.topic, topic_id, where.partition, *end, is_whole[held.log_dir])
+            log_dir = log_dirs[held.log_dir]
+            is_whole = not log_dir.may_have_lost and where not in log_dir.cut
+            yield HeldLog(where.topic, topic_id, where.partition, *end, is_whole)

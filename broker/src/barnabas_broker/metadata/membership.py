@@ -253,7 +253,8 @@ class Membership:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
             log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
-            self._was_clean = True  # This process has lost nothing.
+            self._was_clean = True  # This process has lost nothing since.
+            self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:

@@ -66,6 +66,8 @@ class LogDir:
         """Whether the broker before shut down cleanly; known once the logs are loaded."""
         self.may_have_lost = False
         """Whether what was written before this start may not have reached the disk; known then, too."""
+        self.cut: set[TopicPartition] = set()
+        """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None

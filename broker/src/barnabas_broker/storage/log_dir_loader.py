@@ -56,6 +56,7 @@ class LogDirLoader:
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_life)
+        log_dir.cut.clear()
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         found = self._partition_dirs(log_dir)
@@ -77,13 +78,23 @@ class LogDirLoader:
                 clean_shutdown_ns=clean_shutdown_ns,
                 has_failed=has_failed,
             )
+            found_bytes = self._log_bytes(place) if has_failed else 0
             self._load_log(log_dir, place, count)
+            if topic_partition in log_dir.logs and log_dir.logs[topic_partition].size_bytes < found_bytes:
+                log_dir.cut.add(topic_partition)
         log_dir.take_clean_offsets()
         self._truncated.complete(log_dir)
         log_dir.is_rewritten()
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
+
+    def _log_bytes(self, place: LogPlace) -> int:
+        try:
+            entries = self._environment.files.scan(place.directory)
+        except OSError as error:
+            raise storage_error(place.log_dir, place.directory, error) from error
+        return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
         """A damaged log stays out, a failed disk ends the loading of its directory."""

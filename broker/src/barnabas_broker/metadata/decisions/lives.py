@@ -10,13 +10,14 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
     It has lost none if it shut down cleanly, or if the machine ran on, for then what was written is in the page cache
     still; in both cases only with all the log directories that it had, and none that was cut while it was away. What a
-    life before lost and the controller has not dealt with is lost still. Which partitions that concerns is told by what
-    its logs end at (`log_ends`).
+    life before lost and the controller has not dealt with is lost still, and so is what `registration` says itself: a
+    log that was cut after a failed sync. Which partitions that concerns is told by what its logs end at (`log_ends`).
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
     ran_on = machine_ran_on(previous, registration.boot_id) and not present & cut_dirs(previous, registration.boot_id)
-    return previous.may_lack_records or not (was_clean or ran_on) or not has_all_dirs
+    known = previous.may_lack_records or registration.may_lack_records
+    return known or not (was_clean or ran_on) or not has_all_dirs
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
