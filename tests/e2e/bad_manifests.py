@@ -305,7 +305,10 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         status={"metadataVersion": 2},
     ),
     "a listener of the brokers": cluster(
-        "rule", "spec.listeners", "replication", listeners=[{"name": "replication", "port": 9095}]
+        "rule", "spec.listeners has the name replication; allowed", listeners=[{"name": "replication", "port": 9095}]
+    ),
+    "a listener by the name of the port of probes": cluster(
+        "rule", "spec.listeners has the name http; allowed", listeners=[{"name": "http", "port": 9095}]
     ),
     "a setting that the operator makes": cluster("webhook", "node.id", "leave it out", config={"node.id": 7}),
     "disks as a setting": cluster("webhook", "log.dirs", "leave it out", config={"log.dirs": "/tmp"}),

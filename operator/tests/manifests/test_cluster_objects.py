@@ -297,7 +297,7 @@ PROBLEMS = {
     ),
     "a name twice": (
         with_listeners(INSIDE, Listener(name="plain", port=9093)),
-        ["spec.listeners[1].name is 'plain'; allowed: each name once, and not replication"],
+        ["spec.listeners[1].name is 'plain'; allowed: each name once, and not http or replication"],
     ),
     "a setting of another field": (
         with_config(broker_rack="a"),

@@ -286,6 +286,19 @@ CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
             "port 9094; allowed: leave it out, or the type nodeport"
         ),
     ),
+    "a host with its port": (
+        None,
+        cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example:9094"}]),
+        (
+            "spec.listeners[0].advertisedHost is kafka.example:9094; allowed: a name or an address without a port, "
+            "an IPv6 address in [ ]"
+        ),
+    ),
+    "a listener by the name of the port of probes": (
+        None,
+        cluster(listeners=[{**BALANCED, "name": "http"}]),
+        "spec.listeners[0].name is 'http'; allowed: each name once, and not http or replication",
+    ),
     "a balancer of one broker by a name": (
         None,
         cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),

@@ -1,6 +1,7 @@
 """A Cluster's brokers as pods: each broker's `server.properties`, from the resource and what Kubernetes gave it."""
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -19,7 +20,7 @@ from barnabas_operator.planning.server_properties import (
 from barnabas_operator.planning.template_checks import template_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.crd_rules import NAME_MAX, PORT_MIN
+from barnabas_operator.resources.crd_rules import LISTENERS_OF_BROKERS, NAME_MAX, PORT_MIN
 from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -27,6 +28,7 @@ DATA_FOLDER: Final = "/var/lib/barnabas"
 REPLICATION: Final = "REPLICATION"
 ANYWHERE: Final = "0.0.0.0"
 SHOWN_DIGITS: Final = 16
+_HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 
 
 def pod_properties(cluster: Cluster, broker_id: int, facts: Facts) -> dict[str, str]:
@@ -96,7 +98,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from resource_problems(cluster)
     yield from _one_address_for_all(cluster)
     yield from template_problems(cluster)
-    conflicts = tuple(_listeners_in_conflict(cluster))
+    conflicts = (*_listeners_in_conflict(cluster), *_strange_hosts(cluster))
     yield from conflicts
     if not conflicts:
         yield from _refused_by_brokers(cluster, owned)
@@ -108,6 +110,14 @@ def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         why = "for pods and their names in DNS are made of it"
         message = f"metadata.name is {name}; allowed: at most {NAME_MAX} characters without a dot, {why}"
         yield ("metadata", "name"), message
+
+
+def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.advertised_host and _HOST.fullmatch(each.advertised_host) is None:
+            path = ("spec", "listeners", index, "advertisedHost")
+            allowed = "a name or an address without a port, an IPv6 address in [ ]"
+            yield path, f"{dotted(path)} is {each.advertised_host}; allowed: {allowed}"
 
 
 def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -155,7 +165,7 @@ def _is_dynamic(name: str) -> bool:
 def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Names and ports are each listener's own; two ports are the brokers' own."""
     taken: dict[int, str] = {REPLICATION_PORT: "the brokers' replication", HTTP_PORT: "the brokers' metrics"}
-    names: set[str] = {REPLICATION.lower()}
+    names = set(LISTENERS_OF_BROKERS)
     for index, listener in enumerate(cluster.spec.listeners):
         where = f"spec.listeners[{index}]"
         if listener.port in taken or listener.port < PORT_MIN:
@@ -163,7 +173,8 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each once"
             yield ("spec", "listeners", index, "port"), message
         if listener.name in names:
-            message = f"{where}.name is {listener.name!r}; allowed: each name once, and not {REPLICATION.lower()}"
+            allowed = f"each name once, and not {' or '.join(LISTENERS_OF_BROKERS)}"
+            message = f"{where}.name is {listener.name!r}; allowed: {allowed}"
             yield ("spec", "listeners", index, "name"), message
         taken.setdefault(listener.port, f"that of {listener.name}")
         names.add(listener.name)

@@ -165,6 +165,8 @@ RULES: Final[dict[Any, list[Json]]] = {
 }
 
 _TAKEN_PORTS: Final = [9091, 9404]
+LISTENERS_OF_BROKERS: Final = ["http", "replication"]
+"""The names of these ports, in pods and Services."""
 
 LIST_RULES: Final[dict[Any, list[Json]]] = {
     Volume: [
@@ -192,8 +194,11 @@ LIST_RULES: Final[dict[Any, list[Json]]] = {
             ),
         },
         {
-            "rule": "self.all(each, each.name != 'replication')",
-            "message": "spec.listeners has the name replication; allowed: any other, for that is the brokers' own",
+            "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
+            "messageExpression": (
+                f"'spec.listeners has the name ' + self.filter(each, each.name in {LISTENERS_OF_BROKERS})[0].name"
+                " + '; allowed: any other, for that is the name of one of the brokers own ports'"
+            ),
         },
     ],
 }
