@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio.client import ApiClient
 
-from barnabas_operator.handlers.audit import Audit, Versions, missed_between
+from barnabas_operator.handlers.audit import Audit, Versions, missed_between, turned_back
 from barnabas_operator.handlers.inventory import Inventory, Key
 from harness.kube_memory import KubeMemory
 
@@ -30,6 +30,11 @@ CASES: dict[str, tuple[Versions, Versions, Versions, list[str]]] = {
 def test_what_was_so_before_and_is_not_known_yet_was_missed(name: str) -> None:
     before, now, known, missed = CASES[name]
     assert missed_between(before, now, known) == missed
+
+
+def test_a_store_that_was_put_back_is_noticed() -> None:
+    """Else all that is changed from then on would count as older than what is known."""
+    assert turned_back({"a": 5, "b": 1, "gone": 7}, {"a": 4, "b": 2, "new": 1}) == ["a"]
 
 
 def topic(name: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Audit:
     @property
     def why_dead(self) -> str | None:
         """For the kubelet, which starts the operator anew."""
-        return "the watch tells no changes any more" if self._stale >= STALE_MAX else None
+        return "what the watch tells is not what is there" if self._stale >= STALE_MAX else None
 
     async def run(self) -> None:
         """Until it is cancelled. An API server that is away is nobody's death."""
@@ -62,14 +62,14 @@ class Audit:
         listed = await self._list()
         known = versions(self._inventory.bodies())
         absent = frozenset(known_before.keys() - listed.keys())
-        self._judge(missed_between(self._listed, listed, known))
+        self._judge([*missed_between(self._listed, listed, known), *turned_back(known_before, listed)])
         self._forget(self._absent & absent & known.keys())
         self._listed, self._absent = listed, absent
 
     def _judge(self, missed: list[str]) -> None:
         self._stale = self._stale + 1 if missed else 0
         if missed:
-            log.warning("the watch has not told of %d resources, such as %s", len(missed), missed[0])
+            log.warning("%d resources are not as the watch told, such as %s", len(missed), missed[0])
 
     def _forget(self, gone: frozenset[str]) -> None:
         """What two listings in a row lack, and the watch has not told of."""
@@ -92,6 +92,11 @@ class Audit:
 def missed_between(before: Versions, now: Versions, known: Versions) -> list[str]:
     """What was so at the listing before, and is not known yet: news that are underway are nobody's fault."""
     return [uid for uid, version in before.items() if uid in now and known.get(uid, 0) < version]
+
+
+def turned_back(known: Versions, listed: Versions) -> list[str]:
+    """What a later listing has in an older version: etcd was put back, and newer news would look older for long."""
+    return [uid for uid, version in known.items() if listed.get(uid, version) < version]
 
 
 def identity(body: Mapping[str, Any]) -> str:
