@@ -197,7 +197,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a disk in bytes": cluster(
         "rule", "size", "10GB", "such as 500m, 2, 512Mi or 10Gi; write 10Gi", storage=volumes("10GB")
     ),
-    "a disk in bytes, with a space": cluster("rule", "size is 10 GB;", "; write 10Gi", storage=volumes("10 GB")),
+    "a disk in bytes, with a space": cluster("rule", "size", "10 GB", "; write 10Gi", storage=volumes("10 GB")),
     "memory without a unit": cluster(
         "rule",
         "spec.brokers.resources.limits.memory is 512 (bytes); allowed: 128Mi or more",
@@ -305,10 +305,10 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         status={"metadataVersion": 2},
     ),
     "a listener of the brokers": cluster(
-        "rule", "spec.listeners has the name replication; allowed", listeners=[{"name": "replication", "port": 9095}]
+        "rule", "spec.listeners", "name", "replication", "allowed", listeners=[{"name": "replication", "port": 9095}]
     ),
     "a listener by the name of the port of probes": cluster(
-        "rule", "spec.listeners has the name http; allowed", listeners=[{"name": "http", "port": 9095}]
+        "rule", "spec.listeners", "name", "http", "allowed", listeners=[{"name": "http", "port": 9095}]
     ),
     "a setting that the operator makes": cluster("webhook", "node.id", "leave it out", config={"node.id": 7}),
     "disks as a setting": cluster("webhook", "log.dirs", "leave it out", config={"log.dirs": "/tmp"}),
