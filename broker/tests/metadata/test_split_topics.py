@@ -8,21 +8,21 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from large_topics import STATE, a_change, a_large_topic, changes_of, finalize, image_of, stored, with_level_2
 from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata import deletions, transitions
 from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
-from barnabas_broker.metadata.documents import CLUSTER_KEY, FEATURES_KEY, encode, topic_key
-from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
+from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.features import METADATA_LEVEL
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import NO_LEADER, ClusterDocument, FeaturesDocument, PartitionState, TopicDocument
-from barnabas_broker.metadata.remembering import newer_documents, restore
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import Change, Changes, StoreUnavailable, Write
+from barnabas_broker.metadata.model import (
+    PartitionState,
+    TopicDocument,
+)
+from barnabas_broker.metadata.store import StoreUnavailable, Write
 from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
 from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_core.errors import ApiError, ErrorCode
@@ -31,8 +31,6 @@ from barnabas_core.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.anyio
 
-STATE = PartitionState((0,), 0, 0, (0,))
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
@@ -40,36 +38,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClusterOfNodes]:
         yield made
 
 
-async def finalize(node: Node, level: int) -> None:
-    levels = FeaturesDocument({METADATA_LEVEL: level, ELR: 1})
-    await node.image.reached(await node.store.put(FEATURES_KEY, encode(levels)))
-
-
-async def a_large_topic(node: Node, partitions: int = 250) -> TopicDocument:
-    await finalize(node, 2)
-    assert isinstance((await node.controller.create_topics([NewTopic("t", partitions)]))["t"], TopicDocument)
-    return node.image.topics["t"]
-
-
-async def stored(node: Node) -> dict[str, dict[str, object]]:
-    documents = (await node.store.listing("")).documents
-    return {each.key: json.loads(each.value) for each in documents if each.key.startswith(("topics/", "partitions/"))}
-
-
 async def sizes(node: Node) -> list[int]:
     return [len(each["partitions"]) for each in (await stored(node)).values()]  # type: ignore[arg-type]
-
-
-async def image_of(store: SqliteStore) -> MetadataImage:
-    image = MetadataImage()
-    image.apply_listing(await store.listing(""))
-    return image
-
-
-def a_change(topic: TopicDocument, number: int) -> IsrChange:
-    state = topic.partitions[number]
-    where = TopicPartition(topic.name, number)
-    return IsrChange(where, topic.topic_id, state.leader_epoch, state.partition_epoch, {0: -1})
 
 
 async def test_a_change_of_one_partition_writes_its_document_alone(cluster: ClusterOfNodes) -> None:
@@ -273,132 +243,6 @@ async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_g
     assert await stored(node) == {}
 
 
-async def test_a_part_that_vanishes_is_written_anew_by_who_knows_it(cluster: ClusterOfNodes) -> None:
-    (node,) = await cluster.start(0)
-    topic = await a_large_topic(node)
-    before = await stored(node)
-    gone = next(key for key in before if key.startswith("partitions/t/200"))
-    await node.store.delete(gone)
-    await node.image.reached(await node.store.latest_revision())
-    await node.until(lambda: not node.image.lost)
-    assert await stored(node) == before
-    assert node.image.topics["t"] == topic
-
-
-def test_what_is_written_to_a_part_while_the_head_is_missing_counts_and_is_not_overwritten() -> None:
-    image = with_level_2(MetadataImage())
-    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
-    documents = documents_of(topic, image.stored)
-    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
-    (_, second), key = topic.parts, part_keys(topic)[1]
-    newer = msgspec.structs.replace(STATE, isr=(), partition_epoch=1)
-    part = msgspec.structs.replace(documents[key], partitions=(newer,) * second.count)
-    image.apply_changes(Changes(10, [Change(10, topic_key("t"), None)]))
-    image.apply_changes(Changes(11, [Change(11, key, encode(part))]))
-    assert image.topics["t"].partitions == (STATE,) * 200 + (newer,) * 50
-    assert image.lost[topic_key("t")] == image.topics["t"]
-    assert writes_of(topic_key("t"), image.lost[topic_key("t")], image).keys() == {topic_key("t")}
-
-
-def test_features_that_vanish_hold_until_they_are_written_anew() -> None:
-    image = with_level_2(MetadataImage())
-    image.apply_changes(Changes(9, [Change(9, FEATURES_KEY, None)]))
-    assert list(image.lost) == [FEATURES_KEY]
-    assert image.splits_topics
-
-
-async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster: ClusterOfNodes) -> None:
-    (node,) = await cluster.start(0)
-    topic = await a_large_topic(node)
-    before = {each.key: each.value for each in (await node.store.listing("partitions/")).documents}
-    await node.controller.change_isr([a_change(topic, 205)])
-    newest = await stored(node)
-    for key, value in before.items():
-        await node.store.put(key, value)
-    await node.image.reached(await node.store.latest_revision())
-    await node.until(lambda: not node.image.lost)
-    assert await stored(node) == newest
-
-
-async def test_a_topic_whose_part_nobody_knows_is_unknown_until_a_broker_comes_that_remembers(
-    cluster: ClusterOfNodes,
-) -> None:
-    (node,) = await cluster.start(0)
-    topic = await a_large_topic(node)
-    remembered = {key: document for key in ("cluster", topic_key("t")) if (document := node.image.document(key))}
-    remembered[topic_key("t")] = topic
-    gone = next(key for key in await stored(node) if key.startswith("partitions/t/200"))
-    await cluster.kill(0)
-    store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.put("cluster", b'{"cluster_id":"the-id"}')
-    await store.delete(gone)
-    image = await image_of(store)
-    assert (image.topics, list(image.incomplete), list(image.lost)) == ({}, ["t"], [])
-    await store.close()
-    (after,) = await cluster.start(0)
-    (outcome,) = (await after.controller.create_topics([NewTopic("t", 1)])).values()
-    assert isinstance(outcome, ApiError)
-    assert outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
-    remembered["cluster"] = after.image.document("cluster") or remembered["cluster"]
-    assert await restore(remembered, after.image, after.store, 0) == 1
-    assert (len(after.image.topics["t"].partitions), after.image.incomplete) == (250, {})
-    assert (await image_of(after.store)).topics == after.image.topics
-
-
-def an_image_without(missing: str, topic: TopicDocument) -> MetadataImage:
-    image = with_level_2(MetadataImage())
-    documents = documents_of(topic, image.stored)
-    del documents[missing]
-    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
-    return image
-
-
-def what_broker_0_writes_anew(remembered: TopicDocument, image: MetadataImage) -> TopicDocument | None:
-    cluster = ClusterDocument("the-id")
-    found = newer_documents({CLUSTER_KEY: cluster, topic_key("t"): remembered}, image, 0).get(topic_key("t"))
-    assert found is None or isinstance(found, TopicDocument)
-    return found
-
-
-@pytest.mark.parametrize("by_id", [False, True])
-async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: ClusterOfNodes, by_id: bool) -> None:
-    (node,) = await cluster.start(0)
-    topic = await a_large_topic(node)
-    await cluster.kill(0)
-    store = await SqliteStore.open(cluster.path, ManualClock())
-    await store.delete(part_keys(topic)[0])
-    await store.close()
-    (after,) = await cluster.start(0)
-    assert list(after.image.incomplete) == ["t"]
-    asked = topic.topic_id if by_id else "t"
-    assert isinstance((await after.controller.delete_topics([asked]))[asked], TopicDocument)
-    assert (await stored(after), list(after.image.tombstones)) == ({}, [topic.topic_id])
-    assert isinstance((await after.controller.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
-
-
-@pytest.mark.parametrize("missing", range(3))
-def test_of_a_topic_that_lacks_a_document_who_remembers_it_restores_that_alone(missing: int) -> None:
-    replicated = PartitionState((0, 1), 0, 5, (0, 1), partition_epoch=5)
-    newer = msgspec.structs.replace(replicated, leader=1, leader_epoch=9, isr=(1,), partition_epoch=9)
-    remembered = laid_out(TopicDocument("t", UUID(int=1), (replicated,) * 250), splits=True)
-    key = [topic_key("t"), *part_keys(remembered)][missing]
-    image = an_image_without(key, msgspec.structs.replace(remembered, partitions=(newer,) * 250))
-    restored = what_broker_0_writes_anew(remembered, image)
-    assert restored is not None
-    begin, end = missing * 100, min(missing * 100 + 100, 250)
-    assert restored.partitions[:begin] + restored.partitions[end:] == (newer,) * (250 - end + begin)
-    (unled,) = set(restored.partitions[begin:end])
-    assert (unled.leader, unled.unconfirmed, unled.restored_epoch) == (NO_LEADER, (1,), 5)
-
-
-def test_of_a_topic_that_lacks_a_part_nobody_makes_one_that_it_does_not_remember() -> None:
-    topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 250), splits=True)
-    image = an_image_without(part_keys(topic)[0], topic)
-    small = msgspec.structs.replace(topic, partitions=(STATE,) * 100, parts=())
-    assert what_broker_0_writes_anew(small, image) is None
-    assert what_broker_0_writes_anew(msgspec.structs.replace(topic, topic_id=UUID(int=2)), image) is None
-
-
 def test_what_a_newer_version_wrote_into_a_part_stays() -> None:
     image = MetadataImage()
     topic = laid_out(TopicDocument("t", UUID(int=1), (STATE,) * 150), splits=True)
@@ -413,28 +257,7 @@ def test_what_a_newer_version_wrote_into_a_part_stays() -> None:
     assert {key: value["new"] for key, value in values.items()} == {key: key for key, _ in listed}
 
 
-def changes_of(documents: Sequence[tuple[str, bytes]]) -> Changes:
-    return Changes(len(documents), [Change(n + 1, key, value) for n, (key, value) in enumerate(documents)])
-
-
-def with_level_2(image: MetadataImage) -> MetadataImage:
-    image.apply_changes(changes_of([(FEATURES_KEY, encode(FeaturesDocument({METADATA_LEVEL: 2, ELR: 1})))]))
-    return image
-
-
 def test_a_topic_of_a_hundred_partitions_is_one_document_at_any_level() -> None:
     topic = a_topic("t", *[led(0, 1)] * 100)
     assert laid_out(topic, splits=True) == topic
     assert joined(topic, lambda key: None, None) == (topic, True)
-
-
-@pytest.mark.parametrize("stored_in_the_head", [99, 101, 250])
-def test_partitions_keep_their_numbers_whatever_somebody_has_made_of_the_head(stored_in_the_head: int) -> None:
-    image = MetadataImage()
-    states = tuple(msgspec.structs.replace(STATE, leader_epoch=number) for number in range(250))
-    topic = laid_out(TopicDocument("t", UUID(int=1), states), splits=True)
-    documents = documents_of(topic, image.stored)
-    image.apply_changes(changes_of([(key, encode(document)) for key, document in documents.items()]))
-    damaged = msgspec.structs.replace(topic, partitions=states[:stored_in_the_head])
-    image.apply_changes(Changes(9, [Change(9, topic_key("t"), encode(damaged))]))
-    assert image.topics["t"] == topic

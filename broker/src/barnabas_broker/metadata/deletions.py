@@ -5,7 +5,8 @@ removes parts that no topic names, because who made them died before it wrote th
 """
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Final
 
 from barnabas_broker.metadata.documents import tombstone_key, topic_key
@@ -24,7 +25,11 @@ KEPT_MAX: Final = 10_000
 """Where a broker is down for good. The oldest go; a log that only then comes back is set aside, not deleted."""
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""For parts that no topic names. They are kept for KEPT_MS: whoever wrote them may be about to write the topic."""
+"""For parts that no topic names. They are kept for KEPT_MS: whoever wrote them may be about to write the topic.
+
+Those of a topic that nobody knows stay until all brokers have been alive together for so long: its document may have
+vanished, and a broker that is away remembers it.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +104,10 @@ class Deletions:
 
     async def _remove_unnamed_parts(self, now_ms: int) -> None:
         self._unnamed_since_ms = {key: self._unnamed_since_ms.get(key, now_ms) for key in sorted(self._unnamed())}
-        due = [key for key, since_ms in self._unnamed_since_ms.items() if since_ms + KEPT_MS <= now_ms]
+        old = [key for key, since_ms in self._unnamed_since_ms.items() if since_ms + KEPT_MS <= now_ms]
+        known = {head.topic_id for head in self._heads()} | self._image.tombstones.keys()
+        all_alive = self._all_alive_for_long(now_ms)
+        due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
             unnamed = self._unnamed()  # Who wrote one in between may have named it.
@@ -110,15 +118,19 @@ class Deletions:
             await self._transitions.carry_out(due, decide)
 
     def _unnamed(self) -> Set[str]:
+        return self._image.parts.keys() - {key for head in self._heads() for key in part_keys(head)}
+
+    def _heads(self) -> Iterator[TopicDocument]:
         image = self._image
-        heads = (*image.topics.values(), *image.buried.values(), *image.incomplete.values())
-        return image.parts.keys() - {key for head in heads for key in part_keys(head)}
+        return chain(image.topics.values(), image.buried.values(), image.incomplete.values())
+
+    def _all_alive_for_long(self, now_ms: int) -> bool:
+        return self._all_alive_since_ms is not None and self._all_alive_since_ms + KEPT_MS <= now_ms
 
     def _old(self, now_ms: int) -> list[TombstoneDocument]:
-        since_ms = self._all_alive_since_ms
         kept, left = self._image.tombstones.values(), {each.topic_id for each in self._image.buried.values()}
         ended = [each for each in kept if each.topic_id not in left]
-        if since_ms is not None and since_ms + KEPT_MS <= now_ms:
+        if self._all_alive_for_long(now_ms):
             end_ms = self._clock.now_ms() - KEPT_MS
             return [each for each in ended if each.deleted_at_ms <= end_ms]
         if len(kept) <= KEPT_MAX:
