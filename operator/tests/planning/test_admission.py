@@ -357,6 +357,23 @@ def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change()
     assert review(before, cluster(storage={}, config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED
 
 
+def test_addresses_without_effect_are_told_once() -> None:
+    listeners = [
+        {"name": "plain", "advertisedHost": "localhost"},
+        {**BALANCED, "preferredNodePortAddressType": "ExternalDNS"},
+    ]
+    disks = {"volumes": [{"id": 0}]}
+    asked = cluster(listeners=listeners, storage=disks)
+    assert review(None, asked, Around()).warnings == (
+        "spec.listeners[0].advertisedHost has no effect: pods are told each broker's own name",
+        (
+            "spec.listeners[1].preferredNodePortAddressType has no effect: "
+            "it is for the type nodeport without advertisedHost"
+        ),
+    )
+    assert review(asked, cluster(listeners=listeners, storage=disks, brokers={"replicas": 3}), Around()) == ALLOWED
+
+
 def test_disks_that_nobody_asked_for_are_told_once() -> None:
     (told,) = review(None, cluster(), Around()).warnings
     assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"

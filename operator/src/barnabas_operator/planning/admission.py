@@ -102,7 +102,21 @@ def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
         problems.append(change.message)
     told = before.spec.config if before is not None else {}
     news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
-    return Verdict("; ".join(problems) or None, tuple(f"spec.config {warning}" for warning in unused_settings(news)))
+    unused = (f"spec.config {warning}" for warning in unused_settings(news))
+    return Verdict("; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before)))
+
+
+def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
+    """What listeners say of addresses without effect: once."""
+    known = before.spec.listeners if before is not None else ()
+    for index, each in enumerate(wanted.spec.listeners):
+        if each in known:
+            continue
+        if each.advertised_host and each.type == "internal":
+            yield f"spec.listeners[{index}].advertisedHost has no effect: pods are told each broker's own name"
+        if each.preferred_node_port_address_type and not each.is_at_node:
+            idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
+            yield f"{idle}: it is for the type nodeport without advertisedHost"
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
