@@ -125,6 +125,15 @@ class Node:
         self.beats.put_nowait(None)
         self.timers.run_out()
 
+    async def beaten(self) -> None:
+        """Its heartbeat was due, its lease is renewed, and its duties have gone round since."""
+        before = self.duties.progress()
+        self.beat()
+        await self.lease_renewed()
+        async with asyncio.timeout(WAIT_S):
+            while self.duties.progress() == before:
+                await asyncio.sleep(0.001)
+
     async def lease_renewed(self) -> None:
         """Its lease lasts a whole session from now."""
         async with asyncio.timeout(WAIT_S):

@@ -68,8 +68,7 @@ async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(clust
         for _ in range(deletions.KEPT_MS // SESSION_MS // 3):
             cluster.clock.time_ms += SESSION_MS - 1
             for node in cluster.nodes.values():
-                node.beat()
-                await node.lease_renewed()
+                await node.beaten()
     cluster.clock.time_ms += 1000
     one.beat()
     await one.until(lambda: not one.image.tombstones)
