@@ -17,7 +17,7 @@ from barnabas_operator.planning.object_names import labels, selector
 from barnabas_operator.planning.pods import BrokerPod
 from barnabas_operator.planning.restart_events import restart_event, why_restarted
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
@@ -35,6 +35,10 @@ SECONDS_MAX = 60.0
         (OLD._replace(is_ready=False), CHANGED),
         (OLD._replace(is_ready=False, is_down=True), f"it does not run, and {CHANGED}"),
         (OLD._replace(restart_asked=True, is_down=True), "its annotation asks for it"),
+        (
+            OLD._replace(restart_asked=True, stale="tells clients 30000, which is 31000 now"),
+            "it tells clients 30000, which is 31000 now",
+        ),
     ],
 )
 def test_why_a_broker_restarts_is_told_in_words(pod: BrokerPod, why: str) -> None:
@@ -59,8 +63,9 @@ def namespace_of(plane: ControlPlane) -> str:
     return namespace
 
 
-def cluster_in(namespace: str) -> Cluster:
-    return Cluster(metadata=ObjectMeta(name="castle", namespace=namespace, uid=str(uuid4())), spec=ClusterSpec())
+def cluster_in(namespace: str, brokers: int = 3) -> Cluster:
+    meta = ObjectMeta(name="castle", namespace=namespace, uid=str(uuid4()))
+    return Cluster(metadata=meta, spec=ClusterSpec(brokers=Brokers(replicas=brokers)))
 
 
 async def make(api: KubeApi, namespace: str, number: int) -> BrokerPod:
@@ -99,15 +104,7 @@ def test_only_the_very_pod_that_was_seen_is_evicted_or_deleted(api_server: Contr
 def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_not(controllers: ControlPlane) -> None:
     namespace = namespace_of(controllers)
     cluster = cluster_in(namespace)
-    controllers.kubectl("create", "-f-", stdin=json.dumps(three_pods(namespace)))
-    for each in ({"phase": "Running"}, {"conditions": [{"type": "Ready", "status": "True"}]}):
-        for number in range(3 if "phase" in each else 2):
-            name = f"castle-broker-{number}"
-            wait_for(partial(controllers.requests.get, "Pod", namespace, name), seconds_max=SECONDS_MAX)
-            controllers.requests.merge_status("Pod", namespace, name, each)
-    allowed = {name: value for name, value in disruption_budget(cluster).items() if name != "metadata"}
-    meta = {"name": "castle-broker", "namespace": namespace}
-    controllers.kubectl("create", "-f-", stdin=json.dumps({**allowed, "metadata": meta}))
+    with_pods(controllers, cluster, ready=2)
     wait_for(lambda: budget(controllers, namespace), lambda told: told == "2 2", SECONDS_MAX)
 
     async def begin(api: KubeApi) -> None:
@@ -124,8 +121,39 @@ def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_
     controllers.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def three_pods(namespace: str) -> dict[str, Any]:
-    """What makes them; no node runs them."""
+def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: ControlPlane) -> None:
+    namespace = namespace_of(controllers)
+    cluster = cluster_in(namespace, 1)
+    with_pods(controllers, cluster, ready=0)
+    wait_for(lambda: budget(controllers, namespace), lambda told: told == "0 0", SECONDS_MAX)
+
+    async def begin(api: KubeApi) -> None:
+        pod = await seen(api, namespace, 0)
+        assert await PodRestarts(api).begin(cluster, [pod._replace(is_ready=False)]) is None
+        assert not await is_there(api, namespace, pod)
+
+    with_api(controllers, begin)
+    controllers.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def with_pods(plane: ControlPlane, cluster: Cluster, *, ready: int) -> None:
+    """All of them run as far as their status tells, the first ones are ready; beside them is the Cluster's budget."""
+    namespace, count = str(cluster.metadata.namespace), cluster.spec.brokers.replicas
+    plane.kubectl("create", "-f-", stdin=json.dumps(made_by(namespace, count)))
+    for number in range(count):
+        name = f"castle-broker-{number}"
+        wait_for(partial(plane.requests.get, "Pod", namespace, name), seconds_max=SECONDS_MAX)
+        plane.requests.merge_status("Pod", namespace, name, {"phase": "Running"})
+        if number < ready:
+            is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            plane.requests.merge_status("Pod", namespace, name, is_ready)
+    allowed = {name: value for name, value in disruption_budget(cluster).items() if name != "metadata"}
+    meta = {"name": "castle-broker", "namespace": namespace}
+    plane.kubectl("create", "-f-", stdin=json.dumps({**allowed, "metadata": meta}))
+
+
+def made_by(namespace: str, count: int) -> dict[str, Any]:
+    """What makes the pods; no node runs them."""
     template = {
         "metadata": {"labels": dict(labels("castle"))},
         "spec": {"containers": [{"name": "broker", "image": "broker"}]},
@@ -135,7 +163,7 @@ def three_pods(namespace: str) -> dict[str, Any]:
         "kind": "StatefulSet",
         "metadata": {"name": "castle-broker", "namespace": namespace},
         "spec": {
-            "replicas": 3,
+            "replicas": count,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": dict(selector("castle"))},
             "template": template,

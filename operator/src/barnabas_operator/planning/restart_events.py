@@ -11,6 +11,8 @@ BROKER_RESTARTED: Final = "BrokerRestarted"
 
 def why_restarted(pod: BrokerPod) -> str:
     """Of a pod that is to restart."""
+    if pod.stale:
+        return f"it {pod.stale}"
     if pod.restart_asked:
         return "its annotation asks for it"
     if pod.is_down:
