@@ -14,7 +14,7 @@ from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.pods import BrokerPod
+from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -332,5 +332,22 @@ def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(ui
             assert await PodRestarts(api).begin(cluster(), together) is None
             assert api.evicted == ["flights-broker-0"]
             assert (len(api.pods), len(api.events)) == (left, told)
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_asked() -> None:
+    """It waits for nobody: the brokers that restart before it would take it for dead."""
+
+    async def run() -> None:
+        async with ApiClient() as connection:
+            api = FewPods(connection, pod(0, "a"))
+            cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
+            found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})
+            assert [view.is_down for view in found.views()] == [True]
+            assert await PodRestarts(api).begin(cluster(), [cut_off]) is None
+            assert (api.evicted, api.pods) == ([], {})
+            (event,) = api.events
+            assert "its ServiceAccount was deleted" in event["message"]
 
     asyncio.run(run())

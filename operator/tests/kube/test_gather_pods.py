@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
-from barnabas_operator.planning.object_names import BROKER_LABEL, GIVEN, LISTENER_LABEL
+from barnabas_operator.planning.object_names import ACCOUNT, BROKER_LABEL, GIVEN, LISTENER_LABEL
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -26,15 +26,20 @@ BALANCER = Listener(name="outside", port=9094, type="loadbalancer")
 OBJECTS: dict[str, list[dict[str, Any]]] = {
     "pods": [
         {
-            "metadata": {"name": f"flights-broker-{number}", "uid": f"u-{number}", "labels": {}},
+            "metadata": {
+                "name": f"flights-broker-{number}",
+                "uid": f"u-{number}",
+                "labels": {},
+                "annotations": {ACCOUNT: account} if account else {},
+            },
             "spec": {"nodeName": node} if node else {},
             "status": {"hostIP": host, "containerStatuses": [{"name": "broker", "state": state}]} if host else {},
         }
-        for number, (node, host, state) in enumerate(
+        for number, (node, host, state, account) in enumerate(
             [
-                ("node-b", "10.0.0.2", {"waiting": {"reason": "CrashLoopBackOff"}}),
-                ("node-a", "10.0.0.1", {"waiting": {"reason": "ContainerCreating"}}),
-                ("", "", {}),
+                ("node-b", "10.0.0.2", {"waiting": {"reason": "CrashLoopBackOff"}}, "before"),
+                ("node-a", "10.0.0.1", {"waiting": {"reason": "ContainerCreating"}}, "of-now"),
+                ("", "", {}, ""),
             ]
         )
     ]
@@ -97,7 +102,10 @@ class AskedApi(KubeApi):
         if plural == "statefulsets":
             owner = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": self.owner}
             meta = {"generation": 1, "ownerReferences": [owner], "annotations": {GIVEN: json.dumps(self.given)}}
-            return {"metadata": meta, "spec": {"replicas": 1}}
+            template = {"metadata": {"annotations": {ACCOUNT: "before"}}}
+            return {"metadata": meta, "spec": {"replicas": 1, "template": template}}
+        if plural == "serviceaccounts":
+            return {"metadata": {"uid": "of-now"}}
         return {"items": OBJECTS.get(plural, [])}
 
 
@@ -113,7 +121,7 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
             return await gather_pods(api, cluster, Nodes(api)), api.asked
 
     found, asked = asyncio.run(gathered())
-    always = {"statefulsets", "pods", "persistentvolumeclaims"}
+    always = {"statefulsets", "serviceaccounts", "pods", "persistentvolumeclaims"}
     assert asked >= always
     return found, asked - always
 
@@ -132,6 +140,13 @@ def test_nodes_and_services_are_listed_only_where_the_cluster_needs_them(
     listeners: tuple[Listener, ...], rack: Rack | None, asked: set[str]
 ) -> None:
     assert gather(*listeners, rack=rack)[1] == asked
+
+
+def test_a_pod_whose_service_account_was_deleted_is_cut_off() -> None:
+    """One of a version that did not say whose token it has is not."""
+    found = gather(INSIDE)[0]
+    assert [found.pods[number].is_cut_off for number in range(3)] == [True, False, False]
+    assert found.facts.account_uid == "of-now"
 
 
 def test_a_pod_is_in_the_rack_of_its_node() -> None:

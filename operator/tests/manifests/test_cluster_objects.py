@@ -1,5 +1,6 @@
 """The objects that a Cluster becomes on Kubernetes."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
 from barnabas_operator.planning.broker_settings import Changes, place_settings, setting_changes
 from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.object_names import selector
+from barnabas_operator.planning.object_names import ACCOUNT, selector
 from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
 from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
@@ -212,6 +213,14 @@ def test_brokers_restart_only_for_what_they_cannot_take_over(name: str) -> None:
     changed, restarts = RESTARTS[name]
     assert (restart_hash(changed, FACTS) != restart_hash(CLUSTER, FACTS)) is restarts
     assert pods_of(changed)["template"]["metadata"]["annotations"][CONFIG_HASH] == restart_hash(changed, FACTS)
+
+
+def test_pods_say_of_which_service_account_their_token_is() -> None:
+    """Another one of that name makes another template, so that they restart."""
+    facts = dataclasses.replace(FACTS, account_uid="u-1")
+    (brokers,) = (each for each in broker_objects(CLUSTER, facts, "i", 3) if each["kind"] == "StatefulSet")
+    assert brokers["spec"]["template"]["metadata"]["annotations"][ACCOUNT] == "u-1"
+    assert ACCOUNT not in pods_of(CLUSTER)["template"]["metadata"]["annotations"]
 
 
 def test_what_brokers_take_over_is_told_to_them_cluster_wide() -> None:

@@ -47,7 +47,7 @@ class PodRestarts:
         """
         namespace = cluster.metadata.namespace
         try:
-            if asks and not pod.is_down:
+            if asks and not pod.is_lost:
                 await self._api.evict(namespace, pod.name, pod.uid)
             else:
                 await self._api.delete("Pod", namespace, pod.name, preconditions={"uid": pod.uid})

@@ -11,6 +11,7 @@ from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.planning.facts import Facts, is_outside, node_host
 from barnabas_operator.planning.object_names import (
+    ACCOUNT,
     BROKER_LABEL,
     CLUSTER_LABEL,
     GIVEN,
@@ -35,8 +36,9 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
     """What is so now. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
-    found, pods, claims, services = await asyncio.gather(
+    found, account, pods, claims, services = await asyncio.gather(
         api.get("StatefulSet", namespace, brokers_name(name)),
+        api.get("ServiceAccount", namespace, brokers_name(name)),
         api.listing("Pod", namespace, selector(name)),
         claims_there(api, cluster),
         api.listing("Service", namespace, {CLUSTER_LABEL: name}) if is_outside(cluster) else _nothing(),
@@ -44,7 +46,8 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
     names = {each["spec"].get("nodeName", "") for each in pods} - {""}
     node_of = await nodes.of(names) if needs_nodes else {}
     broker_set = _broker_set(found) if found is not None and is_owned(cluster, found) else None
-    brokers = list(_brokers(cluster, pods, node_of))
+    account_uid = account["metadata"]["uid"] if account is not None else _account_given(found)
+    brokers = list(_brokers(cluster, pods, node_of, account_uid))
     return PodsState(
         broker_set,
         {pod.broker_id: pod for pod in brokers},
@@ -53,6 +56,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
             _balancer_hosts(services, broker_set.given if broker_set is not None else {}),
             _node_hosts(cluster, brokers),
             _bootstrap_ports(cluster, services),
+            account_uid,
         ),
         claims,
     )
@@ -87,14 +91,22 @@ def _volume(claim: Json) -> Volume:
     return Volume(id=int(name.rpartition("-")[2]), size=size, storage_class=storage_class)
 
 
-def _brokers(cluster: Cluster, pods: Iterable[Json], node_of: Mapping[str, Json]) -> Iterator[BrokerPod]:
+def _account_given(found: Json | None) -> str:
+    """Whose token the StatefulSet's pods shall have, while there is no ServiceAccount."""
+    template = found["spec"]["template"] if found is not None else {}
+    return str(template.get("metadata", {}).get("annotations", {}).get(ACCOUNT, ""))
+
+
+def _brokers(
+    cluster: Cluster, pods: Iterable[Json], node_of: Mapping[str, Json], account_uid: str
+) -> Iterator[BrokerPod]:
     for each in pods:
         broker_id = broker_of(each["metadata"]["name"], cluster.metadata.name)
         if broker_id is not None:
-            yield _pod(cluster, broker_id, each, node_of.get(each["spec"].get("nodeName", ""), {}))
+            yield _pod(cluster, broker_id, each, node_of.get(each["spec"].get("nodeName", ""), {}), account_uid)
 
 
-def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json) -> BrokerPod:
+def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid: str) -> BrokerPod:
     meta, status, rack = found["metadata"], found.get("status", {}), cluster.spec.brokers.rack
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     is_ready = conditions.get("Ready") == "True"
@@ -118,6 +130,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json) -> BrokerPod
         ends_at=meta.get("deletionTimestamp", ""),
         node=found["spec"].get("nodeName", ""),
         stale=meta.get("annotations", {}).get(STALE, ""),
+        is_cut_off=meta.get("annotations", {}).get(ACCOUNT, account_uid) != account_uid,
     )
 
 

@@ -9,6 +9,7 @@ from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.given_addresses import given_addresses
 from barnabas_operator.planning.object_names import (
+    ACCOUNT,
     CLUSTER_LABEL,
     GIVEN,
     HTTP_PORT,
@@ -57,8 +58,10 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
 
 def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
     name = cluster.metadata.name
+    account = {ACCOUNT: facts.account_uid} if facts.account_uid else {}
+    annotations = {CONFIG_HASH: restart_hash(cluster, facts), **account}
     return {
-        "metadata": {"labels": dict(labels(name)), "annotations": {CONFIG_HASH: restart_hash(cluster, facts)}},
+        "metadata": {"labels": dict(labels(name)), "annotations": annotations},
         "spec": {
             "serviceAccountName": brokers_name(name),
             "automountServiceAccountToken": False,

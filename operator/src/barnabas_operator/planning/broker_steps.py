@@ -26,8 +26,9 @@ class BrokerView(NamedTuple):
     """One broker that has a place; `is_changed`: it runs with other settings than it should have.
 
     `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
-    and until that is over it makes no pod with a higher number. `is_down`: its process does not run. One that is only
-    not ready may serve all the same. `ending` names what of it is being deleted, its pod or a claim.
+    and until that is over it makes no pod with a higher number. `is_down`: its process does not run, or has lost its
+    access to Kubernetes. One that is only not ready may serve all the same. `ending` names what of it is being deleted,
+    its pod or a claim.
     """
 
     broker_id: int

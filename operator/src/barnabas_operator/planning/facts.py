@@ -13,17 +13,18 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Where clients from outside reach each broker, by listener and broker id.
+    """Where clients from outside reach each broker, by listener and broker id, and whom the brokers' pods speak as.
 
     `node_ports` are those of the brokers' Services of type NodePort, `balancer_hosts` what their load balancers are
     known by, `node_hosts` the addresses of the nodes that the brokers' pods run on. `bootstrap_ports` are the node
-    ports at which any broker answers, by listener.
+    ports at which any broker answers, by listener. `account_uid` is that of the ServiceAccount, "" until there is one.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
     balancer_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     node_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     bootstrap_ports: Mapping[str, int] = field(default_factory=dict)
+    account_uid: str = ""
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
         """What a broker is started with for a listener for the outside; None while Kubernetes has not given it one.

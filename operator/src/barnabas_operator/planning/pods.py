@@ -18,6 +18,7 @@ class BrokerPod(NamedTuple):
     `made_at` and `ends_at` are in RFC 3339: the latter is when one that was deleted should have ended, "" of others.
     `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
     knows it, "" until it runs there, `node_addresses` are all by type. `stale` is what it tells clients wrongly.
+    `is_cut_off`: its ServiceAccount was deleted, so that it can neither read nor write the metadata.
 
     The pod that is made in its place has the same name and another `uid`.
     """
@@ -38,6 +39,12 @@ class BrokerPod(NamedTuple):
     ends_at: str = ""
     node: str = ""
     stale: str = ""
+    is_cut_off: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether waiting saves nothing: it does not run, or whichever of the others restarts takes it for dead."""
+        return self.is_down or self.is_cut_off
 
     @property
     def is_ending(self) -> bool:
@@ -91,7 +98,7 @@ class PodsState:
             return BrokerView(number, is_running=False, is_ready=False, is_changed=False)
         is_ready = pod.is_ready and not pod.is_ending
         ending = ", ".join(self._ending(pod))
-        return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_down, ending)
+        return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_lost, ending)
 
     def _ending(self, pod: BrokerPod) -> Iterator[str]:
         """A claim that was deleted stays as long as its pod."""

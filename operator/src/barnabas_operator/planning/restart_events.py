@@ -15,6 +15,8 @@ def why_restarted(pod: BrokerPod) -> str:
         return f"it {pod.stale}"
     if pod.restart_asked:
         return "its annotation asks for it"
+    if pod.is_cut_off:
+        return "its ServiceAccount was deleted, and with it its access to the Kubernetes API"
     if pod.is_down:
         return "it does not run, and the Cluster was changed since it was made"
     return "the Cluster was changed since it was made"
