@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds format fuzz sim torture soak bench compat-clients e2e-tools e2e clean
+.PHONY: venv demo test fast check crds format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
 
 venv: .venv/ready
 
@@ -68,8 +68,13 @@ sim: venv
 torture: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m torture $(TORTURE)
 
-# Hours: 10,000 seeds of the simulation and 200 rounds of torture, with their figures at the end.
-# SOAK='--seeds 200 --rounds 5' is shorter.
+# WEEKS='--actions 20 --seed 7' replays; the seed is printed first. E2E_FIGURES names a file for the table of stalls. Needs root.
+weeks: venv
+	tests/e2e/install.sh images
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.weeks $(WEEKS)
+
+# Hours: 10,000 seeds of the simulation, 200 rounds of torture and 200 actions of users on pods, with their figures at the end.
+# SOAK='--seeds 200 --rounds 5 --actions 20' is shorter.
 soak: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m soak $(SOAK)
 

@@ -1,4 +1,4 @@
-"""`python -m soak`: many seeds of the simulation, then many rounds of torture; the figures of both at the end."""
+"""`python -m soak`: many seeds of the simulation, rounds of torture and actions of users; their figures at the end."""
 
 import argparse
 import os
@@ -6,7 +6,9 @@ import random
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+ACTIONS: Final = 200
 
 
 class Part(NamedTuple):
@@ -20,19 +22,25 @@ class Part(NamedTuple):
 
 def main() -> int:
     """1 when a part failed; the others are run all the same."""
-    parser = argparse.ArgumentParser(prog="python -m soak", description="The simulation and the torture, for hours.")
+    parser = argparse.ArgumentParser(
+        prog="python -m soak", description="The simulation, the torture and first weeks, for hours."
+    )
     parser.add_argument("--seeds", type=int, default=10_000, help="of the simulation, on all processors")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--rounds", type=int, default=200, help="of torture")
     parser.add_argument("--torture-seed", type=int, default=random.randrange(10**6), help="what the torture does")
+    parser.add_argument("--actions", type=int, default=ACTIONS, help="of users on a Kubernetes with pods")
+    parser.add_argument("--weeks-seed", type=int, default=random.randrange(10**6), help="which, and in which order")
     options = parser.parse_args()
     commit = _commit()
     parts = [
         _run("simulation", f"--seeds {options.seeds} --first {options.first} --workers {os.cpu_count() or 1}"),
         _run("torture", f"--rounds {options.rounds} --seed {options.torture_seed}"),
+        _run("e2e.weeks", f"--actions {options.actions} --seed {options.weeks_seed}"),
     ]
     again = f"--seeds {options.seeds} --first {options.first} --rounds {options.rounds}"
-    print(f"\ncommit {commit}; again: make soak SOAK='{again} --torture-seed {options.torture_seed}'")
+    again += f" --torture-seed {options.torture_seed} --actions {options.actions} --weeks-seed {options.weeks_seed}"
+    print(f"\ncommit {commit}; again: make soak SOAK='{again}'")
     for part in parts:
         outcome = "passed" if part.code == 0 else f"FAILED (exit code {part.code})"
         print(f"{part.name:10} {outcome} in {part.seconds:.0f} s: {part.figures}")

@@ -9,7 +9,7 @@ from typing import Final
 FILE: Final = os.environ.get("E2E_FIGURES", "")
 HEAD: Final = """# On pods, {day}
 
-Printed by `make e2e E2E_FIGURES={file}`: a Kubernetes of one node, or of three and four where racks are
+Printed by `{by} E2E_FIGURES={file}`: a Kubernetes of one node, or of three and four where racks are
 named, Barnabas by its chart, three brokers with two disks each, or five in three racks, clients outside of the cluster,
 all on one machine of {processors} processors ({kernel}).
 
@@ -29,11 +29,12 @@ class Figures:
         print(f"{what}: {figure}" + (f" (aim: {aim})" if aim else ""))
         self._rows.append((what, figure, aim))
 
-    def write(self, file: str = FILE) -> None:
-        """The page, where one is wanted and there is something to tell."""
+    def write(self, file: str = FILE, by: str = "make e2e") -> None:
+        """The page, where one is wanted and there is something to tell; `by` is the command that was given."""
         if file and self._rows:
             head = HEAD.format(
                 day=datetime.now(UTC).date(),
+                by=by,
                 file=file,
                 processors=os.cpu_count(),
                 kernel=f"{platform.system()} {platform.release()}",

@@ -37,19 +37,21 @@ class TimedWriter(Writer):
 class Traffic:
     """One idempotent writer with acks=all and a group of two; `problems` are told when it has ended."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = RATE) -> None:
+        """`rate` is records a second."""
         self._client = StockClient(bootstrap)
         self._group = f"readers-of-{topic}"
         self._lanes = [Lane(topic, partition) for partition in range(partitions)]
         self.history = History(idempotent_topics=frozenset({topic}))
         settings = {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1}
-        self.writer = TimedWriter(topic, self.history, bootstrap, topic, rate=RATE, partitions=partitions, **settings)
+        self.writer = TimedWriter(topic, self.history, bootstrap, topic, rate=rate, partitions=partitions, **settings)
         self.writer.latencies_s, self.writer.acknowledged = [], Counter()
         self._readers = [
             Reader(f"{topic}-{number}", self.history, bootstrap, self._group, {topic: partitions})
             for number in range(2)
         ]
         self.problems: list[str] = []
+        self._rate = rate
         self._stretch_began = 0
 
     def __enter__(self) -> Self:
@@ -58,12 +60,12 @@ class Traffic:
         self.await_progress()
         return self
 
-    def await_progress(self, records: int = RATE) -> None:
-        """Returns when so many more records were acknowledged and as many seen, some of each partition: all goes on."""
+    def await_progress(self) -> None:
+        """Returns when the records of a second were acknowledged and as many seen, some of each partition."""
         written, seen = self._written(), self._seen()
         wait_for(
             lambda: (self._written() - written, self._seen() - seen, self.history.problems),
-            lambda ahead: all(each.total() >= records and len(each) == len(self._lanes) for each in ahead[:2]),
+            lambda ahead: all(each.total() >= self._rate and len(each) == len(self._lanes) for each in ahead[:2]),
             seconds_max=CATCH_UP_SECONDS_MAX,
         )
 

@@ -1,0 +1,32 @@
+"""A new user's first weeks in a few minutes: two Clusters in two namespaces, and actions in a random order under
+clients that never stop. `make soak` does many more of them."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from e2e.binaries import CannotStart
+from e2e.figures import Figures
+from e2e.providers import local
+from e2e.weeks.deck import Plan
+from e2e.weeks.run import first_weeks
+from harness.require import missing
+
+ACTIONS = 5
+
+
+def test_nothing_is_lost_in_the_first_weeks(figures: Figures, tmp_path: Path) -> None:
+    """On a Kubernetes of its own: definitions, etcd and the API server belong to all who use one."""
+    if os.environ.get("E2E") != "local":
+        pytest.skip("the provider cannot put back an older etcd")
+    plan = Plan(ACTIONS, random.randrange(10**6), with_long=False)
+    print(f"seed {plan.seed}; again: {plan.again}", flush=True)
+    try:
+        with local(tmp_path / "cluster") as cluster:
+            report = first_weeks(cluster, tmp_path, plan, print)
+    except CannotStart as reason:
+        missing(reason)
+    report.tell(figures)
+    assert report.problems == [], f"again: {plan.again}"

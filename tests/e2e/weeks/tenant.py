@@ -1,0 +1,173 @@
+"""Somebody with a namespace, a Cluster and Topics in it, their manifests, and clients that write and read all along.
+
+What the user keeps are the manifests: after an accident they are applied again.
+"""
+
+import json
+from copy import deepcopy
+from typing import Any, Final
+
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from e2e.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.providers import Cluster
+from e2e.traffic import Traffic
+from harness.deadline import wait_for
+from harness.stock_client import StockClient
+
+Json = dict[str, Any]
+BUSY: Final = "busy"
+"""The topic of the clients that never stop."""
+PARTITIONS: Final = 6
+RATE: Final = 100
+"""Records a second: there are two Clusters on one machine."""
+RECORDS: Final = 200
+SECONDS_MAX: Final = 300.0
+NODE_PORTS: Final = 32_001
+"""The first of those that manifests name: Kubernetes chooses other ones by itself."""
+PORTS_OF_A_TENANT: Final = 8
+BROKERS_MAX: Final = 4
+
+
+class Tenant:
+    """Number `number` of an installation; `begin` makes all that it has."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.castle = Castle(cluster, NAME, BROKERS, f"tenant-{number}")
+        self.manifest = _cluster(NODE_PORTS + number * PORTS_OF_A_TENANT)
+        self.topics: dict[str, Json] = {}
+        self.records: dict[str, list[bytes]] = {}
+        self._bootstrap = ""
+        self._traffic: Traffic | None = None
+
+    @property
+    def name(self) -> str:
+        """That of the namespace."""
+        return self.castle.namespace
+
+    @property
+    def spec(self) -> Json:
+        """Of the Cluster's manifest: what is changed here is declared by the next `apply`."""
+        spec: Json = self.manifest["spec"]
+        return spec
+
+    @property
+    def traffic(self) -> Traffic:
+        """Of clients outside of Kubernetes."""
+        assert self._traffic is not None, "the clients have not begun"
+        return self._traffic
+
+    def begin(self) -> None:
+        """Returns when the Cluster is ready, and its clients write and read."""
+        self.declare(BUSY, PARTITIONS)
+        self.apply()
+        self.await_ready()
+        self._bootstrap = self.castle.bootstrap
+        self._traffic = Traffic(self._bootstrap, BUSY, PARTITIONS, RATE)
+        self._traffic.__enter__()
+
+    def close(self) -> None:
+        """Nobody looks at it any more."""
+        self.castle.close()
+        if self._traffic is not None:
+            self._traffic.abandon()
+
+    def apply(self) -> None:
+        """All manifests, as the user has them."""
+        self.castle.kubectl("apply", "-f-", stdin=_listing(self.manifest, *self.topics.values()))
+
+    def declare(self, name: str, partitions: int, **spec: object) -> None:
+        """A Topic of three replicas in the manifests."""
+        self.topics[name] = _topic(name, {"cluster": NAME, "partitions": partitions, "replicas": BROKERS, **spec})
+
+    def add_topic(self, name: str, partitions: int) -> None:
+        """A new one with records that are to stay; returns when they are acknowledged."""
+        self.declare(name, partitions)
+        self.apply()
+        self.await_topics()
+        self.records[name] = [f"{name}/{number}".encode() for number in range(RECORDS)]
+        self.client().write(name, self.records[name])
+
+    def scale(self, brokers: int) -> None:
+        """Returns when so many are there and ready."""
+        self.spec["brokers"]["replicas"] = self.castle.brokers = brokers
+        self.apply()
+        self.await_pods(brokers)
+        self.await_ready()
+
+    def await_pods(self, count: int) -> None:
+        """Returns when there are so many."""
+        wait_for(self.castle.pods, lambda pods: len(pods) == count, SECONDS_MAX, LOOK_S)
+
+    def await_ready(self) -> None:
+        """Returns when Cluster and Topics are as declared."""
+        self.castle.await_ready()
+        self.await_topics()
+
+    def await_topics(self) -> None:
+        """Returns when all that are declared are ready."""
+        names = [f"topic/{name}" for name in self.topics]
+        self.castle.kubectl("wait", "--for=condition=Ready", *names, f"--timeout={SECONDS_MAX:.0f}s")
+
+    def client(self) -> StockClient:
+        """At the addresses that clients were told in the beginning."""
+        return StockClient(self._bootstrap)
+
+    def partitions(self, topic: str) -> int:
+        """As brokers tell."""
+        return len(self.client().admin.list_topics(topic, timeout=30).topics[topic].partitions)
+
+    def config(self, resource: ConfigResource, key: str) -> str | None:
+        """As brokers tell."""
+        client = self.client()  # Its requests end with it.
+        found = client.admin.describe_configs([resource])[resource].result(30)[key].value
+        return str(found) if found is not None else None
+
+    def problems(self) -> list[str]:
+        """Ends the clients. What was promised and is not so, each with this tenant's name."""
+        self.traffic.__exit__(None, None, None)
+        found = [*self.traffic.problems, *self._broken_topics()]
+        return [f"{self.name}: {problem}" for problem in found]
+
+    def _broken_topics(self) -> list[str]:
+        found = []
+        for name, topic in self.topics.items():
+            declared, there = topic["spec"]["partitions"], self.partitions(name)
+            found += [f"{name} has {there} partitions, {declared} were declared"] if there != declared else []
+            for key, value in topic["spec"].get("config", {}).items():
+                told = self.config(ConfigResource(ResourceType.TOPIC, name), key)
+                found += [f"{name} has {key}={told}, {value} was declared"] if told != value else []
+        for name, records in self.records.items():
+            read = self.client().read(name)
+            found += [f"lost: {name} has {len(read)} records, {len(records)} were written"] if read != records else []
+        return found
+
+
+def changed(manifest: Json, **spec: object) -> Json:
+    """Another one, with these fields of its spec in the place of those it has."""
+    return {**deepcopy(manifest), "spec": {**deepcopy(manifest["spec"]), **spec}}
+
+
+def _topic(name: str, spec: Json) -> Json:
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
+
+
+def _cluster(first_port: int) -> Json:
+    """Its node ports are named, so that clients outside find it again when it was deleted and comes back."""
+    brokers = [{"brokerId": number, "spec": _node_port(first_port + 1 + number)} for number in range(BROKERS_MAX)]
+    template = {"bootstrapService": {"spec": _node_port(first_port)}, "brokerServices": brokers}
+    spec = {
+        "brokers": {"replicas": BROKERS, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}},
+        "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
+        "listeners": [{"name": "plain"}, {"name": "outside", "port": 9094, "type": "nodeport", "template": template}],
+        "config": {"default.replication.factor": 3, "min.insync.replicas": 2, "offsets.topic.num.partitions": 12},
+    }
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": NAME}, "spec": spec}
+
+
+def _node_port(port: int) -> Json:
+    return {"ports": [{"port": 9094, "nodePort": port}]}
+
+
+def _listing(*items: Json) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
