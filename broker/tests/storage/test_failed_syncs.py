@@ -187,3 +187,20 @@ def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not
     again = started(tmp_path, last_life=LastLife((5,), machine_ran_on=True))
     whole = {each.partition: each.is_whole for each in held_logs(again, MetadataImage())}
     assert whole == {0: not is_dropped, 1: True}
+
+
+def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not written again: what its disk lacks would count as written once it is mended."""
+    logs = started(tmp_path)
+    log = filled(logs, tmp_path)
+    log.flush(4)
+    logs.checkpoint({})
+    with monkeypatch.context() as failing:
+        failing_syncs(failing, errno.EIO, at="flights-0")
+        logs.shutdown({})
+    segment = next((tmp_path / "flights-0").glob("*.log"))
+    segment.write_bytes(b"\xff" * len(batch(2)) + segment.read_bytes()[len(batch(2)) :])
+    assert FLIGHTS in started(tmp_path).failed
+    assert (tmp_path / ".sync-failed").exists()

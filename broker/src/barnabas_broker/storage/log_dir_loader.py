@@ -84,7 +84,8 @@ class LogDirLoader:
                 log_dir.cut.add(topic_partition)
         log_dir.take_clean_offsets()
         self._truncated.complete(log_dir)
-        log_dir.is_rewritten()
+        if self.failed.keys().isdisjoint(found):  # A damaged log is not written again before somebody has mended it.
+            log_dir.is_rewritten()
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
