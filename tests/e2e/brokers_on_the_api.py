@@ -1,5 +1,7 @@
 """Three brokers as processes whose metadata is in a real Kubernetes API, and who writes to them all the time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -26,6 +28,18 @@ def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasClust
     for number, broker in cluster.brokers.items():
         broker.environment |= environment_of_broker(plane, number)
     return cluster
+
+
+@contextmanager
+def three_with_flights(folder: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
+    """They run while inside, with a topic of three partitions of which two replicas have to be in sync."""
+    running = prepare(folder, plane, SESSION_MS)
+    try:
+        running.start()
+        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+        yield running
+    finally:
+        running.close()
 
 
 class Writer:

@@ -14,7 +14,7 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare
+from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
 from e2e.control_plane import ControlPlane
 from e2e.mortal_operator import connection
 from harness.cluster import BarnabasCluster, PartitionView
@@ -26,13 +26,8 @@ NEVER_MS = 3_600_000
 
 @pytest.fixture
 def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluster]:
-    running = prepare(tmp_path, api_server, SESSION_MS)
-    try:
-        running.start()
-        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+    with three_with_flights(tmp_path, api_server) as running:
         yield running
-    finally:
-        running.close()
 
 
 def complaints(cluster: BarnabasCluster, number: int) -> int:

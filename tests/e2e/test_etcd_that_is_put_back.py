@@ -7,7 +7,7 @@ import pytest
 
 from e2e.apiserver import define, prepare_api_server
 from e2e.binaries import CannotStart
-from e2e.brokers_on_the_api import SESSION_MS, Writer, prepare
+from e2e.brokers_on_the_api import Writer, three_with_flights
 from e2e.control_plane import ControlPlane
 from e2e.etcd_backup import back_up, put_back
 from harness.cluster import BarnabasCluster
@@ -34,13 +34,8 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
-    running = prepare(tmp_path, plane, SESSION_MS)
-    try:
-        running.start()
-        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+    with three_with_flights(tmp_path, plane) as running:
         yield running
-    finally:
-        running.close()
 
 
 def goes_on(writer: Writer) -> None:

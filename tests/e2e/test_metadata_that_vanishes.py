@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas_core.config.properties import parse_properties
-from e2e.brokers_on_the_api import SESSION_MS, Writer, prepare
+from e2e.brokers_on_the_api import Writer, three_with_flights
 from e2e.control_plane import ControlPlane
 from e2e.state_documents import DEFINITION, define_state_documents
 from harness.cluster import BarnabasCluster
@@ -20,13 +20,8 @@ LABEL = "barnabas.dev/cluster"
 
 @pytest.fixture
 def cluster(tmp_path: Path, api_server: ControlPlane) -> Iterator[BarnabasCluster]:
-    running = prepare(tmp_path, api_server, SESSION_MS)
-    try:
-        running.start()
-        running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})
+    with three_with_flights(tmp_path, api_server) as running:
         yield running
-    finally:
-        running.close()
 
 
 def name_of(cluster: BarnabasCluster) -> str:

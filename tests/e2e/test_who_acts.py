@@ -12,7 +12,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from e2e.control_plane import ControlPlane
 from e2e.refusing_proxy import RefusingProxy
-from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of
+from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
 
@@ -29,15 +29,8 @@ Start = Callable[..., ServerProcess]
 @pytest.fixture
 def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path) -> Iterator[World]:
     namespace = f"leaders-{os.getpid()}-{uuid4().hex[:8]}"
-    defined_api_server.kubectl("create", "namespace", namespace)
-    found = World(defined_api_server, namespace, broker, tmp_path)
-    found.apply_cluster("one")
-    yield found
-    for name in found.kubectl("get", "topics", "-oname").split():  # Finalizers must not outlive the operator.
-        found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
-    defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
-    for name in set(found.partitions()) - {"__consumer_offsets"}:
-        found.admin.delete_topics([name])[name].result(WAIT_S)
+    with world_of_one(defined_api_server, namespace, broker, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

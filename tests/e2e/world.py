@@ -2,7 +2,8 @@
 
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def acts(operator: ServerProcess) -> bool:
             return total(answer.read().decode(), "barnabas_operator_is_leader") == 1
     except OSError:
         return False
+
+
+@contextmanager
+def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, folder: Path) -> "Iterator[World]":
+    """A new namespace with the Cluster `one`; at the end nothing of it is left, on the broker neither."""
+    plane.kubectl("create", "namespace", namespace)
+    found = World(plane, namespace, broker, folder)
+    found.apply_cluster("one")
+    yield found
+    for name in found.kubectl("get", "topics", "-oname").split():  # Finalizers must not outlive the operator.
+        found.kubectl("patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
+    plane.kubectl("delete", "namespace", namespace, "--wait=false")
+    for name in set(found.partitions()) - {"__consumer_offsets"}:
+        found.admin.delete_topics([name])[name].result(WAIT_S)
 
 
 class World:
