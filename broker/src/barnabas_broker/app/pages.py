@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
+from barnabas_broker.app.process_usage import read_usage
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.broker_families import broker_families
@@ -17,6 +18,7 @@ from barnabas_broker.server.metrics.hosted import look_at_all
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.server.metrics.partition_families import partition_families
+from barnabas_broker.server.metrics.process_families import process_families
 from barnabas_broker.server.metrics.replication_families import replication_families
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
@@ -64,6 +66,7 @@ def make_pages(
         families += await group_families(services)
         families += partition_families(hosted)
         families += replication_families(services, hosted)
+        families += process_families(read_usage())
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
     async def healthz() -> Page:

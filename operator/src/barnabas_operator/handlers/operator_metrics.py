@@ -4,7 +4,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -41,6 +41,7 @@ class OperatorMetrics:
             ("kind",),
             registry=self.registry,
         )
+        ProcessCollector(registry=self.registry)
         self.registry.register(_Resources(inventory))
 
     def tell_leadership(self, leadership: Leadership) -> None:

@@ -71,6 +71,15 @@ def _of_clients(cluster: Cluster) -> list[KubeObject]:
     ]
 
 
+def _labels_of_series(cluster: str) -> list[dict[str, object]]:
+    """Every series says which Cluster and broker it is of: a pod's name says both, and no query can take it apart."""
+    pod = "__meta_kubernetes_pod_name"
+    return [
+        {"targetLabel": "cluster", "replacement": cluster},
+        {"sourceLabels": [pod], "regex": ".+-([0-9]+)", "targetLabel": "broker"},
+    ]
+
+
 def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     """For the Prometheus operator, where its CRD is there."""
     name = cluster.metadata.name
@@ -83,6 +92,6 @@ def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
         patches=[patch_of(cluster.spec.template.pod_monitor)],
         spec={
             "selector": {"matchLabels": dict(selector(name))},
-            "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
+            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "relabelings": _labels_of_series(name)}],
         },
     )

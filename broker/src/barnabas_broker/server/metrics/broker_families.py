@@ -1,11 +1,14 @@
 """The broker's own metrics, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
 from barnabas_broker.server.metrics.hosted import Hosted, TopicTotals, Totals
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.files import DiskUsage
 
 
 def broker_families(services: Services, hosted: Hosted) -> list[Family]:
@@ -15,6 +18,7 @@ def broker_families(services: Services, hosted: Hosted) -> list[Family]:
         _untrue_batches(services),
         *_replicas(services, hosted.totals),
         *_logs(services, hosted),
+        *disk_families(services),
     ]
 
 
@@ -75,6 +79,29 @@ def _logs(services: Services, hosted: Hosted) -> list[Family]:
         _of_partition(hosted, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
         _of_partition(hosted, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
     ]
+
+
+def disk_families(services: Services) -> list[Family]:
+    """The space of each log dir's disk."""
+    free = "What can still be written to the disk of a log dir"
+    return [
+        _of_disk(
+            services, "barnabas_log_dir_total_bytes", "Size of the disk of a log dir", lambda usage: usage.total_bytes
+        ),
+        _of_disk(services, "barnabas_log_dir_usable_bytes", free, lambda usage: usage.usable_bytes),
+    ]
+
+
+def _of_disk(services: Services, name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
+    """Of the log dirs that can be read: what a failed disk says of its space is not to be trusted."""
+
+    def samples() -> Iterator[Sample]:
+        for each in services.logs.log_dirs:
+            if each.is_online:
+                with suppress(StorageError):
+                    yield Sample(labels(log_dir=each.path), value(each.usage()))
+
+    return Family(name, "gauge", help_text, samples)
 
 
 def _of_partition(hosted: Hosted, name: str, help_text: str, value: Callable[[Partition], int]) -> Family:

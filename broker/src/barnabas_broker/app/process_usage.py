@@ -1,0 +1,38 @@
+"""What this process takes of the machine, from Linux' /proc."""
+
+import os
+import resource
+from pathlib import Path
+from typing import Final
+
+from barnabas_broker.server.metrics.process_families import ProcessUsage
+
+PROC: Final = Path("/proc")
+RESIDENT_PAGES: Final = 1
+"""Field of `statm`."""
+START_TICKS: Final = 19
+"""Field of `stat` after the name, which may have blanks of its own."""
+
+
+def read_usage() -> ProcessUsage | None:
+    """None where there is no /proc."""
+    try:
+        return ProcessUsage(
+            resident_bytes=int((PROC / "self/statm").read_text().split()[RESIDENT_PAGES]) * resource.getpagesize(),
+            cpu_s=sum(os.times()[:2]),
+            started_s=_boot_s() + _start_ticks() / os.sysconf("SC_CLK_TCK"),
+            open_fds=len(os.listdir(PROC / "self/fd")),
+            fds_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+    except FileNotFoundError:
+        return None
+
+
+def _start_ticks() -> int:
+    return int((PROC / "self/stat").read_text().rpartition(")")[2].split()[START_TICKS])
+
+
+def _boot_s() -> int:
+    """Unix time."""
+    lines = (PROC / "stat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("btime "))

@@ -1,0 +1,74 @@
+"""What a broker tells of its disks and of its own process."""
+
+import os
+import resource
+import time
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from scrape import shown
+
+from barnabas_broker.app.process_usage import read_usage
+from barnabas_broker.handlers.services import Services
+from barnabas_broker.server.metrics.broker_families import disk_families
+from barnabas_broker.server.metrics.process_families import process_families
+from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.files import DiskUsage
+
+MIB = 1 << 20
+
+
+class Dir:
+    """A log dir whose disk tells its space, or fails when it is asked."""
+
+    def __init__(self, path: str, usage: DiskUsage | None, is_online: bool = True) -> None:
+        self.path, self.is_online, self._usage = path, is_online, usage
+
+    def usage(self) -> DiskUsage:
+        if self._usage is None:
+            raise LogDirFailed(self.path, "Input/output error")
+        return self._usage
+
+
+def of_dirs(*dirs: Dir) -> Services:
+    return cast(Services, SimpleNamespace(logs=SimpleNamespace(log_dirs=dirs)))
+
+
+def test_each_log_dir_tells_the_size_of_its_disk_and_what_can_be_written() -> None:
+    told = shown(disk_families(of_dirs(Dir("/a", DiskUsage(100, 40)), Dir("/b", DiskUsage(200, 0)))))
+    assert told['barnabas_log_dir_total_bytes{log_dir="/a"}'] == "100"
+    assert told['barnabas_log_dir_usable_bytes{log_dir="/a"}'] == "40"
+    assert told['barnabas_log_dir_usable_bytes{log_dir="/b"}'] == "0"
+
+
+def test_a_log_dir_that_is_offline_or_fails_when_asked_is_left_out() -> None:
+    told = shown(disk_families(of_dirs(Dir("/a", DiskUsage(100, 40), is_online=False), Dir("/b", None))))
+    assert told == {}
+
+
+def test_the_process_tells_what_the_kernel_knows_of_it() -> None:
+    held = bytearray(64 * MIB)
+    usage = read_usage()
+    assert usage is not None
+    told = {name: float(value) for name, value in shown(process_families(usage)).items()}
+    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert len(held) < told["process_resident_memory_bytes"] <= highest + MIB
+    assert 0 < told["process_cpu_seconds_total"] <= time.process_time()
+    assert 0 <= time.time() - told["process_start_time_seconds"] < 24 * 3600
+    assert 0 < told["process_open_fds"] <= told["process_max_fds"]
+
+
+def test_an_open_file_more_is_one_more() -> None:
+    before, (reader, writer) = read_usage(), os.pipe()
+    after = read_usage()
+    os.close(reader)
+    os.close(writer)
+    assert before is not None
+    assert after is not None
+    assert after.open_fds == before.open_fds + 2
+
+
+def test_nothing_is_told_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:
+    monkeypatch.setattr("barnabas_broker.app.process_usage.PROC", tmp_path)
+    assert process_families(read_usage()) == []
