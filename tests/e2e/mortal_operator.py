@@ -11,12 +11,13 @@ from typing import Any, Final
 import pytest
 from kubernetes_asyncio import client, config
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.handlers import lane
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.planning.steps import Step

@@ -7,11 +7,11 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app import supervisor
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.output import Log
 from barnabas_operator.app.supervisor import Supervisor
-from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 
 
 @pytest.mark.parametrize("attempts", [1, 3])

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
 from barnabas_operator.planning.log_dir_places import NewReplica
 from barnabas_operator.planning.steps import (

@@ -10,7 +10,8 @@ from kafka.errors import KafkaTimeoutError
 
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.topic_reconciler import reconcile
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.disk_space import DiskSpace, Partition

@@ -8,10 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
+from barnabas_kafka.addresses import addresses
+from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.output import console, table
-from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, addresses, known_bootstrap
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable, reachable
+from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, known_bootstrap
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.losses import Key, accept, lost_partitions
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,10 +10,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from barnabas_kafka.addresses import addresses
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
     ClusterReport,
     GroupReport,
@@ -30,7 +31,6 @@ DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 CONNECT_TIMEOUT_S: Final = 5.0
 STRAY_LOGS_SHOWN_MAX: Final = 10
 TROUBLES: Final = ("offline", "under-replicated")
-ADDRESSES: Final = re.compile(r"[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,13 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
     return parser
-
-
-def addresses(text: str) -> str:
-    """A value of --bootstrap."""
-    if not ADDRESSES.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT, several separated by commas")
-    return text
 
 
 def known_bootstrap(data_dir: Path) -> tuple[str, str]:

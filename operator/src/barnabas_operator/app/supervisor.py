@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.broker_process import BrokerFailed
 from barnabas_operator.app.data_dir import DataDir, MemoryBroken
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.rollout import Rollout
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.planning.cluster_checks import refuse_change

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.handlers.answers import Answers
 from barnabas_operator.handlers.broker_calls import Patience, blocking
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
@@ -19,7 +20,7 @@ from barnabas_operator.handlers.round_parts import Blips, RoundIncomplete, Round
 from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.handlers.answers import PATIENCE_S
 from barnabas_operator.handlers.leadership import NotLeading
-from barnabas_operator.kafka.cluster_admin import ClusterUnreachable
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE
 from barnabas_operator.planning.topic_checks import INTERNAL_ERROR, KUBERNETES_ERROR, Refusal

@@ -6,21 +6,21 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import UUID
 
-from kafka.admin import ConfigResource, KafkaAdminClient
+from kafka.admin import ConfigResource
 from kafka.errors import KafkaError
-from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_operator.kafka import features
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.min_isr import MinIsr
@@ -35,7 +35,6 @@ from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreaseP
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S: Final = 10.0
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
@@ -44,42 +43,6 @@ _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
 Writing = Callable[[float], AbstractContextManager[object]]
-
-
-class ClusterUnreachable(Exception):
-    """No broker answered in time, or the connection broke."""
-
-
-@contextmanager
-def reachable() -> Iterator[None]:
-    """Turns the client's own errors (no connection, no answer in time) into ClusterUnreachable."""
-    try:
-        yield
-    except KafkaError as error:
-        raise ClusterUnreachable(str(error)) from error
-
-
-def _connected_client(bootstrap: str, timeout_s: float) -> Any:
-    """One that cannot connect would leave its thread and its selector behind: nobody else has them then."""
-    networks: list[Any] = []
-
-    def network(**settings: Any) -> Any:
-        networks.append(KafkaNetClient(**settings))
-        return networks[-1]
-
-    try:
-        return KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            client_id="barnabas-operator",
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            reconnect_backoff_max_ms=1000,
-            kafka_client=network,
-        )
-    except KafkaError:
-        for each in networks:
-            each.close()
-        raise
 
 
 class ClusterAdmin:
@@ -101,8 +64,7 @@ class ClusterAdmin:
         self._writing = writing
         self.answered_at = time.monotonic()
         """When brokers answered last to steps, which may be many requests."""
-        with reachable():
-            self.client: Any = _connected_client(bootstrap, connect_timeout_s)
+        self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator")
         self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
         self._min_isr = MinIsr(self.client, configs_kept_s, time.monotonic)
 

@@ -9,7 +9,8 @@ from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 
 from barnabas_core import kafka_uuid
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, reachable
+from barnabas_kafka.connection import reachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
     BrokerReport,
     ClusterReport,

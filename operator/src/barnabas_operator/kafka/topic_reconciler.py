@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin, ClusterUnreachable
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.log_dir_places import new_replicas, place_in_log_dirs

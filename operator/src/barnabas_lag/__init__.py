@@ -1,0 +1,1 @@
+"""The lag exporter: how far consumer groups are behind, of any Kafka cluster, for Prometheus."""

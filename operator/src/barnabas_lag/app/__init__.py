@@ -1,0 +1,1 @@
+"""The command: options, rounds, pages, the process."""

@@ -1,0 +1,154 @@
+"""What is kept between rounds, and what each round adds to it."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.lags import Evaluation, GroupLags, PartitionLag, TopicLag, retention_percent
+from barnabas_lag.evaluation.progress import Progress, next_look, status
+from barnabas_lag.evaluation.readings import PartitionReading, Readings
+from barnabas_lag.evaluation.timeline import Found, Timeline
+from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_sum
+
+
+class Question(NamedTuple):
+    """Which record is the first that was written at `time_s` or later? Asked for the sake of the record at `offset`."""
+
+    offset: int
+    time_s: float
+
+
+class _Place(NamedTuple):
+    """A group in a partition whose ends are known."""
+
+    committed: int
+    oldest: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.committed)
+
+    @property
+    def next_offset(self) -> int:
+        """The next record that the group can read."""
+        return max(self.committed, self.oldest)
+
+
+Groups = Mapping[str, Mapping[TopicPartition, _Place]]
+NOTHING_READ = Readings(0, {}, {})
+
+
+class History:
+    """Of one cluster. `patience_s` is the shortest time after which a group without progress stalls or has stopped."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._readings = NOTHING_READ
+        self._places: Groups = {}
+        self._timelines: dict[TopicPartition, Timeline] = {}
+        self._progress: dict[str, dict[TopicPartition, Progress]] = {}
+        self._sums: dict[str, dict[str, tuple[LagSum, ...]]] = {}
+
+    def look(self, readings: Readings, now_s: float) -> None:
+        """Takes in a round's readings; forgets what is not there any more."""
+        self._readings = readings
+        self._places = {
+            group_id: dict(_places(reading.committed, readings.partitions))
+            for group_id, reading in readings.groups.items()
+        }
+        kept = self._kept_groups()
+        self._progress = {each: self._progress[each] for each in kept if each in self._progress}
+        self._sums = {each: self._sums[each] for each in kept if each in self._sums}
+        self._look_at_ends(now_s)
+        for group_id, places in self._places.items():
+            self._look_at_group(group_id, places, now_s)
+
+    def _kept_groups(self) -> set[str]:
+        """Also those that just could not be asked about."""
+        there = {*self._readings.groups, *self._readings.silent}
+        return there if self._readings.is_complete else there | self._progress.keys()
+
+    def _look_at_ends(self, now_s: float) -> None:
+        """Only partitions that some group reads need a timeline."""
+        there = self._readings.partitions
+        self._timelines = {each: timeline for each, timeline in self._timelines.items() if each in there}
+        ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
+        for partition, end in ends.items():
+            self._timelines.setdefault(partition, Timeline()).look(now_s, end)
+
+    def _look_at_group(self, group_id: str, places: Mapping[TopicPartition, _Place], now_s: float) -> None:
+        before = self._progress.get(group_id, {})
+        committed = self._readings.groups[group_id].committed
+        self._progress[group_id] = {each: progress for each, progress in before.items() if each in committed} | {
+            partition: next_look(before.get(partition), now_s, place.committed, place.lag)
+            for partition, place in places.items()
+        }
+        sums: dict[str, tuple[int, int]] = {}
+        for partition, place in places.items():
+            lag, count = sums.get(partition.topic, (0, 0))
+            sums[partition.topic] = lag + place.lag, count + 1
+        earlier = self._sums.get(group_id, {})
+        self._sums[group_id] = {
+            topic: with_sum(earlier.get(topic, ()), LagSum(now_s, lag, count)) for topic, (lag, count) in sums.items()
+        }
+
+    def questions(self, now_s: float) -> dict[TopicPartition, Question]:
+        """At most one for each partition, where a group is behind and it is not known well since when."""
+        asked: dict[TopicPartition, Question] = {}
+        for places in self._places.values():
+            for partition, place in places.items():
+                if place.lag and partition not in asked:
+                    time_s = self._timelines[partition].question(place.next_offset, now_s)
+                    if time_s is not None:
+                        asked[partition] = Question(place.next_offset, time_s)
+        return asked
+
+    def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
+        """Takes in an answer; None: there is no such record."""
+        self._timelines[partition].answered(question.offset, question.time_s, found)
+
+    def evaluate(self, now_s: float) -> Evaluation:
+        """What is known now."""
+        groups = {group_id: self._group(group_id, places, now_s) for group_id, places in self._places.items()}
+        return Evaluation(self._readings, groups)
+
+    def _group(self, group_id: str, places: Mapping[TopicPartition, _Place], now_s: float) -> GroupLags:
+        reading, progress = self._readings.groups[group_id], self._progress[group_id]
+        lags = {
+            partition: PartitionLag(
+                committed=place.committed,
+                lag=place.lag,
+                lead=place.committed - place.oldest,
+                seconds=self._seconds(partition, place, now_s),
+                retention_percent=retention_percent(*place),
+                status=status(progress[partition], now_s, self._patience_s, has_members=reading.has_members),
+            )
+            for partition, place in places.items()
+        }
+        return GroupLags(reading.members, lags, dict(self._topics(group_id, lags)))
+
+    def _seconds(self, partition: TopicPartition, place: _Place, now_s: float) -> float | None:
+        if not place.lag:
+            return 0.0
+        written_s = self._timelines[partition].written_s(place.next_offset)
+        return None if written_s is None else max(0.0, now_s - written_s)
+
+    def _topics(self, group_id: str, lags: Mapping[TopicPartition, PartitionLag]) -> Iterator[tuple[str, TopicLag]]:
+        by_topic: dict[str, list[PartitionLag]] = {}
+        for partition, lag in lags.items():
+            by_topic.setdefault(partition.topic, []).append(lag)
+        for topic, parts in by_topic.items():
+            total, pace = sum(each.lag for each in parts), velocity(self._sums[group_id][topic])
+            committed, worst = sum(each.committed for each in parts), max(each.status for each in parts)
+            yield topic, TopicLag(total, committed, pace, catch_up_s(total, pace), worst)
+
+
+def _places(
+    committed: Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, PartitionReading]
+) -> Iterator[tuple[TopicPartition, _Place]]:
+    """Offsets of partitions that are gone, or that nobody leads, tell no lag."""
+    for partition, offset in committed.items():
+        reading = partitions.get(partition)
+        if reading is not None and reading.end is not None and reading.oldest is not None:
+            yield partition, _Place(offset, reading.oldest, reading.end)

@@ -1,0 +1,55 @@
+"""What one round finds out about groups."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.readings import Readings
+
+
+class PartitionLag(NamedTuple):
+    """A group in one partition. `seconds` is None where it is not known when the next record was written."""
+
+    committed: int
+    lag: int
+    lead: int
+    """Records between the oldest one and the next to be read; below 0, so many were deleted unread."""
+    seconds: float | None
+    retention_percent: float
+    """How much of what the partition keeps is still to be read: at 100 records are deleted unread."""
+    status: Status
+
+
+class TopicLag(NamedTuple):
+    """A group in one topic; `status` is the worst of its partitions."""
+
+    lag: int
+    committed: int
+    velocity: float
+    catch_up_s: float
+    status: Status
+
+
+class GroupLags(NamedTuple):
+    """A group in all that it has committed to, where the partitions' leaders tell their ends."""
+
+    members: int | None
+    partitions: Mapping[TopicPartition, PartitionLag]
+    topics: Mapping[str, TopicLag]
+
+
+class Evaluation(NamedTuple):
+    """All of it, and what was read."""
+
+    readings: Readings
+    groups: Mapping[str, GroupLags]
+
+
+def retention_percent(committed: int, oldest: int, end: int) -> float:
+    """Between 0, all is read, and 100, the next record to be read is deleted next or was."""
+    if end <= committed:
+        return 0.0
+    if committed <= oldest:
+        return 100.0
+    return 100.0 * (end - committed) / (end - oldest)

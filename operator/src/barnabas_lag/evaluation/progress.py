@@ -1,0 +1,88 @@
+"""How a group gets on in one partition: what its committed offsets tell, look after look, by Burrow's rules."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+MOVES_KEPT: Final = 10
+"""As many commits as Burrow looks at."""
+
+
+class Status(IntEnum):
+    """Burrow's words and numbers."""
+
+    OK = 1
+    WARN = 2
+    STOP = 4
+    STALL = 5
+    REWIND = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`moves` are the times of the last commits that moved the offset; times are seconds since the epoch."""
+
+    committed: int
+    lag: int
+    moves: tuple[float, ...]
+    caught_up_s: float | None = None
+    """When there was no lag last."""
+    lag_when_moved: int = 0
+    worse_moves: int = 0
+    """Commits after which there was more lag than after the one before, since one after which there was less."""
+    rewound_from: int | None = None
+    """The offset that the group has been at, as long as it is not there again."""
+    moves_since_rewind: int = 0
+
+
+def first_look(now_s: float, committed: int, lag: int) -> Progress:
+    """Of what was before nothing is known."""
+    return Progress(committed, lag, (now_s,), now_s if lag == 0 else None, lag)
+
+
+def next_look(before: Progress | None, now_s: float, committed: int, lag: int) -> Progress:
+    """What is known after one more look."""
+    if before is None:
+        return first_look(now_s, committed, lag)
+    seen = replace(before, lag=lag, caught_up_s=now_s if lag == 0 else before.caught_up_s)
+    return seen if committed == before.committed else _moved(seen, now_s, committed, lag)
+
+
+def _moved(before: Progress, now_s: float, committed: int, lag: int) -> Progress:
+    rewound_from, since = _rewind(before, committed)
+    return replace(
+        before,
+        committed=committed,
+        moves=(*before.moves, now_s)[-MOVES_KEPT:],
+        lag_when_moved=lag,
+        worse_moves=0 if lag < before.lag_when_moved else before.worse_moves + (lag > before.lag_when_moved),
+        rewound_from=rewound_from,
+        moves_since_rewind=since,
+    )
+
+
+def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
+    """Where the group has been, and the commits since it went back: both are forgotten when it is there again."""
+    if committed < before.committed:
+        return max(before.committed, before.rewound_from or 0), 0
+    since = before.moves_since_rewind + 1
+    if before.rewound_from is None or committed >= before.rewound_from or since >= MOVES_KEPT:
+        return None, 0
+    return before.rewound_from, since
+
+
+def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
+    """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group with members
+    stalls, and one without has stopped. `patience_s` is the shortest time that either takes.
+    """
+    if progress.lag == 0:
+        return Status.OK
+    span_s = progress.moves[-1] - progress.moves[0]
+    behind_since_s = max(progress.moves[-1], progress.caught_up_s or 0.0)
+    if now_s - behind_since_s > max(span_s, patience_s):
+        return Status.STALL if has_members else Status.STOP
+    if progress.rewound_from is not None:
+        return Status.REWIND
+    if progress.caught_up_s is not None and progress.caught_up_s >= progress.moves[0]:
+        return Status.OK
+    return Status.WARN if progress.worse_moves >= MOVES_KEPT - 1 else Status.OK

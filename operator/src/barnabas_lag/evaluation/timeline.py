@@ -1,0 +1,106 @@
+"""When a partition's log grew: from that, when the record at an offset was written, without reading it.
+
+A point (offset, time) says that every record below the offset was written by then, and no other before. Points come
+from each look at the log's end and, for records from before the first look, from questions: "which is the first record
+with at least this timestamp?"
+"""
+
+from array import array
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+POINTS_MAX: Final = 128
+POINTS_KEPT: Final = 96
+KEPT_GAP: Final = 0.2
+"""How wide a gap may become by leaving out points, as a share of its age."""
+ASKED_GAP: Final = 0.05
+"""How wide one may be around a record that a group is to read next."""
+GAP_MIN_S: Final = 1.0
+
+
+class Found(NamedTuple):
+    """The answer to a question: the first record with at least that timestamp; seconds since the epoch."""
+
+    offset: int
+    time_s: float
+
+
+class Timeline:
+    """Of one partition. Times are seconds since the epoch; neither they nor offsets ever go back."""
+
+    __slots__ = ("_offsets", "_times")
+
+    def __init__(self) -> None:
+        self._offsets = array("q")
+        self._times = array("d")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def look(self, now_s: float, end_offset: int) -> None:
+        """The log ends here now. Where it ended later before, records were lost, and what was known of them goes."""
+        keep = bisect_right(self._offsets, end_offset)
+        del self._offsets[keep:], self._times[keep:]
+        if self._times:
+            now_s = max(now_s, self._times[-1])
+        if len(self) >= 2 and self._offsets[-2] == self._offsets[-1] == end_offset:
+            self._times[-1] = now_s  # Nothing was written: the end of a level stretch moves on.
+        else:
+            self._insert(len(self), end_offset, now_s)
+        if len(self) > POINTS_MAX:
+            self._thin(now_s)
+
+    def written_s(self, offset: int) -> float | None:
+        """When the record at this offset was written; None where it is older than what is known, or not there yet."""
+        after = bisect_right(self._offsets, offset)
+        if after in (0, len(self)):
+            return None
+        before, (low, high) = after - 1, (self._times[after - 1], self._times[after])
+        share = (offset - self._offsets[before]) / (self._offsets[after] - self._offsets[before])
+        return low + share * (high - low)
+
+    def question(self, offset: int, now_s: float) -> float | None:
+        """The time to ask about, to know better when the record at this offset was written; None where we know."""
+        after = bisect_right(self._offsets, offset)
+        if not self or after == len(self):
+            return None
+        if after == 0:
+            return 0.0
+        low, high = self._times[after - 1], self._times[after]
+        if self._offsets[after - 1] == offset or high - low <= max(GAP_MIN_S, ASKED_GAP * (now_s - low)):
+            return None
+        return (low + high) / 2
+
+    def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
+        """Takes in what came of a question about the record at `offset`. None: no record has such a timestamp."""
+        after = bisect_right(self._offsets, offset)
+        if not self or after == len(self):
+            return
+        if after == 0:
+            self._answered_first(offset, found)
+            return
+        low, high = self._times[after - 1], self._times[after]
+        at = min(max(found.offset, self._offsets[after - 1]), self._offsets[after]) if found else self._offsets[after]
+        time_s = found.time_s if found and at <= offset else asked_s
+        self._insert(after, at, min(max(time_s, low), high))
+
+    def _answered_first(self, offset: int, found: Found | None) -> None:
+        """Of the oldest record. Where none has a timestamp we know only that it is older than our first look."""
+        oldest = min(found.offset, offset) if found else offset
+        time_s = found.time_s if found else self._times[0]
+        self._insert(0, oldest, min(time_s, self._times[0]))
+
+    def _insert(self, index: int, offset: int, time_s: float) -> None:
+        self._offsets.insert(index, offset)
+        self._times.insert(index, time_s)
+
+    def _thin(self, now_s: float) -> None:
+        """Leaves out points while the gaps stay small for their age; then the oldest, for they can be asked for."""
+        kept = [len(self) - 1]
+        for index in range(len(self) - 2, 0, -1):
+            older = self._times[index - 1]
+            if self._times[kept[-1]] - older > KEPT_GAP * (now_s - older):
+                kept.append(index)
+        kept = sorted({*kept, 0})[-POINTS_KEPT:]
+        self._offsets = array("q", (self._offsets[index] for index in kept))
+        self._times = array("d", (self._times[index] for index in kept))

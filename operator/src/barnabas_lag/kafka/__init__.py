@@ -1,0 +1,1 @@
+"""What is asked of a cluster, over the Kafka protocol."""

@@ -1,0 +1,118 @@
+"""Rounds one after the other: what is told of groups, what is kept, what is forgotten."""
+
+from math import inf, isfinite
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.lags import Evaluation
+from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
+from barnabas_lag.evaluation.timeline import Found
+
+FLIGHTS = TopicPartition("flights", 0)
+EVERY_S = 30.0
+START_S = 1_000_000.0
+
+
+def readings(oldest: int | None, end: int | None, committed: int, members: int = 1) -> Readings:
+    group = GroupReading("Stable" if members else "Empty", members, {FLIGHTS: committed})
+    return Readings(1, {FLIGHTS: PartitionReading(0, (0,), (0,), oldest, end)}, {"billing": group})
+
+
+def played(*looks: Readings) -> Evaluation:
+    """What is told after the last of these rounds, one each half minute."""
+    history = History(2 * EVERY_S)
+    for number, each in enumerate(looks):
+        history.look(each, START_S + number * EVERY_S)
+    return history.evaluate(START_S + (len(looks) - 1) * EVERY_S)
+
+
+def test_a_group_that_has_read_everything_is_zero_seconds_behind() -> None:
+    told = played(readings(0, 100, 100)).groups["billing"]
+    part, topic = told.partitions[FLIGHTS], told.topics["flights"]
+    assert (part.lag, part.seconds, part.retention_percent, part.lead) == (0, 0.0, 0.0, 100)
+    assert (topic.lag, topic.velocity, topic.catch_up_s, topic.status) == (0, 0.0, 0.0, Status.OK)
+
+
+def test_seconds_are_since_the_next_record_was_written() -> None:
+    told = played(*(readings(0, 100 * n, 150) for n in range(1, 6))).groups["billing"]
+    assert told.partitions[FLIGHTS].seconds == 3.5 * EVERY_S
+
+
+def test_a_lag_that_does_not_get_less_is_never_caught_up() -> None:
+    topic = played(*(readings(0, 100 * n, 0) for n in range(1, 6))).groups["billing"].topics["flights"]
+    assert (topic.velocity, topic.catch_up_s) == (100 / EVERY_S, inf)
+
+
+def test_a_lag_that_gets_less_is_caught_up_at_that_pace() -> None:
+    topic = played(*(readings(0, 1_000, 100 * n) for n in range(6))).groups["billing"].topics["flights"]
+    assert (topic.lag, topic.velocity) == (500, -100 / EVERY_S)
+    assert topic.catch_up_s == 150.0
+
+
+def test_records_that_are_deleted_unread_show_as_a_lead_below_zero_and_all_of_the_retention() -> None:
+    part = played(readings(60, 100, 50)).groups["billing"].partitions[FLIGHTS]
+    assert (part.lag, part.lead, part.retention_percent) == (50, -10, 100.0)
+
+
+def test_a_partition_without_a_leader_tells_no_lag_and_is_taken_up_again_where_it_was() -> None:
+    history = History(2 * EVERY_S)
+    for number, end in enumerate((100, 200, None, None, 300, 300)):
+        history.look(readings(0, end, 50), START_S + number * EVERY_S)
+        told = history.evaluate(START_S + number * EVERY_S).groups["billing"]
+        assert (FLIGHTS in told.partitions) == (end is not None)
+    assert told.partitions[FLIGHTS].status == Status.STALL
+
+
+def test_what_is_gone_is_forgotten_within_one_round_but_not_what_could_not_be_asked() -> None:
+    stuck, nothing = readings(0, 100, 50), readings(0, 100, 50)._replace(groups={})
+    silent = nothing._replace(silent=frozenset({"billing"}))
+    assert "billing" not in played(stuck, nothing).groups
+    assert "billing" not in played(stuck, silent).groups
+    for between, expected in (
+        (nothing, Status.OK),
+        (silent, Status.STALL),
+        (nothing._replace(is_complete=False), Status.STALL),
+    ):
+        told = played(stuck, stuck, stuck, between, stuck).groups["billing"]
+        assert told.partitions[FLIGHTS].status == expected
+
+
+def test_offsets_of_a_topic_that_is_gone_tell_nothing() -> None:
+    gone = readings(0, 100, 50)._replace(partitions={})
+    told = played(readings(0, 100, 50), gone).groups["billing"]
+    assert (told.partitions, told.topics) == ({}, {})
+
+
+def test_records_from_before_the_first_look_are_asked_about_by_time() -> None:
+    history = History(2 * EVERY_S)
+    history.look(readings(10, 1_000, 400), START_S)
+    part = history.evaluate(START_S).groups["billing"].partitions[FLIGHTS]
+    assert part.seconds is None
+    for _ in range(20):
+        for partition, question in history.questions(START_S).items():
+            offset = max(10, int(1_000 - (START_S - question.time_s)))  # One record a second.
+            history.answered(partition, question, Found(offset, START_S - (1_000 - offset)))
+    assert history.questions(START_S) == {}
+    seconds = history.evaluate(START_S).groups["billing"].partitions[FLIGHTS].seconds
+    assert seconds is not None
+    assert abs(seconds - 600) <= 30
+
+
+numbers = st.one_of(st.none(), st.integers(0, 1_000))
+
+
+@given(st.lists(st.tuples(numbers, numbers, st.integers(0, 1_000), st.integers(0, 2)), min_size=1, max_size=30))
+def test_no_number_is_made_up_whatever_the_cluster_tells(looks: list[tuple[int | None, int | None, int, int]]) -> None:
+    told = played(*(readings(*each) for each in looks)).groups["billing"]
+    for part in told.partitions.values():
+        assert part.lag >= 0
+        assert part.seconds is None or (isfinite(part.seconds) and part.seconds >= 0)
+        assert 0 <= part.retention_percent <= 100
+        assert (part.seconds == 0) >= (part.lag == 0)
+    for topic in told.topics.values():
+        assert topic.catch_up_s >= 0
+        assert topic.lag == sum(part.lag for part in told.partitions.values())
