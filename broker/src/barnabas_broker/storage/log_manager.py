@@ -13,6 +13,7 @@ from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
+from barnabas_broker.storage.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
@@ -82,6 +83,7 @@ class LogManager:
         self._clock = clock
         self._settings = settings
         self._identity = identity
+        self._assigned = topics.assigned
         self.strays = StrayLogs(self._environment, clock, config_of, topics.assigned)
         self.topic_ids = TopicIds(topics.only_topic)
         self._loader = LogDirLoader(
@@ -192,10 +194,18 @@ class LogManager:
             names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._loader.names(log_dir)]
             self.interrupted_moves = finish_interrupted_moves(self._environment, names)
         self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
+        superfluous = superfluous_logs(self.online_logs(), self._assigned)
+        self._on_each_online_dir(lambda log_dir: self._set_aside_from(log_dir, superfluous))
         if not any(log_dir.is_online for log_dir in self.log_dirs):
             reasons = "; ".join(str(log_dir.failure) for log_dir in self.log_dirs)
             raise LogDirRefused(",".join(self._settings.log_dirs), f"no log dir can be used: {reasons}")
         return self.logs
+
+    def _set_aside_from(self, log_dir: LogDir, superfluous: Sequence[Log]) -> None:
+        for log in superfluous:
+            if log.log_dir == log_dir.path:
+                del log_dir.logs[log.topic_partition]
+                self.strays.set_aside(log, "its partition is in another log dir, too")
 
     def _on_each_online_dir(self, work: Callable[[LogDir], None]) -> None:
         for log_dir in self.log_dirs:
