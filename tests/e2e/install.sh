@@ -20,6 +20,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 PYTHONPATH=tests .venv/bin/python -m e2e.binaries
 PYTHONPATH=tests .venv/bin/python -m e2e.helm
+PYTHONPATH=tests .venv/bin/python -m monitoring.prometheus_programs
 if [ "${1:-}" = images ] && [ "$(id -u)" = 0 ]; then
     PYTHONPATH=tests .venv/bin/python -m e2e.images
 fi

@@ -25,12 +25,13 @@ from harness.require import missing
 
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"
-FOREIGN: Final = {"Certificate", "PodMonitor"}
+FOREIGN: Final = {"Certificate", "PodMonitor", "PrometheusRule"}
 """Kinds of others, which this API server does not have."""
 POLICIES: Final = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 MONITORS: Final = "monitoring.coreos.com/v1/PodMonitor"
+RULES: Final = "monitoring.coreos.com/v1/PrometheusRule"
 FLOWS: Final = "flowcontrol.apiserver.k8s.io/v1/FlowSchema"
-SERVED: Final = tuple(f"--api-versions={each}" for each in (POLICIES, MONITORS, FLOWS))
+SERVED: Final = tuple(f"--api-versions={each}" for each in (POLICIES, MONITORS, RULES, FLOWS))
 """What helm would find at the API server, and cannot when it only renders."""
 
 VALUES: Final[Mapping[str, Sequence[str]]] = {
@@ -42,6 +43,8 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "cert-manager": ("webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca"),
     "no policy": ("brokersOwnMetadata.enabled=false",),
     "a monitor": ("podMonitor.enabled=true", "podMonitor.labels.team=air"),
+    "alerts": ("prometheusRules.enabled=true", "prometheusRules.labels.release=prometheus"),
+    "dashboards": ("dashboards.enabled=true", "dashboards.namespace=a", "dashboards.annotations.grafana_folder=Kafka"),
     "where it runs": ("nodeSelector.disk=fast", "priorityClassName=system-cluster-critical", "podLabels.team=air"),
     "no definitions": ("crds.enabled=false",),
     "two operators": ("replicas=2",),
@@ -70,6 +73,18 @@ BAD_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "a label of the chart for a monitor": (
         "podMonitor.labels.helm\\.sh/chart=foo",
         "podMonitor.labels has helm.sh/chart",
+    ),
+    "a label of the chart for dashboards": (
+        "dashboards.labels.helm\\.sh/chart=foo",
+        "dashboards.labels has helm.sh/chart",
+    ),
+    "an alert that is none": (
+        "prometheusRules.enabled=true,prometheusRules.disabled={BrokerDow}",
+        "prometheusRules.disabled has BrokerDow; allowed: AbnormalControllerState, BrokerDown,",
+    ),
+    "alerts that nobody knows": (
+        "prometheusRules.enabled=true",
+        f"prometheusRules.enabled is true, but the API server has no {RULES}; allowed: false, or install the CRDs",
     ),
     "a monitor that nobody knows": (
         "podMonitor.enabled=true",
@@ -115,7 +130,8 @@ def test_the_api_server_takes_what_the_chart_renders(name: str, plane: ControlPl
 @pytest.mark.parametrize("name", BAD_VALUES)
 def test_a_bad_value_is_named(name: str) -> None:
     value, said = BAD_VALUES[name]
-    done = ask_helm("template", "barnabas", str(CHART), *setting([value]))
+    served = [each for each in SERVED if name == "an alert that is none"]
+    done = ask_helm("template", "barnabas", str(CHART), *served, *setting([value]))
     assert done.returncode != 0
     assert said in done.stderr
 

@@ -1,0 +1,219 @@
+"""What must be the matter for each alert to fire: series as `promtool test rules` writes them, one value a minute."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+MAIN: Final = 'namespace="kafka",cluster="main"'
+ONE: Final = f'{MAIN},broker="0",instance="10.0.0.1:9404"'
+TWO: Final = f'{MAIN},broker="1",instance="10.0.0.2:9404"'
+BILLING: Final = f'{MAIN},consumergroup="billing"'
+HOT: Final = f'{BILLING},topic="flights",partition="0"'
+OPERATOR: Final = 'namespace="barnabas",job="barnabas/barnabas-operator"'
+RESOURCE: Final = f'{OPERATOR},resource_namespace="kafka",cluster="main"'
+OFFLINE: Final = "kafka_controller_kafkacontroller_offlinepartitionscount"
+CONTROLLER: Final = "kafka_controller_kafkacontroller_activecontrollercount"
+FENCED: Final = "kafka_controller_kafkacontroller_fencedbrokercount"
+LACKING: Final = "kafka_server_replicamanager_underreplicatedpartitions"
+UNDER_MIN: Final = "kafka_server_replicamanager_underminisrpartitioncount"
+IDLE: Final = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
+
+
+class Case(NamedTuple):
+    """At the minute `silent` no alert fires, at the minute `fires` this one does, and those in `others`."""
+
+    alert: str
+    series: Mapping[str, str]
+    silent: int
+    fires: int
+    labels: str
+    severity: str = "warning"
+    others: tuple[tuple[str, str, str], ...] = ()
+    """Name, labels and severity."""
+
+
+def _disk(usable_percent: str) -> dict[str, str]:
+    return {
+        f'barnabas_log_dir_total_bytes{{{ONE},log_dir="/data-0"}}': "100x60",
+        f'barnabas_log_dir_usable_bytes{{{ONE},log_dir="/data-0"}}': usable_percent,
+    }
+
+
+FULL_DISK: Final = f'{ONE},log_dir="/data-0"'
+CASES: Final = (
+    Case(
+        "OfflinePartitions",
+        {f"{OFFLINE}{{{ONE}}}": "0x4 3x20", f"{OFFLINE}{{{TWO}}}": "0x4 3x20"},
+        5,
+        7,
+        MAIN,
+        "critical",
+    ),
+    Case("UnderMinIsrPartitionCount", {f"{UNDER_MIN}{{{ONE}}}": "0x4 3x20"}, 5, 7, MAIN, "critical"),
+    Case("UnderReplicatedPartitions", {f"{LACKING}{{{ONE}}}": "0x4 3x20"}, 9, 11, MAIN),
+    Case("RecordsLost", {f"barnabas_partitions_lacking_records{{{ONE}}}": "0x4 1x20"}, 4, 6, MAIN, "critical"),
+    Case("BrokerDown", {f"{FENCED}{{{ONE}}}": "0x4 1x20"}, 9, 11, MAIN),
+    Case("ScrapeProblem", {f"up{{{ONE}}}": "1x4 0x20", 'up{job="somebody-else"}': "0x20"}, 7, 9, ONE),
+    Case(
+        "AbnormalControllerState",
+        {f"{CONTROLLER}{{{ONE}}}": "1x4 0x20", f"{CONTROLLER}{{{TWO}}}": "0x30"},
+        7,
+        9,
+        MAIN,
+        "critical",
+    ),
+    Case(
+        "AbnormalControllerState",
+        {f"{CONTROLLER}{{{ONE}}}": "1x30", f"{CONTROLLER}{{{TWO}}}": "0x4 1x20"},
+        7,
+        9,
+        MAIN,
+        "critical",
+    ),
+    Case(
+        "OfflineLogDirectoryCount",
+        {f"kafka_log_logmanager_offlinelogdirectorycount{{{ONE}}}": "0x4 1x20"},
+        5,
+        7,
+        ONE,
+        "critical",
+    ),
+    Case("KafkaRunningOutOfSpace", _disk("15x4 14x30"), 9, 11, FULL_DISK),
+    Case(
+        "KafkaRunningOutOfSpace",
+        _disk("15x4 4x30"),
+        5,
+        11,
+        FULL_DISK,
+        "critical",
+        (("KafkaRunningOutOfSpace", FULL_DISK, "warning"),),
+    ),
+    Case("BrokerOverloaded", {f"{IDLE}{{{ONE}}}": "0.1x4 0.09x20", f"{IDLE}{{{TWO}}}": "0.5x30"}, 14, 16, ONE),
+    Case(
+        "CompactionFails",
+        {f'kafka_log_logcleanermanager_uncleanable_partitions_count{{{ONE},logDirectory="/data-0"}}': "0x4 1x30"},
+        19,
+        21,
+        ONE,
+    ),
+    Case("MetadataRestored", {f"barnabas_restored_documents_total{{{ONE}}}": "7x10 9x20"}, 10, 12, MAIN),
+    Case("ConsumerGroupLag", {f"kafka_consumergroup_lag{{{HOT}}}": "1000x4 1001x20"}, 14, 16, BILLING),
+    Case(
+        "ConsumerGroupLag",
+        {
+            f"kafka_consumergroup_lag{{{HOT}}}": "9999x40",
+            f"kafka_consumergroup_lag_seconds{{{HOT}}}": "60x14 61x20",
+        },
+        24,
+        26,
+        BILLING,
+    ),
+    Case(
+        "ConsumerGroupStuck", {f"kafka_consumergroup_status{{{HOT}}}": "1x4 5x20"}, 14, 16, f'{BILLING},topic="flights"'
+    ),
+    Case(
+        "ConsumerGroupStuck", {f"kafka_consumergroup_status{{{HOT}}}": "6x4 4x20"}, 14, 16, f'{BILLING},topic="flights"'
+    ),
+    Case(
+        "ConsumerGroupLosesRecords",
+        {f"kafka_consumergroup_retention_percent{{{HOT}}}": "80x4 81x20"},
+        14,
+        16,
+        f'{BILLING},topic="flights"',
+        "critical",
+    ),
+    Case(
+        "ClusterNotReady",
+        {
+            f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x4 stale",
+            f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="UnderMinIsr"}}': "_x5 0x4 stale",
+            f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="PartitionsOffline"}}': "_x10 0x30",
+            f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="still",reason="Paused"}}': "0x40",
+        },
+        14,
+        16,
+        'resource_namespace="kafka",cluster="main",name="main"',
+        "critical",
+    ),
+    Case(
+        "TopicNotReady",
+        {f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="InvalidConfig"}}': "1x4 0x30"},
+        19,
+        21,
+        'resource_namespace="kafka",cluster="main",name="flights"',
+    ),
+    Case("OperatorErrors", {f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "0x4 0+1x40"}, 19, 22, RESOURCE),
+    Case(
+        "OperatorWatchErrors",
+        {f'barnabas_watch_errors_total{{{OPERATOR},kind="topics"}}': "1x4 2x10"},
+        4,
+        6,
+        f'{OPERATOR},kind="topics"',
+    ),
+    Case(
+        "NoOperatorActs",
+        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 0x20"},
+        9,
+        11,
+        'namespace="barnabas"',
+        "critical",
+    ),
+    Case(
+        "NoOperatorActs",
+        {f"barnabas_operator_is_leader{{{OPERATOR}}}": "1x4 _x30"},
+        9,
+        16,
+        'namespace="barnabas"',
+        "critical",
+    ),
+    Case(
+        "SeveralOperatorsAct",
+        {
+            f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x20",
+            f'barnabas_operator_is_leader{{{OPERATOR},pod="b"}}': "0x4 1x20",
+        },
+        6,
+        8,
+        OPERATOR,
+        "critical",
+    ),
+)
+
+MINUTES_OF_A_WEEK: Final = 600
+"""Ten hours stand for it: longer than every window of the rules."""
+HEALTHY: Final = {
+    f"{OFFLINE}{{{ONE}}}": "0x600",
+    f"{CONTROLLER}{{{ONE}}}": "1x600",
+    f"{CONTROLLER}{{{TWO}}}": "0x600",
+    f"{FENCED}{{{ONE}}}": "0x600",
+    f"{LACKING}{{{ONE}}}": "0x600",
+    f"{UNDER_MIN}{{{ONE}}}": "0x600",
+    f"barnabas_partitions_lacking_records{{{ONE}}}": "0x600",
+    f"up{{{ONE}}}": "1x600",
+    f"kafka_log_logmanager_offlinelogdirectorycount{{{ONE}}}": "0x600",
+    **_disk("40x600"),
+    f"{IDLE}{{{ONE}}}": "0.7x600",
+    f"barnabas_restored_documents_total{{{ONE}}}": "0x600",
+    # Always something to read, and read within seconds.
+    f"kafka_consumergroup_lag{{{HOT}}}": "20000x600",
+    f"kafka_consumergroup_lag_seconds{{{HOT}}}": "3x600",
+    f"kafka_consumergroup_status{{{HOT}}}": "1x600",
+    f"kafka_consumergroup_retention_percent{{{HOT}}}": "2x600",
+    f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x600",
+    f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="Reconciled"}}': "1x600",
+    f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
+    f'barnabas_watch_errors_total{{{OPERATOR},kind="topics"}}': "0x600",
+    f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",
+    f'barnabas_operator_is_leader{{{OPERATOR},pod="b"}}': "0x600",
+}
+ROLL: Final = {
+    # Each broker is away for a minute; the others lead meanwhile, and catch it up in another one.
+    f"up{{{ONE}}}": "1x10 0 1x20",
+    f"up{{{TWO}}}": "1x14 0 1x16",
+    f"{FENCED}{{{ONE}}}": "0x10 1 0x3 1 0x20",
+    f"{FENCED}{{{TWO}}}": "0x10 1 0x3 1 0x20",
+    f"{LACKING}{{{ONE}}}": "0x14 6x1 0x20",
+    f"{LACKING}{{{TWO}}}": "0x10 6x1 0x20",
+    f"{CONTROLLER}{{{ONE}}}": "1x10 0x20",
+    f"{CONTROLLER}{{{TWO}}}": "0x10 1x20",
+    f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x40",
+}

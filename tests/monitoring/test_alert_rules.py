@@ -1,0 +1,80 @@
+"""Each alert fires for what it is about and nothing else, as promtool plays it; and its words name what there is."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ruamel.yaml import YAML
+
+from e2e.binaries import CannotStart
+from harness.require import missing
+from monitoring.prometheus_programs import prometheus_programs
+from monitoring.rule_cases import CASES, HEALTHY, MINUTES_OF_A_WEEK, ROLL, Case
+
+RULES: Final = Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "rules.yaml"
+ALERTS: Final = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "alert" in rule]
+FIRING: Final = 'ALERTS{alertstate="firing"}'
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        program = prometheus_programs() / "promtool"
+    except CannotStart as reason:
+        missing(reason)
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def firing(alert: str, labels: str, severity: str) -> dict[str, Any]:
+    return {"labels": f'ALERTS{{alertname="{alert}",alertstate="firing",severity="{severity}",{labels}}}', "value": 1}
+
+
+def play(folder: Path, series: Mapping[str, str], moments: Mapping[str, list[dict[str, Any]]]) -> str:
+    """What promtool objects to: at each moment exactly these alerts fire."""
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    asked = [{"expr": FIRING, "eval_time": at, "exp_samples": fires} for at, fires in moments.items()]
+    group = {"interval": "1m", "input_series": inputs, "promql_expr_test": asked}
+    file = folder / "rules_test.yaml"
+    test = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [group]}
+    file.write_text(json.dumps(test), encoding="utf-8")
+    done = promtool("test", "rules", str(file))
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_rules() -> None:
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{case.severity}")
+def test_an_alert_is_silent_until_it_has_lasted_and_then_fires_alone(case: Case, tmp_path: Path) -> None:
+    fires = [firing(case.alert, case.labels, case.severity), *(firing(*other) for other in case.others)]
+    assert not play(tmp_path, case.series, {f"{case.silent}m": [], f"{case.fires}m": fires})
+
+
+def test_nothing_fires_where_all_is_well(tmp_path: Path) -> None:
+    moments: dict[str, list[dict[str, Any]]] = {f"{minute}m": [] for minute in range(0, MINUTES_OF_A_WEEK, 7)}
+    assert not play(tmp_path, HEALTHY, moments)
+
+
+def test_nothing_fires_while_brokers_restart_one_by_one(tmp_path: Path) -> None:
+    assert not play(tmp_path, ROLL, {f"{minute}m": [] for minute in range(30)})
+
+
+def test_every_alert_has_a_case() -> None:
+    severities = {(each["alert"], each["labels"]["severity"]) for each in ALERTS}
+    assert severities == {(case.alert, case.severity) for case in CASES}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: f"{alert['alert']}-{alert['labels']['severity']}")
+def test_an_alert_says_what_is_wrong_what_it_means_and_what_to_do_with_labels_that_it_has(
+    alert: dict[str, Any],
+) -> None:
+    said = alert["annotations"]
+    assert set(said) == {"summary", "description", "action"}
+    (labels, *_) = (case.labels for case in CASES if case.alert == alert["alert"])
+    known = set(re.findall(r'(\w+)="', labels))
+    assert set(re.findall(r"\$labels\.(\w+)", " ".join(said.values()))) <= known

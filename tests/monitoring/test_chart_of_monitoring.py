@@ -1,0 +1,60 @@
+"""What the chart makes of the alerts and dashboards is what the files say."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ruamel.yaml import YAML
+
+from e2e.helm import CHART, template
+
+RULES_KIND: Final = "monitoring.coreos.com/v1/PrometheusRule"
+FILES: Final = CHART / "monitoring"
+CONFIG_MAP_BYTES_MAX: Final = 1 << 20
+"""What the API server takes; all dashboards together stay below it, though each has a ConfigMap of its own."""
+
+
+def rendered(kind: str, *values: str) -> list[dict[str, Any]]:
+    text = template("--namespace=air", f"--api-versions={RULES_KIND}", *(f"--set={value}" for value in values))
+    return [each for each in YAML(typ="safe").load_all(text) if each and each["kind"] == kind]
+
+
+def alerts_of(groups: list[dict[str, Any]]) -> list[str]:
+    return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def test_the_rules_are_those_of_the_file() -> None:
+    (rule,) = rendered("PrometheusRule", "prometheusRules.enabled=true", "prometheusRules.labels.release=prometheus")
+    assert rule["spec"] == YAML(typ="safe").load(FILES / "rules.yaml")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_alerts_that_are_disabled_are_left_out_with_all_their_severities() -> None:
+    (rule,) = rendered(
+        "PrometheusRule", "prometheusRules.enabled=true", "prometheusRules.disabled={KafkaRunningOutOfSpace,BrokerDown}"
+    )
+    every = alerts_of(YAML(typ="safe").load(FILES / "rules.yaml")["groups"])
+    left = [each for each in every if each not in ("KafkaRunningOutOfSpace", "BrokerDown")]
+    assert alerts_of(rule["spec"]["groups"]) == left
+    assert len(left) == len(every) - 3
+
+
+def test_nothing_is_made_unless_it_is_asked_for() -> None:
+    assert not rendered("PrometheusRule")
+    assert not [each for each in rendered("ConfigMap") if "grafana_dashboard" in each["metadata"].get("labels", {})]
+
+
+@pytest.mark.parametrize("file", sorted((FILES / "dashboards").glob("*.json")), ids=lambda file: file.stem)
+def test_each_dashboard_is_a_config_map_that_the_sidecar_finds(file: Path) -> None:
+    maps = rendered("ConfigMap", "dashboards.enabled=true", "dashboards.annotations.grafana_folder=Kafka")
+    (one,) = (each for each in maps if file.name in each["data"])
+    assert json.loads(one["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))
+    assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert one["metadata"]["annotations"]["grafana_folder"] == "Kafka"
+    assert one["metadata"]["namespace"] == "air"
+
+
+def test_the_dashboards_fit_into_config_maps() -> None:
+    sizes = [file.stat().st_size for file in (FILES / "dashboards").glob("*.json")]
+    assert sum(sizes) < CONFIG_MAP_BYTES_MAX
