@@ -1,6 +1,6 @@
 """What the handlers may use of the broker. One value, made by the app."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,8 +68,19 @@ class Services:
         return controller_id if controller_id in self.image.live else self.broker_id
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
-        """The brokers that are alive, each with the address that it tells the clients of a listener."""
-        for registration in self.image.brokers.values():
+        """The brokers that clients are told of, each with the address that it tells the clients of a listener."""
+        for registration in told_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
-                if endpoint.name == listener_name and (with_fenced or not registration.fenced):
+                if endpoint.name == listener_name:
                     yield registration, endpoint
+
+
+def told_brokers(
+    registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
+) -> Collection[BrokerRegistration]:
+    """The brokers that are alive. All, where none is: they register anew after the metadata store was put back.
+
+    A client that is told of no broker forgets those that it has, and never asks again (librdkafka 2.16).
+    """
+    alive = [each for each in registrations if not each.fenced]
+    return registrations if with_fenced or not alive else alive
