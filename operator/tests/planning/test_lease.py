@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_operator.planning.lease import Sighting, Spec, holder_of, is_free, released, sighting, taken
+from barnabas_operator.planning.lease import Sighting, Spec, free_in_s, holder_of, released, sighting, taken
 
 HELD = {
     "holderIdentity": "a",
@@ -13,21 +13,21 @@ HELD = {
     "acquireTime": "T0",
     "leaseTransitions": 2,
 }
-FREE: Mapping[str, tuple[Sighting, float, bool]] = {
-    "one that nobody has made yet": (Sighting({}, 0.0), 0.0, True),
-    "one that was renewed just now": (Sighting(HELD, 100.0), 100.0, False),
-    "one that has not changed for nearly its duration": (Sighting(HELD, 100.0), 114.9, False),
-    "one that has not changed for its duration": (Sighting(HELD, 100.0), 115.0, True),
-    "one that its holder holds for longer": (Sighting({**HELD, "leaseDurationSeconds": 60}, 100.0), 115.0, False),
-    "one that was released": (Sighting({**HELD, "holderIdentity": None}, 100.0), 100.0, True),
+FREE: Mapping[str, tuple[Sighting, float, float]] = {
+    "one that nobody has made yet": (Sighting({}, 0.0), 0.0, 0.0),
+    "one that was renewed just now": (Sighting(HELD, 100.0), 100.0, 15.0),
+    "one that has not changed for nearly its duration": (Sighting(HELD, 100.0), 114.5, 0.5),
+    "one that has not changed for its duration": (Sighting(HELD, 100.0), 115.5, 0.0),
+    "one that its holder holds for longer": (Sighting({**HELD, "leaseDurationSeconds": 60}, 100.0), 115.0, 45.0),
+    "one that was released": (Sighting({**HELD, "holderIdentity": None}, 100.0), 100.0, 0.0),
 }
 
 
-@pytest.mark.parametrize(("seen", "now_s", "free"), FREE.values(), ids=FREE.keys())
+@pytest.mark.parametrize(("seen", "now_s", "left_s"), FREE.values(), ids=FREE.keys())
 def test_a_lease_is_free_when_nobody_holds_it_or_its_holder_is_late(
-    seen: Sighting, now_s: float, *, free: bool
+    seen: Sighting, now_s: float, left_s: float
 ) -> None:
-    assert is_free(seen, now_s) is free
+    assert free_in_s(seen, now_s) == left_s
 
 
 def test_only_a_change_begins_the_time_anew_whatever_the_holders_clock_says() -> None:
@@ -37,10 +37,10 @@ def test_only_a_change_begins_the_time_anew_whatever_the_holders_clock_says() ->
 
 
 def test_a_renewal_keeps_since_when_it_is_held_and_a_new_holder_counts() -> None:
-    assert taken(HELD, "a", "T2") == {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "T2"}
+    assert taken(HELD, "a", "T2") == {"holderIdentity": "a", "leaseDurationSeconds": 14, "renewTime": "T2"}
     assert taken(HELD, "b", "T2") == {
         "holderIdentity": "b",
-        "leaseDurationSeconds": 15,
+        "leaseDurationSeconds": 14,
         "renewTime": "T2",
         "acquireTime": "T2",
         "leaseTransitions": 3,
@@ -51,4 +51,4 @@ def test_a_renewal_keeps_since_when_it_is_held_and_a_new_holder_counts() -> None
 def test_who_ends_leaves_a_lease_that_nobody_holds() -> None:
     left: Spec = {**HELD, **released("T3")}
     assert holder_of(left) == ""
-    assert is_free(Sighting(left, 100.0), 100.0)
+    assert free_in_s(Sighting(left, 100.0), 100.0) == 0.0

@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_operator.handlers.inventory import Key
 from barnabas_operator.handlers.leadership import Leadership
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, holder_of, is_free, released, sighting, taken
+from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, free_in_s, holder_of, released, sighting, taken
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,13 @@ class Election:
         while True:
             await self._attempt()
             self._tell()
-            held_s = self._leadership.acts_for_s
-            await asyncio.sleep(min(RETRY_S, held_s) if held_s > 0 else RETRY_S)
+            await asyncio.sleep(min(RETRY_S, self._next_s() or RETRY_S))
+
+    def _next_s(self) -> float:
+        """When this operator has to stop acting, or may take the lease of another; 0 where that is not known."""
+        if self._leadership.is_held:
+            return self._leadership.acts_for_s
+        return free_in_s(self._seen, self._clock()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
         """After `run` has been cancelled: the lease is released once nothing that was begun goes on.
@@ -84,7 +89,7 @@ class Election:
         self._seen = sighting(spec, self._seen, self._clock())
         if holder_of(spec) != self._identity:
             self._leadership.stop()
-            if not is_free(self._seen, self._clock()):
+            if free_in_s(self._seen, self._clock()):
                 return
         asked_at_s = self._clock()
         if await self._write(found, taken(spec, self._identity, _time_of_day())):

@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 Spec = Mapping[str, Any]
 
-DURATION_S: Final = 15
+DURATION_S: Final = 14
 """Others take a lease that was not renewed for so long."""
 RENEW_S: Final = 10.0
 """Who could not renew it for so long stops acting: what is under way then has ended before others begin."""
-RETRY_S: Final = 2.0
-"""Between two renewals, or two looks."""
+RETRY_S: Final = 1.0
+"""Between two renewals, or two looks: with the duration, another operator acts within 15 s."""
 
 
 class Sighting(NamedTuple):
@@ -33,9 +33,11 @@ def holder_of(spec: Spec) -> str:
     return spec.get("holderIdentity") or ""
 
 
-def is_free(seen: Sighting, now_s: float) -> bool:
-    """Whether it was released, or its holder has not renewed it in time."""
-    return not holder_of(seen.spec) or now_s >= seen.seen_s + seen.spec.get("leaseDurationSeconds", DURATION_S)
+def free_in_s(seen: Sighting, now_s: float) -> float:
+    """When anybody may take it if its holder does not renew it; 0 where it was released, or not renewed in time."""
+    if not holder_of(seen.spec):
+        return 0.0
+    return max(0.0, seen.seen_s + float(seen.spec.get("leaseDurationSeconds", DURATION_S)) - now_s)
 
 
 def taken(spec: Spec, identity: str, time_of_day: str) -> dict[str, Any]:
