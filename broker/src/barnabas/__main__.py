@@ -25,13 +25,14 @@ COMMANDS: Final = {
     "accept-loss": Command(
         "barnabas_operator.app.accept_loss", "let partitions whose records are lost go on without them"
     ),
+    "lag-exporter": Command("barnabas_lag.app.main", "tell Prometheus how far groups are behind, of any Kafka cluster"),
     "status": Command("barnabas_operator.app.status", "print topics, partitions, groups and lag of a cluster"),
 }
 
 
 def usage() -> str:
     """The text for `barnabas --help`."""
-    lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<14}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: barnabas COMMAND ...", "       barnabas --version", "", *lines])
 
 

@@ -140,8 +140,18 @@ class History:
             by_topic.setdefault(partition.topic, []).append(lag)
         for topic, parts in by_topic.items():
             total, pace = sum(each.lag for each in parts), velocity(self._sums[group_id][topic])
-            committed, worst = sum(each.committed for each in parts), max(each.status for each in parts)
-            yield topic, TopicLag(total, committed, pace, catch_up_s(total, pace), worst)
+            yield (
+                topic,
+                TopicLag(
+                    lag=total,
+                    lag_max=max(each.lag for each in parts),
+                    lead_min=min(each.lead for each in parts),
+                    committed=sum(each.committed for each in parts),
+                    velocity=pace,
+                    catch_up_s=catch_up_s(total, pace),
+                    status=max(each.status for each in parts),
+                ),
+            )
 
 
 def _places(

@@ -25,6 +25,8 @@ class TopicLag(NamedTuple):
     """A group in one topic; `status` is the worst of its partitions."""
 
     lag: int
+    lag_max: int
+    lead_min: int
     committed: int
     velocity: float
     catch_up_s: float

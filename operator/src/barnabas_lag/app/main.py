@@ -1,0 +1,54 @@
+"""`barnabas lag-exporter`: how far consumer groups are behind, of any Kafka cluster, for Prometheus."""
+
+import logging
+import signal
+import time
+from collections.abc import Sequence
+from functools import partial
+from threading import Thread
+from typing import Final
+
+from barnabas_kafka.connection import connected_client
+from barnabas_lag.app.options import Options, parse
+from barnabas_lag.app.pages import Pages, page_server
+from barnabas_lag.app.rounds import Clocks, Rounds
+from barnabas_lag.app.supervision import Supervised, hang_s
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED: Final = 1
+CONNECT_TIMEOUT_S: Final = 5.0
+END_SECONDS_MAX: Final = 2.0
+CLIENT_ID: Final = "barnabas-lag-exporter"
+LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; its exit code: 0 after SIGTERM or SIGINT, 1 where it cannot go on, 2 for bad options."""
+    options = parse(arguments)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID)
+    return serve(options, Rounds(options, connect, Clocks(time.time, time.monotonic)))
+
+
+def serve(options: Options, rounds: Rounds) -> int:
+    """Rounds and pages until a signal, or until rounds cannot go on; the exit code."""
+    supervised = Supervised(rounds.run, lambda: rounds.begun_s)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: supervised.stop.set())
+    try:
+        server = page_server(options.listener, Pages(rounds.own.registry, rounds.page, lambda: supervised.failure))
+    except OSError as error:
+        log.error("--listen-address %s:%d: %s", *options.listener, error.strerror)
+        return EXIT_FAILED
+    Thread(target=server.serve_forever, name="pages", daemon=True).start()
+    log.info("serves http://%s:%d/metrics, reads %s", *server.server_address[:2], options.bootstrap)
+    supervised.watch(hang_s(options.interval_s))
+    server.shutdown()
+    server.server_close()
+    if supervised.failure is None:
+        supervised.join(END_SECONDS_MAX)
+        return 0
+    log.error("ends: %s", supervised.failure)
+    return EXIT_FAILED

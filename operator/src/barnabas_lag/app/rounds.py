@@ -1,0 +1,146 @@
+"""Rounds, one after the other: read the cluster, find out how groups get on, render what Prometheus is told."""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from threading import Event
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_lag.app.options import Options
+from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.lags import Evaluation
+from barnabas_lag.exposition.families import ClusterMetrics
+from barnabas_lag.exposition.own_metrics import OwnMetrics
+from barnabas_lag.kafka.asking import Asking, Failure
+from barnabas_lag.kafka.offsets import answers
+from barnabas_lag.kafka.reading import read_cluster
+
+log = logging.getLogger(__name__)
+
+PATIENCE_MIN_S: Final = 60.0
+PATIENCE_ROUNDS: Final = 2
+STALE_ROUNDS: Final = 4
+"""After as many rounds without an answer nothing old is told any more."""
+STALE_MIN_S: Final = 30.0
+CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
+QUESTIONS_A_ROUND: Final = 8
+"""How often a round asks when records were written; what is not known well by then is asked in the next."""
+
+
+@dataclass(slots=True)
+class Clocks:
+    """`now_s` is seconds since the epoch, as records' timestamps are; `steady_s` never goes back."""
+
+    now_s: Callable[[], float]
+    steady_s: Callable[[], float]
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Of one cluster. `connect` makes a client, or raises ClusterUnreachable."""
+
+    options: Options
+    connect: Callable[[], Any]
+    clocks: Clocks
+    begun_s: float = field(init=False)
+    """When the last round began, by the steady clock."""
+    own: OwnMetrics = field(init=False)
+    _history: History = field(init=False)
+    _client: Any = field(init=False, default=None)
+    _page: bytes = field(init=False, default=b"")
+    _read_s: float = field(init=False, default=-inf)
+    _told: str = field(init=False, default="")
+    _cut_off: Mapping[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.begun_s = self.clocks.steady_s()
+        self.own = OwnMetrics(self.age_s)
+        self._history = History(max(PATIENCE_MIN_S, PATIENCE_ROUNDS * self.options.interval_s))
+
+    def age_s(self) -> float:
+        """Since the cluster was read last."""
+        return self.clocks.steady_s() - self._read_s
+
+    def page(self) -> bytes:
+        """What is told of the cluster; nothing where that is too old to be true."""
+        is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
+        return b"" if is_stale else self._page
+
+    def run(self, stop: Event) -> None:
+        """Until `stop` is set. A round that took longer than the interval is followed by the next at once."""
+        try:
+            while not stop.is_set():
+                self.begun_s = self.clocks.steady_s()
+                self.run_once()
+                stop.wait(max(0.0, self.begun_s + self.options.interval_s - self.clocks.steady_s()))
+        finally:
+            self._disconnect()
+
+    def run_once(self) -> None:
+        """One round. What the cluster does not answer is told, and tried again in the next."""
+        begun_s, is_answered = self.clocks.steady_s(), True
+        try:
+            self._client = self._client or self.connect()
+            self._read(Asking(self._client))
+        except ClusterUnreachable as error:
+            is_answered = False
+            self._disconnect()
+            self._tell(f"no broker answers at {self.options.bootstrap}: {error}")
+        self.own.round_ended(self.clocks.steady_s() - begun_s, is_answered=is_answered)
+
+    def _read(self, asking: Asking) -> None:
+        evaluation = self._evaluate(asking)
+        metrics = ClusterMetrics(evaluation, self.options.limits)
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        self._page, self._read_s = generate_latest(registry), self.clocks.steady_s()
+        self._tell_cut_off(metrics.shown.cut_off)
+        self._tell_failures(asking.failures)
+
+    def _evaluate(self, asking: Asking) -> Evaluation:
+        readings = read_cluster(asking, self.options.filters)
+        now_s = self.clocks.now_s()
+        self._history.look(readings, now_s)
+        for _ in range(QUESTIONS_A_ROUND):
+            questions = self._history.questions(now_s)
+            found = answers(asking, readings.partitions, questions)
+            for partition, answer in found.items():
+                self._history.answered(partition, questions[partition], answer)
+            if not found:
+                break
+        return self._history.evaluate(now_s)
+
+    def _tell_failures(self, failures: list[Failure]) -> None:
+        for each in failures:
+            self.own.request_failed(each.request)
+        self._tell("; ".join(dict.fromkeys(map(str, failures))))
+
+    def _tell_cut_off(self, cut_off: Mapping[str, int]) -> None:
+        self.own.tell_cut_off(cut_off)
+        for option, count in cut_off.items():
+            if count and not self._cut_off.get(option):
+                log.warning(
+                    "--%s leaves out %d names, raise it or exclude names; from now on see the metric cut_off",
+                    option,
+                    count,
+                )
+        self._cut_off = cut_off
+
+    def _tell(self, text: str) -> None:
+        """Once, as long as it is the same; and once that it is over."""
+        if text and text != self._told:
+            log.warning("%s", text)
+        elif self._told and not text:
+            log.warning("the cluster answers everything again")
+        self._told = text
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):  # Whatever state it is in, the next round makes another.
+                client.close()

@@ -1,0 +1,15 @@
+"""Which topics and groups are looked at, as kafka_exporter is told."""
+
+import re
+from typing import NamedTuple
+
+
+class Filter(NamedTuple):
+    """By name: regular expressions that are searched for, so `^` and `$` are the caller's."""
+
+    wanted: re.Pattern[str]
+    excluded: re.Pattern[str]
+
+    def __contains__(self, name: object) -> bool:
+        text = str(name)
+        return self.wanted.search(text) is not None and self.excluded.search(text) is None

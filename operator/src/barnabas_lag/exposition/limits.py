@@ -1,0 +1,48 @@
+"""How much is told at most. Detail is cut off first, and in the order of names, so that it is the same each time."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas_lag.evaluation.lags import Evaluation, GroupLags
+
+
+class Limits(NamedTuple):
+    """`topic_partitions` and `group_partitions` bound series by partition, `groups` those that are told of at all."""
+
+    topic_partitions: int
+    group_partitions: int
+    groups: int
+
+
+class Shown(NamedTuple):
+    """What is told within the limits. Of other groups there are the sums, of other topics how many partitions."""
+
+    detailed_topics: frozenset[str]
+    groups: Mapping[str, GroupLags]
+    detailed_groups: frozenset[str]
+    cut_off: Mapping[str, int]
+    """How many names each limit leaves out, by the option that sets it."""
+
+
+def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits) -> Shown:
+    """`topic_sizes`: how many partitions each topic has."""
+    names = sorted(evaluation.groups)
+    groups = {name: evaluation.groups[name] for name in names[: limits.groups]}
+    topics = fitting(topic_sizes, limits.topic_partitions)
+    detailed = fitting({name: len(each.partitions) for name, each in groups.items()}, limits.group_partitions)
+    cut_off = {
+        "max-topic-partitions": len(topic_sizes) - len(topics),
+        "max-group-partitions": len(groups) - len(detailed),
+        "max-groups": len(names) - len(groups),
+    }
+    return Shown(topics, groups, detailed, cut_off)
+
+
+def fitting(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
+    """In the order of names each that still fits under the limit with those before it."""
+    room, found = limit, set()
+    for name in sorted(sizes):
+        if sizes[name] <= room:
+            room -= sizes[name]
+            found.add(name)
+    return frozenset(found)

@@ -1,0 +1,46 @@
+"""What the exporter tells of its own work."""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+PREFIX = "barnabas_lag_exporter"
+
+
+class OwnMetrics:
+    """Counted since the process began; the age is computed at the scrape."""
+
+    def __init__(self, age_s: Callable[[], float]) -> None:
+        """`age_s`: seconds since the last round that the cluster answered."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._up = self._gauge("up", "1 where the cluster answered the last round.")
+        self._gauge("round_age_seconds", "Since what is told was read; +Inf before the first.").set_function(age_s)
+        self._seconds = self._gauge("round_seconds", "How long the last round took.")
+        self._rounds = self._counter("rounds", "Rounds, whatever came of them.")
+        self._failed = self._counter("failed_rounds", "Rounds in which the cluster did not answer.")
+        self._failures = self._counter("request_failures", "What a broker did not answer, or refused.", "request")
+        self._cut_off = self._gauge("cut_off", "Topics or groups that an option leaves out.", "option")
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def round_ended(self, seconds: float, *, is_answered: bool) -> None:
+        """Counts one."""
+        self._rounds.inc()
+        self._seconds.set(seconds)
+        self._up.set(is_answered)
+        if not is_answered:
+            self._failed.inc()
+
+    def request_failed(self, request: str) -> None:
+        """Counts one."""
+        self._failures.labels(request).inc()
+
+    def tell_cut_off(self, names: Mapping[str, int]) -> None:
+        """How many names each option leaves out now."""
+        for option, count in names.items():
+            self._cut_off.labels(option).set(count)

@@ -1,0 +1,63 @@
+"""Many names in few requests."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+
+from barnabas_core.topic_partition import TopicPartition
+
+Item = TypeVar("Item")
+
+GROUPS_A_REQUEST: Final = 100
+PARTITIONS_A_REQUEST: Final = 2_000
+MANY_GROUPS_VERSION: Final = 8
+"""Of OffsetFetch (KIP-709); later ones name topics by id."""
+OFFSET_VERSION: Final = 1
+"""Of ListOffsets: the one before answers with lists of segments."""
+
+
+def describe_groups(group_ids: Iterable[str]) -> list[Any]:
+    """What the members of groups are."""
+    return [DescribeGroupsRequest(groups=list(some)) for some in batches(group_ids, GROUPS_A_REQUEST)]
+
+
+def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
+    """All that groups have committed; one group a request where the cluster does not know better."""
+    if many:
+        of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+        return [
+            OffsetFetchRequest(
+                groups=[of_group(group_id=each, topics=None) for each in some],
+                min_version=MANY_GROUPS_VERSION,
+                max_version=MANY_GROUPS_VERSION,
+            )
+            for some in batches(group_ids, GROUPS_A_REQUEST)
+        ]
+    return [
+        OffsetFetchRequest(group_id=each, topics=None, min_version=2, max_version=MANY_GROUPS_VERSION - 1)
+        for each in group_ids
+    ]
+
+
+def list_offsets(timestamps_ms: Mapping[TopicPartition, int]) -> list[Any]:
+    """The first record with such a timestamp in each partition, or the ends of the log for Kafka's two special ones."""
+    of_topic = ListOffsetsRequest.ListOffsetsTopic
+    of_partition = of_topic.ListOffsetsPartition
+    requests = []
+    for some in batches(timestamps_ms.items(), PARTITIONS_A_REQUEST):
+        topics: dict[str, list[Any]] = {}
+        for (topic, number), timestamp_ms in some:
+            topics.setdefault(topic, []).append(of_partition(partition_index=number, timestamp=timestamp_ms))
+        asked = [of_topic(name=name, partitions=parts) for name, parts in topics.items()]
+        requests.append(ListOffsetsRequest(isolation_level=0, topics=asked, min_version=OFFSET_VERSION))
+    return requests
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """In order, each of at most `size`."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

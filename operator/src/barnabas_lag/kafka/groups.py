@@ -1,0 +1,110 @@
+"""Groups, their members and what they have committed, from the brokers that coordinate them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kafka.errors import for_code
+from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.consumer import OffsetFetchRequest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.filters import Filter
+from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
+from barnabas_lag.kafka.asking import Asking
+from barnabas_lag.kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
+from barnabas_lag.kafka.offsets import by_broker
+
+WITHOUT_OFFSETS: Final = "share"
+DESCRIBED: Final = frozenset({"", "classic"})
+"""Groups of KIP-848 are described by another request, which the client library does not have."""
+
+Committed = dict[TopicPartition, int]
+
+
+class Listed(NamedTuple):
+    """A group as its coordinator lists it. Old clusters tell no state."""
+
+    coordinator: int
+    state: str
+    group_type: str
+
+
+class Described(NamedTuple):
+    """State and number of members."""
+
+    state: str
+    members: int
+
+
+def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Filter) -> tuple[dict[str, Listed], bool]:
+    """Every group with offsets that the filter lets through; whether every broker has told its own."""
+    found: dict[str, Listed] = {}
+    answered = set()
+    for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
+        if answer.error_code != ErrorCode.NONE:
+            asking.failed(request, broker_id, for_code(answer.error_code).__name__)
+            continue
+        answered.add(broker_id)
+        for each in answer.groups:
+            group_type = (each.group_type or "").lower()
+            if group_type != WITHOUT_OFFSETS and each.group_id in wanted:
+                found[each.group_id] = Listed(broker_id, each.group_state or "Unknown", group_type)
+    return found, answered == set(broker_ids)
+
+
+def read_groups(
+    asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
+) -> dict[str, GroupReading]:
+    """What the groups have committed to these partitions; those whose coordinator does not tell are left out."""
+    described = _described(asking, listed)
+    return {
+        group_id: GroupReading(
+            state=described[group_id].state if group_id in described else listed[group_id].state,
+            members=described[group_id].members if group_id in described else None,
+            committed=committed,
+        )
+        for group_id, committed in _committed(asking, listed, {each: each for each in partitions})
+    }
+
+
+def _described(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
+    classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
+    coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
+    requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
+    return {
+        group.group_id: Described(group.group_state, len(group.members))
+        for _, _, answer in asking.ask(requests)
+        for group in answer.groups
+        if group.error_code == ErrorCode.NONE
+    }
+
+
+def _committed(
+    asking: Asking, listed: Mapping[str, Listed], known: Mapping[TopicPartition, TopicPartition]
+) -> Iterator[tuple[str, Committed]]:
+    many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
+    coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
+    requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
+    for broker_id, request, answer in asking.ask(requests):
+        for group_id, group in _told(request, answer, many=many):
+            if group.error_code == ErrorCode.NONE:
+                yield group_id, dict(_offsets(group.topics, known))
+            else:
+                asking.failed(request, broker_id, f"{for_code(group.error_code).__name__} for group {group_id}")
+
+
+def _told(request: Any, answer: Any, *, many: bool) -> Iterable[tuple[str, Any]]:
+    return [(each.group_id, each) for each in answer.groups] if many else [(request.group_id, answer)]
+
+
+def _offsets(
+    topics: Iterable[Any], known: Mapping[TopicPartition, TopicPartition]
+) -> Iterator[tuple[TopicPartition, int]]:
+    """Names that are known are kept once, however many groups read them."""
+    for topic in topics:
+        for part in topic.partitions:
+            if part.error_code == ErrorCode.NONE and part.committed_offset >= 0:
+                partition = known.get(TopicPartition(topic.name, part.partition_index))
+                if partition is not None:
+                    yield partition, part.committed_offset

@@ -1,0 +1,47 @@
+"""One round's reading of a cluster: some requests to each broker, however many topics and groups there are."""
+
+from typing import Any, NamedTuple
+
+from kafka.protocol.metadata import MetadataRequest
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.filters import Filter
+from barnabas_lag.evaluation.readings import PartitionReading, Readings
+from barnabas_lag.kafka.asking import Asking
+from barnabas_lag.kafka.groups import listed_groups, read_groups
+from barnabas_lag.kafka.offsets import with_ends
+
+
+class Filters(NamedTuple):
+    """What is looked at."""
+
+    topics: Filter
+    groups: Filter
+
+
+def read_cluster(asking: Asking, filters: Filters) -> Readings:
+    """Commits are read before the ends of the logs, so that no group is ahead of its log. Raises ClusterUnreachable."""
+    metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    broker_ids = [each.node_id for each in metadata.brokers]
+    asking.meet(broker_ids)
+    partitions = _partitions(metadata, filters.topics)
+    listed, is_complete = listed_groups(asking, broker_ids, filters.groups)
+    groups = read_groups(asking, listed, partitions)
+    return Readings(
+        brokers=len(broker_ids),
+        partitions=with_ends(asking, partitions),
+        groups=groups,
+        silent=frozenset(listed.keys() - groups.keys()),
+        is_complete=is_complete,
+    )
+
+
+def _partitions(metadata: Any, wanted: Filter) -> dict[TopicPartition, PartitionReading]:
+    return {
+        TopicPartition(topic.name, part.partition_index): PartitionReading(
+            part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes)
+        )
+        for topic in sorted(metadata.topics, key=lambda topic: str(topic.name))
+        if topic.name in wanted
+        for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
+    }

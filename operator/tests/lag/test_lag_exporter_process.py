@@ -1,0 +1,160 @@
+"""`barnabas lag-exporter` as a process: clusters that are away, hang or lose a broker, limits, signals."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from harness.cluster import BarnabasCluster, barnabas_cluster
+from harness.deadline import wait_for
+from harness.running_exporter import RunningExporter
+from harness.server_process import free_port
+
+SCRAPE_SECONDS_MAX = 2.0
+Start = Callable[..., RunningExporter]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts an exporter on a cluster; at the end it is ended by SIGTERM, in order."""
+    running: list[RunningExporter] = []
+
+    def started(bootstrap: str, *options: str) -> RunningExporter:
+        folder = tmp_path / f"exporter-{len(running)}"
+        folder.mkdir()
+        running.append(RunningExporter(bootstrap, folder, *options))
+        return running[-1].start()
+
+    try:
+        yield started
+        for each in running:
+            assert each.process.stop() == 0, each.log()
+            assert "Traceback" not in each.log(), each.log()
+    finally:
+        for each in running:
+            each.process.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluster]:
+    """Three brokers; each leads one partition of `flights`, where the group `billing` has read the first record."""
+    with barnabas_cluster(tmp_path_factory.mktemp("cluster"), 3) as running:
+        running.create_topic("flights", 3, assignment=[[0], [1], [2]])
+        running.create_topic("other", 1, assignment=[[0, 1, 2]])
+        client = running.client()
+        for partition in range(3):
+            client.write("flights", [b"1", b"2", b"3"], partition)
+        for group in ("billing", "audit"):
+            consumer = client.consumer(group)
+            consumer.commit(offsets=[TopicPartition("flights", number, 1) for number in range(3)], asynchronous=False)
+            consumer.close()
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("--bootstrap", "localhost", "HOST:PORT, several separated by commas"),
+        ("--interval", "0.5", "a number from 1 to 3600"),
+        ("--interval", "soon", "a number from 1 to 3600"),
+        ("--listen-address", "here:99999", "HOST:PORT or :PORT, the port from 0 to 65535"),
+        ("--topic.filter", "(", "a regular expression of Python"),
+        ("--group.exclude", "[", "a regular expression of Python"),
+        ("--max-groups", "-1", "a whole number from 0 to 10000000"),
+        ("--max-group-partitions", "1.5", "a whole number from 0 to 10000000"),
+    ],
+)
+def test_a_bad_option_is_refused_with_its_value_and_what_is_allowed(
+    barnabas: Callable[..., subprocess.CompletedProcess[str]], option: str, value: str, allowed: str
+) -> None:
+    done = barnabas("lag-exporter", "--bootstrap", "localhost:9092", option, value)
+    assert done.returncode == 2
+    assert f"argument {option}: {value!r}; allowed: {allowed}" in done.stderr
+
+
+def test_an_address_that_is_in_use_ends_it_with_the_reason(
+    start: Start, barnabas: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    taken = f"127.0.0.1:{start('127.0.0.1:1').process.port}"
+    done = barnabas("lag-exporter", "--bootstrap", "127.0.0.1:1", "--listen-address", taken)
+    assert done.returncode == 1
+    assert f"--listen-address {taken}: Address already in use" in done.stderr
+
+
+@pytest.mark.slow
+def test_without_a_cluster_it_is_healthy_and_says_so_once_and_that_the_cluster_is_not_up(start: Start) -> None:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    exporter = start(bootstrap)
+    wait_for(
+        lambda: (exporter.value("barnabas_lag_exporter_failed_rounds_total") or 0) >= 2, pause_s=0.5, seconds_max=60
+    )
+    assert exporter.value("barnabas_lag_exporter_up") == 0
+    assert exporter.value("barnabas_lag_exporter_round_age_seconds") == float("inf")
+    assert exporter.value("kafka_brokers") is None
+    assert exporter.page("/healthz") == (200, "ok\n")
+    assert exporter.page("/")[0] == 404
+    assert exporter.log().count(f"no broker answers at {bootstrap}") == 1
+
+
+@pytest.mark.slow
+def test_a_scrape_never_waits_for_the_cluster_and_says_how_old_it_is(start: Start, cluster: BarnabasCluster) -> None:
+    exporter = start(cluster.bootstrap)
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
+    for number in range(3):
+        cluster.pause(number)
+    try:
+        wait_for(lambda: (exporter.value("barnabas_lag_exporter_round_age_seconds") or 0) > 3, pause_s=0.2)
+        begun = time.monotonic()
+        assert exporter.value("kafka_consumergroup_lag_sum", consumergroup="billing") == 6
+        assert time.monotonic() - begun < SCRAPE_SECONDS_MAX
+        exporter.wait_for_value("barnabas_lag_exporter_up", 0)
+        # What is too old to be true is told no more.
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", None, 60, consumergroup="billing")
+        assert exporter.page("/healthz")[0] == 200
+    finally:
+        for number in range(3):
+            cluster.resume(number)
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, 60, consumergroup="billing")
+    assert exporter.value("barnabas_lag_exporter_up") == 1
+
+
+def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, cluster: BarnabasCluster) -> None:
+    exporter = start(cluster.bootstrap)
+    exporter.wait_for_value("kafka_brokers", 3)
+    client = cluster.client()
+    described = client.admin.describe_consumer_groups(["billing"])["billing"].result(30)
+    gone = next(number for number in range(3) if number != described.coordinator.id)
+    cluster.kill(gone)
+    try:
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", 4, 60, consumergroup="billing", topic="flights")
+        exporter.wait_for_value("kafka_topic_partition_leader", -1, 60, topic="flights", partition=str(gone))
+        assert exporter.value("kafka_topic_partition_current_offset", topic="flights", partition=str(gone)) is None
+        assert exporter.value("kafka_topic_partition_under_replicated_partition", topic="other") == 1
+        assert exporter.value("barnabas_lag_exporter_up") == 1
+    finally:
+        cluster.start(gone)
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, 60, consumergroup="billing")
+
+
+def test_filters_choose_topics_and_groups(start: Start, cluster: BarnabasCluster) -> None:
+    exporter = start(cluster.bootstrap, "--topic.filter", "^fl", "--group.exclude", "^aud")
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
+    assert {labels["topic"] for labels, _ in exporter.samples()["kafka_topic_partitions"]} == {"flights"}
+    assert {labels["consumergroup"] for labels, _ in exporter.samples()["kafka_consumergroup_members"]} == {"billing"}
+
+
+def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, cluster: BarnabasCluster) -> None:
+    limits = ("--max-group-partitions", "4", "--max-topic-partitions", "3", "--topic.exclude", "^__")
+    exporter = start(cluster.bootstrap, *limits)
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, consumergroup="billing")
+    assert exporter.values("kafka_consumergroup_lag", consumergroup="audit") == [2, 2, 2]
+    assert exporter.values("kafka_consumergroup_lag", consumergroup="billing") == []
+    assert len(exporter.values("kafka_topic_partition_leader")) == 3
+    assert exporter.value("kafka_topic_partitions", topic="other") == 1
+    for option in ("max-group-partitions", "max-topic-partitions"):
+        assert exporter.value("barnabas_lag_exporter_cut_off", option=option) == 1
+    exporter.next_round()
+    assert exporter.log().count("--max-group-partitions leaves out 1 names") == 1

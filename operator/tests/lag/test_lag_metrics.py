@@ -1,0 +1,77 @@
+"""What is told of an evaluation, read by Prometheus' own parser, and what limits leave of it."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
+from barnabas_lag.exposition.catalogue import CATALOGUE
+from barnabas_lag.exposition.families import ClusterMetrics
+from barnabas_lag.exposition.limits import Limits, fitting
+
+ENOUGH = Limits(1_000, 1_000, 1_000)
+ODD_NAME = 'a "group"\\ with\nanything é'
+
+
+def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, str], float]]]:
+    """Of two topics, `a` with one partition and `b` with two, that each of these groups has begun to read."""
+    partitions = {
+        TopicPartition(topic, number): PartitionReading(1, (1, 2), (1,), 0, 10)
+        for topic, number in (("a", 0), ("b", 0), ("b", 1))
+    }
+    offline = {TopicPartition("c", 0): PartitionReading(-1, (1, 2), (), None, None)}
+    groups = {each: GroupReading("Empty", 0, dict.fromkeys(partitions, 10)) for each in group_ids}
+    history = History(60.0)
+    history.look(Readings(2, partitions | offline, groups), 1_000.0)
+    registry = CollectorRegistry()
+    registry.register(ClusterMetrics(history.evaluate(1_000.0), limits))
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {each.name: [(sample.labels, sample.value) for sample in each.samples] for each in families}
+
+
+def test_every_metric_of_the_catalogue_is_told_with_its_labels_and_no_other() -> None:
+    found = told(ENOUGH, "billing")
+    assert list(found) == [each.name for each in CATALOGUE]
+    for metric in CATALOGUE:
+        assert {tuple(sorted(labels)) for labels, _ in found[metric.name]} == {tuple(sorted(metric.labels))}
+
+
+def test_a_partition_without_a_leader_has_no_offsets_and_the_leader_minus_one() -> None:
+    found = told(ENOUGH, "billing")
+    of_c = {name: value for name, rows in found.items() for labels, value in rows if labels.get("topic") == "c"}
+    assert of_c == {
+        "kafka_topic_partitions": 1,
+        "kafka_topic_partition_leader": -1,
+        "kafka_topic_partition_leader_is_preferred": 0,
+        "kafka_topic_partition_replicas": 2,
+        "kafka_topic_partition_in_sync_replica": 0,
+        "kafka_topic_partition_under_replicated_partition": 1,
+    }
+
+
+def test_any_name_of_a_group_is_told_as_it_is() -> None:
+    assert told(ENOUGH, ODD_NAME)["kafka_consumergroup_members"] == [({"consumergroup": ODD_NAME}, 0.0)]
+
+
+def test_limits_take_detail_first_and_whole_groups_and_topics() -> None:
+    found = told(Limits(topic_partitions=2, group_partitions=5, groups=2), "x", "y", "z")
+    assert {labels["topic"] for labels, _ in found["kafka_topic_partition_leader"]} == {"a", "c"}
+    assert len(found["kafka_topic_partitions"]) == 3
+    assert {labels["consumergroup"] for labels, _ in found["kafka_consumergroup_lag"]} == {"x"}
+    assert {labels["consumergroup"] for labels, _ in found["kafka_consumergroup_lag_sum"]} == {"x", "y"}
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 60))
+def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[str, int], limit: int) -> None:
+    chosen = fitting(sizes, limit)
+    total = sum(sizes[name] for name in chosen)
+    assert total <= limit
+    before = 0
+    for name in sorted(sizes):
+        assert (name in chosen) == (before + sizes[name] <= limit)
+        before += sizes[name] if name in chosen else 0

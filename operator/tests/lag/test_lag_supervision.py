@@ -1,0 +1,54 @@
+"""Rounds that end or hang end the process, with the reason."""
+
+from itertools import count
+from threading import Event
+
+import pytest
+
+from barnabas_lag.app.main import EXIT_FAILED, serve
+from barnabas_lag.app.options import parse
+from barnabas_lag.app.rounds import Clocks, Rounds
+from barnabas_lag.app.supervision import Supervised, hang_s
+
+LOOK_S = 0.01
+
+
+def test_a_round_that_hangs_is_found() -> None:
+    let_go = Event()
+    supervised = Supervised(lambda _: bool(let_go.wait(30)), lambda: "the same")
+    supervised.watch(0.05, LOOK_S)
+    assert supervised.failure == "a round hangs, it has not ended for 0.05 s"
+    let_go.set()
+    supervised.join(30)
+
+
+def test_a_round_that_raises_is_found() -> None:
+    def raises(_: Event) -> None:
+        raise ValueError("a bug")
+
+    supervised = Supervised(raises, lambda: "the same")
+    supervised.watch(30, LOOK_S)
+    assert supervised.failure == "a round failed: ValueError: a bug"
+
+
+def test_rounds_that_go_on_are_left_alone_until_they_are_to_stop() -> None:
+    numbers = count()
+    supervised = Supervised(lambda stop: bool(stop.wait(30)), lambda: next(numbers))
+    supervised.stop.set()
+    supervised.watch(0.0, LOOK_S)
+    supervised.join(30)
+    assert supervised.failure is None
+
+
+def test_a_hang_is_longer_than_brokers_may_be_silent() -> None:
+    assert hang_s(1) == 120
+    assert hang_s(600) == 2_400
+
+
+def test_a_bug_in_a_round_ends_the_process_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    def connect() -> object:
+        raise ZeroDivisionError("a bug")
+
+    options = parse(["--bootstrap", "127.0.0.1:1", "--listen-address", "127.0.0.1:0"])
+    assert serve(options, Rounds(options, connect, Clocks(lambda: 0.0, lambda: 0.0))) == EXIT_FAILED
+    assert "ends: a round failed: ZeroDivisionError: a bug" in caplog.text

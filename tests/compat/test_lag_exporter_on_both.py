@@ -1,0 +1,172 @@
+"""The lag exporter reads our brokers and Apache Kafka alike: groups by librdkafka, numbers that can be counted."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
+from harness.deadline import wait_for
+from harness.running_exporter import RunningExporter
+from harness.server_process import ServerProcess
+from harness.stock_client import WAIT_SECONDS, StockClient
+
+RECORDS = 10
+names = (f"lag-{number}" for number in count())
+
+
+@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = prepare_server(request.param, tmp_path_factory.mktemp(request.param), PROPERTIES)
+    server.start()
+    try:
+        yield server
+        check_end(request.param, server)
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def client(cluster: ServerProcess) -> StockClient:
+    return StockClient(cluster.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def exporter(cluster: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExporter]:
+    running = RunningExporter(cluster.bootstrap, tmp_path_factory.mktemp("exporter")).start()
+    try:
+        yield running
+        assert running.process.stop() == 0, running.log()
+        assert "Traceback" not in running.log(), running.log()
+    finally:
+        running.process.close()
+
+
+@pytest.fixture
+def topic(client: StockClient) -> str:
+    """Of two partitions with ten records in each, one a minute, the last one now."""
+    name, now_ms = next(names), int(time.time() * 1000)
+    client.create_topic(name, 2, KEPT_FOR_EVER)
+    producer = Producer({**client.settings, "acks": "all"})
+    for number in range(RECORDS):
+        for partition in (0, 1):
+            written_ms = now_ms - (RECORDS - 1 - number) * 60_000
+            producer.produce(name, b"%d" % number, partition=partition, timestamp=written_ms)
+    assert producer.flush(WAIT_SECONDS) == 0
+    return name
+
+
+def commit(client: StockClient, group: str, *offsets: TopicPartition) -> None:
+    """As a group without members."""
+    consumer = client.consumer(group)
+    consumer.commit(offsets=list(offsets), asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def member(client: StockClient, group: str, topic: str, **settings: object) -> Iterator[Consumer]:
+    """One that has read the topic and committed."""
+    consumer = client.consumer(group, **settings)
+    consumer.subscribe([topic])
+    try:
+        read = 0
+        deadline = time.monotonic() + WAIT_SECONDS
+        while read < 2 * RECORDS:
+            assert time.monotonic() < deadline, f"{read} records read"
+            read += sum(each.error() is None for each in consumer.consume(100, 0.1))
+        consumer.commit(asynchronous=False)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_partitions_are_told_with_kafka_exporters_names(exporter: RunningExporter, topic: str) -> None:
+    exporter.wait_for_value("kafka_topic_partition_current_offset", RECORDS, topic=topic, partition="1")
+    assert exporter.value("kafka_brokers") == 1
+    assert exporter.value("kafka_topic_partitions", topic=topic) == 2
+    told = {
+        name: exporter.value(name, topic=topic, partition="0") for name in exporter.samples() if "_partition_" in name
+    }
+    assert told == {
+        "kafka_topic_partition_current_offset": RECORDS,
+        "kafka_topic_partition_oldest_offset": 0,
+        "kafka_topic_partition_leader": 1,
+        "kafka_topic_partition_leader_is_preferred": 1,
+        "kafka_topic_partition_replicas": 1,
+        "kafka_topic_partition_in_sync_replica": 1,
+        "kafka_topic_partition_under_replicated_partition": 0,
+    }
+
+
+def test_a_group_that_has_read_everything_has_no_lag_of_any_kind(
+    exporter: RunningExporter, client: StockClient, topic: str
+) -> None:
+    with member(client, topic, topic):
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", 0, consumergroup=topic, topic=topic)
+        assert exporter.value("kafka_consumergroup_members", consumergroup=topic) == 1
+        assert exporter.values("kafka_consumergroup_current_offset", consumergroup=topic) == [RECORDS, RECORDS]
+        assert exporter.value("kafka_consumergroup_current_offset_sum", consumergroup=topic) == 2 * RECORDS
+        for name in ("lag", "lag_seconds", "retention_percent"):
+            assert exporter.values(f"kafka_consumergroup_{name}", consumergroup=topic) == [0, 0]
+        for name in ("lag_velocity", "time_to_catch_up_seconds"):
+            assert exporter.value(f"kafka_consumergroup_{name}", consumergroup=topic) == 0
+        assert exporter.value("kafka_consumergroup_status", consumergroup=topic) == 1
+        assert exporter.value("kafka_consumer_fetch_manager_records_lag_max", consumergroup=topic) == 0
+        assert exporter.value("kafka_consumer_fetch_manager_records_lead_min", consumergroup=topic) == RECORDS
+
+
+def test_a_group_without_members_that_is_behind_stays_and_is_as_late_as_its_next_record(
+    exporter: RunningExporter, client: StockClient, topic: str
+) -> None:
+    commit(client, topic, TopicPartition(topic, 0, 4), TopicPartition(topic, 1, RECORDS))
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS - 4, consumergroup=topic)
+    assert exporter.value("kafka_consumergroup_members", consumergroup=topic) == 0
+    assert exporter.value("kafka_consumergroup_lag", consumergroup=topic, partition="0") == RECORDS - 4
+    assert exporter.value("kafka_consumergroup_retention_percent", consumergroup=topic, partition="0") == 60
+    assert exporter.value("kafka_consumergroup_lag_seconds", consumergroup=topic, partition="1") == 0
+    late_s = exporter.value("kafka_consumergroup_lag_seconds", consumergroup=topic, partition="0")
+    assert late_s is not None
+    assert late_s == pytest.approx(60 * (RECORDS - 1 - 4), rel=0.1)
+
+
+def test_groups_topics_and_records_that_are_deleted_show_in_the_next_round(
+    exporter: RunningExporter, client: StockClient, topic: str
+) -> None:
+    commit(client, topic, TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 2))
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", 16, consumergroup=topic)
+    client.admin.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0)].result(WAIT_SECONDS)
+    exporter.next_round()
+    assert exporter.value("kafka_consumer_fetch_manager_records_lead_min", consumergroup=topic) == -3
+    assert exporter.value("kafka_consumergroup_retention_percent", consumergroup=topic, partition="0") == 100
+    client.admin.delete_consumer_groups([topic])[topic].result(WAIT_SECONDS)
+    exporter.next_round()
+    assert exporter.values("kafka_consumergroup_lag", consumergroup=topic) == []
+    assert exporter.value("kafka_consumergroup_members", consumergroup=topic) is None
+    client.admin.delete_topics([topic])[topic].result(WAIT_SECONDS)
+    wait_for(lambda: topic not in AdminClient(client.settings).list_topics(timeout=WAIT_SECONDS).topics)
+    exporter.next_round()
+    assert exporter.value("kafka_topic_partitions", topic=topic) is None
+
+
+def test_a_lag_that_grows_is_told_with_its_pace(exporter: RunningExporter, client: StockClient, topic: str) -> None:
+    commit(client, topic, TopicPartition(topic, 0, 0))
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS, consumergroup=topic)
+    client.write(topic, [b"more"] * 50)
+    exporter.wait_for_value("kafka_consumergroup_lag_sum", RECORDS + 50, consumergroup=topic)
+    assert (exporter.value("kafka_consumergroup_lag_velocity", consumergroup=topic) or 0) > 0
+    assert exporter.value("kafka_consumergroup_time_to_catch_up_seconds", consumergroup=topic) == float("inf")
+
+
+def test_a_group_of_the_new_protocol_has_lag_but_no_made_up_number_of_members(
+    cluster: ServerProcess, exporter: RunningExporter, client: StockClient, topic: str
+) -> None:
+    if "kafka.Kafka" not in cluster.command:
+        pytest.skip("KIP-848's protocol is Apache Kafka's only")
+    with member(client, topic, topic, group_protocol="consumer"):
+        exporter.wait_for_value("kafka_consumergroup_lag_sum", 0, consumergroup=topic)
+        assert exporter.value("kafka_consumergroup_members", consumergroup=topic) is None
+        assert exporter.value("kafka_consumergroup_status", consumergroup=topic) == 1
