@@ -388,7 +388,7 @@ def with_features(broker_id: int, features: dict[str, tuple[int, int]]) -> Broke
     return msgspec.structs.replace(registration(broker_id), features=features)
 
 
-def test_a_level_is_raised_when_every_live_broker_supports_it() -> None:
+def test_a_level_is_raised_when_every_registered_broker_supports_it() -> None:
     update = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)
     everybody = [with_features(0, LATER), with_features(1, LATER)]
     assert decide_update_features(FIRST_LEVELS, [update], everybody, []) == {METADATA_LEVEL: 2, ELR: 1}

@@ -15,14 +15,11 @@ from barnabas_broker.metadata import deletions, transitions
 from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
-from barnabas_broker.metadata.documents import encode, topic_key
-from barnabas_broker.metadata.features import METADATA_LEVEL
+from barnabas_broker.metadata.documents import broker_key, encode, topic_key
+from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
 from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.model import (
-    PartitionState,
-    TopicDocument,
-)
-from barnabas_broker.metadata.store import StoreUnavailable, Write
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.store import ABSENT, StoreUnavailable, Write
 from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
 from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_core.errors import ApiError, ErrorCode
@@ -141,6 +138,17 @@ async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change
     assert node.image.topics["t"].partitions[:249] == before.partitions[:249]
     with pytest.raises(ApiError, match=r"topics of many partitions have several documents \(t\)"):
         await node.controller.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
+
+
+async def test_a_level_that_a_broker_which_is_away_does_not_know_is_refused(cluster: ClusterOfNodes) -> None:
+    (node,) = await cluster.start(0)
+    await finalize(node, 1)
+    newer = msgspec.structs.replace(node.image.brokers[0], features={METADATA_LEVEL: (1, 2), ELR: (1, 1)})
+    older = BrokerRegistration(7, UUID(int=7), (), fenced=True)
+    await node.store.put(broker_key(0), encode(newer))
+    await node.image.reached(await node.store.put(broker_key(7), encode(older), ABSENT))
+    with pytest.raises(ApiError, match=r"broker 7 \(not alive\) supports 1 to 1"):
+        await node.controller.update_features([FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)])
 
 
 async def test_partitions_that_are_added_have_documents_of_their_own(cluster: ClusterOfNodes) -> None:

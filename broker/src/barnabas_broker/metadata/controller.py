@@ -173,10 +173,10 @@ class Controller(PartitionController):
         """Finalize these levels. ApiError, and then none changes."""
 
         def decide(key: str) -> Planned:
-            live = [self._image.brokers[broker] for broker in self._image.live_brokers()]
+            registered = [*self._image.brokers.values()]
             topics = (*self._image.topics.values(), *self._image.incomplete.values())
             split = [topic.name for topic in topics if topic.parts]
-            levels = decide_update_features(self._image.features, updates, live, split)
+            levels = decide_update_features(self._image.features, updates, registered, split)
             return Planned(key, FeaturesDocument(levels=levels))
 
         outcome = (await self._carry_out([FEATURES_KEY], each(decide), validate_only))[FEATURES_KEY]

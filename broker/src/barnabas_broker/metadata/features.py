@@ -1,7 +1,7 @@
 """Features of the cluster with their levels (KIP-584): what this version supports, and what new clusters begin with.
 
-A level is finalized, which means that every broker may go by it, when all live brokers support it and somebody asks for
-that (UpdateFeatures); documents of a form that came with a level are written only once it is finalized.
+A level is finalized, which means that every broker may go by it, when all registered brokers support it and somebody
+asks for that (UpdateFeatures); documents of a form that came with a level are written only once it is finalized.
 """
 
 from collections.abc import Mapping

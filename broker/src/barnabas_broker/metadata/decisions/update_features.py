@@ -30,11 +30,12 @@ class FeatureUpdate(NamedTuple):
 def decide_update_features(
     finalized: Mapping[str, int],
     updates: Sequence[FeatureUpdate],
-    live: Sequence[BrokerRegistration],
+    registered: Sequence[BrokerRegistration],
     split_topics: Sequence[str],
 ) -> dict[str, int]:
     """All levels as they are then. Raises ApiError(INVALID_UPDATE_VERSION), and then none changes.
 
+    `registered` are all brokers, those too that are away: one that does not know a level could not come back.
     `split_topics` have several documents, which a version of a lower level would take for a topic of fewer partitions.
     """
     levels = dict(finalized)
@@ -47,9 +48,10 @@ def decide_update_features(
             named = ", ".join(split_topics[:NAMED_MAX])
             raise _refusal(update, f"topics of many partitions have several documents ({named}); delete them first")
         _check_range(update, "this broker", SUPPORTED[update.name])
-        for registration in live:
+        for registration in registered:
             supported = {name: SupportedLevels(*each) for name, each in registration.features.items()} or BASE
-            _check_range(update, f"broker {registration.broker_id}", supported.get(update.name, SupportedLevels(0, 0)))
+            who = f"broker {registration.broker_id}{' (not alive)' if registration.fenced else ''}"
+            _check_range(update, who, supported.get(update.name, SupportedLevels(0, 0)))
         levels[update.name] = update.level
     return levels
 
