@@ -381,6 +381,20 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), Around()).warnings == ()
 
 
+def annotated(**annotations: str) -> Json:
+    declared = cluster(storage={"volumes": [{"id": 0}]})
+    named = {f"barnabas.dev/{name}": value for name, value in annotations.items()}
+    return {**declared, "metadata": {**declared["metadata"], "annotations": named}}
+
+
+def test_a_word_that_approves_no_rebalance_is_told() -> None:
+    told = ("the annotation barnabas.dev/rebalance is yes, which has no effect; allowed: approve",)
+    assert review(annotated(), annotated(rebalance="yes"), Around()).warnings == told
+    assert review(None, annotated(rebalance="yes"), Around()).warnings == told
+    assert review(annotated(rebalance="yes"), annotated(rebalance="yes"), Around()) == ALLOWED
+    assert review(annotated(), annotated(rebalance="approve"), Around()) == ALLOWED
+
+
 DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
     "with all disks kept": ({"storage": {"volumes": [{"id": 0}]}}, ()),
     "with disks that go, though it keeps all else": (

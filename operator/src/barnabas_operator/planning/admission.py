@@ -12,6 +12,7 @@ from barnabas_core.config.broker_config import unused_settings
 from barnabas_operator.planning.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.planning.rebalance import APPROVAL, APPROVED
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, not_internal, refuse, valid_config, valid_name
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
@@ -55,11 +56,11 @@ def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
     if new is None:
         return _review_deletion(old or {})
     if not changes(old, new):
-        return Verdict()
+        return Verdict(warnings=tuple(_unknown_words(old, new)))
     try:
         if new["kind"] == "Cluster":
             verdict = _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
-            return verdict._replace(warnings=(*_unasked_disks(old, new), *verdict.warnings))
+            return verdict._replace(warnings=(*_unasked_disks(old, new), *_unknown_words(old, new), *verdict.warnings))
         return _review_topic(resource_of(Topic, new), _before(Topic, old), around)
     except InvalidResource as error:
         return Verdict(str(error))
@@ -124,6 +125,17 @@ def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
+
+
+def _unknown_words(old: Json | None, new: Json) -> Iterator[str]:
+    """What an annotation says that nobody understands."""
+    word = _annotations(new).get(APPROVAL, APPROVED)
+    if new["kind"] == "Cluster" and word != APPROVED and word != _annotations(old or {}).get(APPROVAL):
+        yield f"the annotation {APPROVAL} is {word}, which has no effect; allowed: {APPROVED}"
+
+
+def _annotations(resource: Json) -> Mapping[str, str]:
+    return resource.get("metadata", {}).get("annotations") or {}
 
 
 def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
