@@ -1,8 +1,7 @@
 """What Prometheus reads of the operator: each Cluster by name, and the state of each resource."""
 
+import asyncio
 from typing import Any
-
-from prometheus_client import generate_latest
 
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
@@ -17,7 +16,7 @@ def resource(kind: str, name: str, reason: str, **spec: object) -> dict[str, Any
 
 
 def page(metrics: OperatorMetrics) -> str:
-    return generate_latest(metrics.registry).decode()
+    return asyncio.run(metrics.page()).decode()
 
 
 def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import generate_latest
 
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers import webhook
@@ -27,7 +26,7 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
     """At `HOST:PORT`; the caller cleans it up."""
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(operator.metrics.registry), content_type="text/plain")
+        return web.Response(body=await operator.metrics.page(), content_type="text/plain")
 
     async def healthz(_: web.Request) -> web.Response:
         reason = operator.why_dead

@@ -1,10 +1,11 @@
 """What the operator tells Prometheus of its own work, and of the resources that it looks after."""
 
+import asyncio
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -42,7 +43,13 @@ class OperatorMetrics:
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
-        self.registry.register(_Resources(inventory))
+        self._resources = _Resources(inventory)
+        self.registry.register(self._resources)
+
+    async def page(self) -> bytes:
+        """What a scrape gets. The text of 10,000 Topics takes long to write: a thread does that, the loop goes on."""
+        self._resources.look()
+        return await asyncio.to_thread(generate_latest, self.registry)
 
     def tell_leadership(self, leadership: Leadership) -> None:
         """Of several operators exactly one says 1, but for the seconds in which one follows another."""
@@ -66,39 +73,51 @@ class OperatorMetrics:
         self._watch_errors.labels(kind).inc()
 
 
+class _Row(NamedTuple):
+    """One resource: `labels` are its kind, namespace and Cluster."""
+
+    labels: tuple[str, str, str]
+    name: str
+    is_paused: bool
+    is_ready: bool
+    reason: str
+
+
 class _Resources(Collector):
-    """Counted at the scrape."""
+    """As they were when somebody looked last."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
+        self._rows: list[_Row] = []
+
+    def look(self) -> None:
+        """On the loop, where the inventory changes."""
+        self._rows = [self._row(body) for body in self._inventory.bodies()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Resources by kind and Cluster, those of them that are paused, and the state of each."""
-        there = [(body, self._labels(body)) for body in self._inventory.bodies()]
+        rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Resources that are watched.", False),
             ("barnabas_resources_paused", "Resources that are left as they are.", True),
         ):
             family = GaugeMetricFamily(name, text, labels=["kind", *CLUSTER])
-            counts = Tally(labels for body, labels in there if _is_paused(body) or not only_paused)
-            for labels in dict.fromkeys(labels for _, labels in there):
+            counts = Tally(row.labels for row in rows if row.is_paused or not only_paused)
+            for labels in dict.fromkeys(row.labels for row in rows):
                 family.add_metric(labels, counts[labels])
             yield family
         text = "Whether a resource is as declared: 1, or 0 for the reason that its condition Ready has."
         states = GaugeMetricFamily("barnabas_resource_state", text, labels=["kind", *CLUSTER, "name", "reason"])
-        for body, labels in there:
-            ready = _ready(body)
-            state = float(ready.get("status") == "True")
-            states.add_metric([*labels, body["metadata"]["name"], ready.get("reason", "")], state)
+        for row in rows:
+            states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
         yield states
 
-    def _labels(self, body: Json) -> tuple[str, str, str]:
+    def _row(self, body: Json) -> _Row:
         cluster = key_of(body) if body["kind"] == "Cluster" else self._inventory.cluster_of(body)
-        return body["kind"], body["metadata"]["namespace"], cluster.name if cluster is not None else NOBODY
-
-
-def _is_paused(body: Json) -> bool:
-    return bool(body.get("spec", {}).get("pause"))
+        meta, ready = body["metadata"], _ready(body)
+        labels = (body["kind"], meta["namespace"], cluster.name if cluster is not None else NOBODY)
+        is_paused = bool(body.get("spec", {}).get("pause"))
+        return _Row(labels, meta["name"], is_paused, ready.get("status") == "True", ready.get("reason", ""))
 
 
 def _ready(body: Json) -> Json:
