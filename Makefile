@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
+.PHONY: venv demo test fast check crds dashboards format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
 
 venv: .venv/ready
 
@@ -32,6 +32,10 @@ check: venv
 crds: venv
 	$(BIN)/python -m barnabas_operator.resources.crd crds helm/barnabas/crd-files
 	$(BIN)/python -m barnabas_operator.resources.reference docs/reference.md
+
+# Grafana's JSON, of the code in dashboards/.
+dashboards: venv
+	$(BIN)/python -m dashboards helm/barnabas/monitoring/dashboards
 
 format: venv
 	$(BIN)/ruff format .

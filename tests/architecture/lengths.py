@@ -7,7 +7,7 @@ from pathlib import Path
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("broker/src", "broker/tests", "operator/src", "operator/tests", "bench", "examples", "tests")
+FOLDERS = ("broker/src", "broker/tests", "operator/src", "operator/tests", "bench", "dashboards", "examples", "tests")
 LONG_MODULES = {
     "broker/tests/coordinators/test_group_apis.py": 480,
     "broker/tests/coordinators/test_group_coordinator.py": 650,

@@ -227,6 +227,10 @@ class BarnabasCluster(RunningCluster):
         """The value of a metric without labels; None where there is none."""
         return metric(self._http_ports[number], name)
 
+    def metrics_address(self, number: int) -> str:
+        """HOST:PORT of `/metrics`."""
+        return f"127.0.0.1:{self._http_ports[number]}"
+
     def page(self, number: int, path: str) -> tuple[int, str]:
         """Status and text of `/metrics`, `/readyz` or `/healthz`."""
         return page(self._http_ports[number], path)

@@ -7,6 +7,8 @@ MAIN: Final = 'namespace="kafka",cluster="main"'
 ONE: Final = f'{MAIN},broker="0",instance="10.0.0.1:9404"'
 TWO: Final = f'{MAIN},broker="1",instance="10.0.0.2:9404"'
 BILLING: Final = f'{MAIN},consumergroup="billing"'
+READS: Final = f'{BILLING},topic="flights"'
+EXPORTER: Final = f'{MAIN},instance="10.0.0.9:9308"'
 HOT: Final = f'{BILLING},topic="flights",partition="0"'
 OPERATOR: Final = 'namespace="barnabas",job="barnabas/barnabas-operator"'
 RESOURCE: Final = f'{OPERATOR},resource_namespace="kafka",cluster="main"'
@@ -108,10 +110,18 @@ CASES: Final = (
         BILLING,
     ),
     Case(
-        "ConsumerGroupStuck", {f"kafka_consumergroup_status{{{HOT}}}": "1x4 5x20"}, 14, 16, f'{BILLING},topic="flights"'
+        "ConsumerGroupStuck",
+        {f"kafka_consumergroup_status{{{READS}}}": "1x4 5x20"},
+        14,
+        16,
+        f'{BILLING},topic="flights"',
     ),
     Case(
-        "ConsumerGroupStuck", {f"kafka_consumergroup_status{{{HOT}}}": "6x4 4x20"}, 14, 16, f'{BILLING},topic="flights"'
+        "ConsumerGroupStuck",
+        {f"kafka_consumergroup_status{{{READS}}}": "6x4 4x20"},
+        14,
+        16,
+        f'{BILLING},topic="flights"',
     ),
     Case(
         "ConsumerGroupLosesRecords",
@@ -120,6 +130,14 @@ CASES: Final = (
         16,
         f'{BILLING},topic="flights"',
         "critical",
+    ),
+    Case("LagExporterStale", {f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "0x4 121x9"}, 5, 7, EXPORTER),
+    Case(
+        "LagExporterCutsOff",
+        {f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x4 7x30"},
+        19,
+        21,
+        f'{EXPORTER},option="--max-groups"',
     ),
     Case(
         "ClusterNotReady",
@@ -196,8 +214,10 @@ HEALTHY: Final = {
     # Always something to read, and read within seconds.
     f"kafka_consumergroup_lag{{{HOT}}}": "20000x600",
     f"kafka_consumergroup_lag_seconds{{{HOT}}}": "3x600",
-    f"kafka_consumergroup_status{{{HOT}}}": "1x600",
+    f"kafka_consumergroup_status{{{READS}}}": "1x600",
     f"kafka_consumergroup_retention_percent{{{HOT}}}": "2x600",
+    f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "15x600",
+    f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="Reconciled"}}': "1x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",

@@ -38,6 +38,14 @@ def test_each_resource_tells_its_state_and_the_reason_that_its_condition_has() -
     assert 'cluster="one",kind="Topic",name="planes",reason="NotSupported",resource_namespace="air"} 0.0' in text
 
 
+def test_an_outcome_that_no_round_had_is_0_and_not_absent() -> None:
+    metrics = OperatorMetrics(Inventory())
+    metrics.round_ended(Key("air", "one"), 0.2, True)
+    metrics.round_ended(Key("air", "two"), 0.2, False)
+    assert 'barnabas_reconciliations_failed_total{cluster="one",resource_namespace="air"} 0.0' in page(metrics)
+    assert 'barnabas_reconciliations_successful_total{cluster="two",resource_namespace="air"} 0.0' in page(metrics)
+
+
 def test_rounds_are_counted_by_cluster_until_it_goes() -> None:
     metrics = OperatorMetrics(Inventory())
     metrics.round_ended(Key("air", "one"), 0.2, True)

@@ -58,9 +58,10 @@ class OperatorMetrics:
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Counts one round."""
+        """Counts one round. Both outcomes are told from the first on: an alert cannot see a 1 that was no 0 before."""
         self._rounds.labels(*cluster).inc()
-        (self._good if is_good else self._failed).labels(*cluster).inc()
+        self._good.labels(*cluster).inc(is_good)
+        self._failed.labels(*cluster).inc(not is_good)
         self._seconds.labels(*cluster).observe(seconds)
 
     def cluster_went(self, cluster: Key) -> None:

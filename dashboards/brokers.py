@@ -1,0 +1,299 @@
+"""Brokers: are all there, do they keep up, what do they carry, and how much of machine and disks is left."""
+
+from typing import Final
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards.frame import CLUSTER, NAMESPACE, dashboard
+from dashboards.panels import RED, YELLOW, Panel, Query, bars, graph, number
+
+CHOSEN: Final = 'namespace=~"$namespace",cluster=~"$cluster"'
+OF_BROKER: Final = f'{CHOSEN},broker=~"$broker"'
+EACH: Final = "namespace, cluster, broker"
+NAME: Final = "{{cluster}}/{{broker}}"
+RATE: Final = "[$__rate_interval]"
+TRAFFIC: Final = "kafka_server_brokertopicmetrics_"
+REPLICAS: Final = "kafka_server_replicamanager_"
+CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+TIMES: Final = "kafka_network_requestmetrics_totaltimems_bucket"
+
+
+def made() -> Dashboard:
+    """The whole dashboard."""
+    return dashboard(
+        "brokers",
+        "Brokers",
+        "Are all brokers there, do replicas keep up, what do requests take, and how much of machine and disks is left.",
+        (NAMESPACE, CLUSTER, ("broker", f"kafka_server_replicamanager_partitioncount{{{CHOSEN}}}")),
+        ("State", _state()),
+        ("Traffic and requests", _traffic()),
+        ("Replication and moves", _replication()),
+        ("Machine", _machine()),
+        ("Disks and compaction", _disks()),
+    )
+
+
+def _told_by_all(metric: str) -> str:
+    """Every broker tells the same of its cluster, so one counts."""
+    return f"sum(max by (namespace, cluster) ({metric}{{{CHOSEN}}}))"
+
+
+def _summed(metric: str) -> str:
+    return f"sum({metric}{{{CHOSEN}}})"
+
+
+def _rate_by_broker(metric: str, more: str = "") -> str:
+    return f"sum by ({EACH}) (rate({metric}{{{OF_BROKER}{more}}}{RATE}))"
+
+
+def _state() -> list[Panel]:
+    bad = (1, RED)
+    return [
+        number("Brokers up", "Brokers whose lease is in force.", _told_by_all(f"{CONTROLLER}activebrokercount")),
+        number(
+            "Brokers down",
+            "They belong to the cluster and do not renew their lease.",
+            _told_by_all(f"{CONTROLLER}fencedbrokercount"),
+            "short",
+            bad,
+        ),
+        number("Controllers", "One for each cluster.", _summed(f"{CONTROLLER}activecontrollercount")),
+        number(
+            "Offline partitions",
+            "Nobody leads them.",
+            _told_by_all(f"{CONTROLLER}offlinepartitionscount"),
+            "short",
+            bad,
+        ),
+        number(
+            "Refuse acks=all",
+            "Partitions with fewer replicas in sync than min.insync.replicas.",
+            _summed(f"{REPLICAS}underminisrpartitioncount"),
+            "short",
+            bad,
+        ),
+        number(
+            "Under-replicated",
+            "Partitions that lack a replica in sync.",
+            _summed(f"{REPLICAS}underreplicatedpartitions"),
+            "short",
+            (1, YELLOW),
+        ),
+        number(
+            "Records lost",
+            "Partitions that are offline because every replica lacks records.",
+            _told_by_all("barnabas_partitions_lacking_records"),
+            "short",
+            bad,
+        ),
+        number(
+            "Failed disks",
+            "Log directories that cannot be used.",
+            _summed("kafka_log_logmanager_offlinelogdirectorycount"),
+            "short",
+            bad,
+        ),
+    ]
+
+
+def _traffic() -> list[Panel]:
+    by_api = f"sum by (request) (rate(kafka_network_requestmetrics_requests_total{{{OF_BROKER}}}{RATE}))"
+    busy = f"sum by (request) (rate(kafka_network_requestmetrics_localtime_seconds_total{{{OF_BROKER}}}{RATE}))"
+    of_topics = ',topic!=""'
+    return [
+        graph(
+            "Records in",
+            "Records a second that clients wrote.",
+            "short",
+            Query(_rate_by_broker(f"{TRAFFIC}messagesin_total", of_topics), NAME),
+            stacked=True,
+        ),
+        graph(
+            "Bytes in",
+            "Bytes a second that clients wrote.",
+            "Bps",
+            Query(_rate_by_broker(f"{TRAFFIC}bytesin_total", of_topics), NAME),
+            stacked=True,
+        ),
+        graph(
+            "Bytes out",
+            "Bytes a second that clients read.",
+            "Bps",
+            Query(_rate_by_broker(f"{TRAFFIC}bytesout_total", of_topics), NAME),
+            stacked=True,
+        ),
+        _times("Produce", "From the request to the answer; with acks=all it waits for the replicas."),
+        _times(
+            "Fetch",
+            "From the request to the answer; a consumer that has read all waits up to fetch.max.wait.ms for more.",
+        ),
+        graph(
+            "Connections",
+            "Open connections of clients and brokers.",
+            "short",
+            Query(f"sum by ({EACH}) (kafka_server_socketserver_connectioncount{{{OF_BROKER}}})", NAME),
+        ),
+        graph(
+            "Requests",
+            "Requests a second by API, the ten most frequent.",
+            "reqps",
+            Query(f"topk(10, {by_api} > 0)", "{{request}}"),
+            span=12,
+        ),
+        graph(
+            "Time in handlers",
+            "Seconds of work a second by API, the ten that take most.",
+            "s",
+            Query(f"topk(10, {busy} > 0)", "{{request}}"),
+            span=12,
+        ),
+    ]
+
+
+def _times(request: str, about: str) -> Panel:
+    counts = f'sum by ({EACH}, le) (rate({TIMES}{{{OF_BROKER},request="{request}"}}{RATE}))'
+    half, most = (f"histogram_quantile({share}, {counts})" for share in (0.5, 0.99))
+    return graph(f"{request} time", about, "ms", Query(most, f"{NAME} 99 %"), Query(half, f"{NAME} 50 %"))
+
+
+def _replication() -> list[Panel]:
+    lacking = f"sum by ({EACH}) ({REPLICAS}underreplicatedpartitions{{{OF_BROKER}}})"
+    at_min = f"sum by ({EACH}) ({REPLICAS}atminisrpartitioncount{{{OF_BROKER}}})"
+    moving = f"sum by (namespace, cluster) ({REPLICAS}reassigningpartitions{{{CHOSEN}}})"
+    uneven = f"max by (namespace, cluster) ({CONTROLLER}preferredreplicaimbalancecount{{{CHOSEN}}})"
+    elections = (
+        f"sum by (namespace, cluster) (rate(kafka_controller_controllerstats_leaderelections_total{{{CHOSEN}}}{RATE}))"
+    )
+    return [
+        graph(
+            "Under-replicated partitions",
+            "By the broker that leads them; those at min.insync.replicas refuse acks=all when one replica more goes.",
+            "short",
+            Query(lacking, NAME),
+            Query(at_min, f"{NAME} at the minimum"),
+        ),
+        graph(
+            "In-sync replicas that come and go",
+            "A second; both rise when a broker restarts.",
+            "short",
+            Query(_rate_by_broker(f"{REPLICAS}isrshrinks_total"), f"{NAME} out"),
+            Query(_rate_by_broker(f"{REPLICAS}isrexpands_total"), f"{NAME} in"),
+        ),
+        graph(
+            "Largest lag of a follower",
+            "Records that a follower on this broker does not have yet.",
+            "short",
+            Query(f"max by ({EACH}) (kafka_server_replicafetchermanager_maxlag{{{OF_BROKER}}})", NAME),
+        ),
+        graph(
+            "Replication",
+            "Bytes a second that brokers fetch from each other.",
+            "Bps",
+            Query(_rate_by_broker(f"{TRAFFIC}replicationbytesin_total"), f"{NAME} in"),
+            Query(_rate_by_broker(f"{TRAFFIC}replicationbytesout_total"), f"{NAME} out"),
+        ),
+        graph(
+            "Partitions",
+            "Replicas on each broker, and those of them that lead.",
+            "short",
+            Query(f"sum by ({EACH}) ({REPLICAS}partitioncount{{{OF_BROKER}}})", NAME),
+            Query(f"sum by ({EACH}) ({REPLICAS}leadercount{{{OF_BROKER}}})", f"{NAME} leads"),
+        ),
+        graph(
+            "Moves and elections",
+            "Partitions that get other replicas, those not led by their preferred replica, elections a second.",
+            "short",
+            Query(moving, "{{cluster}} moving"),
+            Query(uneven, "{{cluster}} not preferred"),
+            Query(elections, "{{cluster}} elections"),
+        ),
+    ]
+
+
+def _machine() -> list[Panel]:
+    turns = (
+        f"histogram_quantile(0.99, sum by ({EACH}, le) (rate(barnabas_loop_turn_seconds_bucket{{{OF_BROKER}}}{RATE})))"
+    )
+    longest = f"max by ({EACH}) (barnabas_loop_longest_turn_seconds{{{OF_BROKER}}})"
+    # Of a machine's processes those alone that have a broker's label.
+    process = f'{OF_BROKER},broker!=""'
+    return [
+        graph(
+            "Idle",
+            "Share of the last minute in which the event loop had nothing to do; below 10 % requests wait.",
+            "percentunit",
+            Query(
+                f"min by ({EACH}) (kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{{{OF_BROKER}}})",
+                NAME,
+            ),
+        ),
+        graph(
+            "Turns of the event loop",
+            "All else waits during a turn: 99 of 100 are shorter than this, and the longest of the last minute.",
+            "s",
+            Query(turns, f"{NAME} 99 %"),
+            Query(longest, f"{NAME} longest"),
+        ),
+        graph(
+            "CPU",
+            "Cores that the process uses.",
+            "short",
+            Query(f"sum by ({EACH}) (rate(process_cpu_seconds_total{{{process}}}{RATE}))", NAME),
+        ),
+        graph(
+            "Memory",
+            "Resident memory of the process.",
+            "bytes",
+            Query(f"sum by ({EACH}) (process_resident_memory_bytes{{{process}}})", NAME),
+        ),
+        graph(
+            "Open files",
+            "Files and sockets, of those that are allowed.",
+            "percentunit",
+            Query(f"max by ({EACH}) (process_open_fds{{{process}}} / process_max_fds{{{process}}})", NAME),
+        ),
+        graph(
+            "Running for",
+            "Since the process started.",
+            "s",
+            Query(f"time() - max by ({EACH}) (process_start_time_seconds{{{process}}})", NAME),
+        ),
+    ]
+
+
+def _disks() -> list[Panel]:
+    usable, total = (f"barnabas_log_dir_{name}_bytes{{{OF_BROKER}}}" for name in ("usable", "total"))
+    used = f"max by ({EACH}, log_dir) (1 - {usable} / {total})"
+    left = f"min by ({EACH}, log_dir) ({usable})"
+    logs = f"sum by ({EACH}) (kafka_log_log_size{{{OF_BROKER}}})"
+    dirty = f"max by ({EACH}) (kafka_log_logcleanermanager_max_dirty_percent{{{OF_BROKER}}})"
+    failing = f"sum by ({EACH}) (kafka_log_logcleanermanager_uncleanable_partitions_count{{{OF_BROKER}}})"
+    stray = f"sum by ({EACH}) (barnabas_stray_log_bytes{{{OF_BROKER}}})"
+    disk = f"{NAME} {{{{log_dir}}}}"
+    return [
+        bars(
+            "Disks in use",
+            "Of the disk of each log directory.",
+            "percentunit",
+            Query(used, disk),
+            (0.85, YELLOW),
+            (0.95, RED),
+            top=1,
+        ),
+        graph("Room left", "Bytes that can still be written.", "bytes", Query(left, disk)),
+        graph(
+            "Logs",
+            "Bytes of all logs; set aside are logs of topics that the metadata does not know.",
+            "bytes",
+            Query(logs, NAME),
+            Query(stray, f"{NAME} set aside"),
+        ),
+        graph("Dirtiest log", "Share that compaction has still to look at.", "percent", Query(dirty, NAME), span=12),
+        graph(
+            "Partitions that cannot be compacted",
+            "They are tried again and again; the log of the broker says why.",
+            "short",
+            Query(failing, NAME),
+            span=12,
+        ),
+    ]

@@ -1,0 +1,53 @@
+"""What every dashboard has: where its data come from, what of it is shown, and the way to the others."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.panels import SOURCE, Panel
+
+TAG: Final = "barnabas"
+EVERYTHING: Final = ".*"
+"""Also what has no such label, as the brokers of a machine without Kubernetes have no namespace."""
+NAMESPACE: Final = ("namespace", "kafka_server_replicamanager_partitioncount")
+CLUSTER: Final = ("cluster", 'kafka_server_replicamanager_partitioncount{namespace=~"$namespace"}')
+
+Variable = tuple[str, str]
+"""The label, and the series whose values it offers."""
+Section = tuple[str, Sequence[Panel]]
+"""A row's title and its panels."""
+
+
+def dashboard(name: str, title: str, about: str, variables: Sequence[Variable], *sections: Section) -> model.Dashboard:
+    """`name` is its file's and, after `barnabas-`, the last part of its address."""
+    frame = build.Dashboard(f"Barnabas / {title}").uid(f"barnabas-{name}").description(about).tags([TAG]).editable()
+    frame = frame.time("now-1h", "now").refresh("30s").timezone("browser")
+    frame = frame.tooltip(model.DashboardCursorSync.CROSSHAIR).link(_to_the_others())
+    frame = frame.with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    for label, series in variables:
+        frame = frame.with_variable(_variable(label, series))
+    for section, panels in sections:
+        frame = frame.with_row(build.Row(section))
+        for panel in panels:
+            frame = frame.with_panel(panel)
+    made = frame.build()
+    for number, placed in enumerate(made.panels or (), start=1):
+        placed.id_val = number
+    return made
+
+
+def _variable(label: str, series: str) -> build.QueryVariable:
+    name, values = label.rpartition("=")[::2] if "=" in label else (label, label)
+    chosen = (
+        build.QueryVariable(name).label(name.capitalize()).datasource(SOURCE).query(f"label_values({series}, {values})")
+    )
+    chosen = chosen.refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(model.VariableSort.ALPHABETICAL_ASC)
+    everything = model.VariableOption(selected=True, text="All", value="$__all")
+    return chosen.include_all(True).all_value(EVERYTHING).multi(True).current(everything)
+
+
+def _to_the_others() -> build.DashboardLink:
+    link = build.DashboardLink("Barnabas").type(model.DashboardLinkType.DASHBOARDS).tags([TAG])
+    return link.as_dropdown(True).include_vars(True).keep_time(True)

@@ -1,0 +1,190 @@
+"""Consumer lag: which groups are behind, by how many records and seconds, whether they get on, what they may lose."""
+
+from typing import Final
+
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards.frame import CLUSTER, NAMESPACE, dashboard
+from dashboards.panels import GREEN, RED, YELLOW, Column, Panel, Query, graph, number, rows
+
+OF_CLUSTER: Final = 'namespace=~"$namespace",cluster=~"$cluster"'
+OF_GROUP: Final = f'{OF_CLUSTER},consumergroup=~"$group"'
+CHOSEN: Final = f'{OF_GROUP},topic=~"$topic"'
+GROUP: Final = "namespace, cluster, consumergroup"
+TOPIC: Final = f"{GROUP}, topic"
+PARTITION: Final = f"{TOPIC}, partition"
+RATE: Final = "[$__rate_interval]"
+METRIC: Final = "kafka_consumergroup_"
+STATUS: Final = {1: ("OK", GREEN), 2: ("WARN", YELLOW), 4: ("STOP", RED), 5: ("STALL", RED), 6: ("REWIND", YELLOW)}
+"""Burrow's words and numbers."""
+BEHIND: Final = ((60, YELLOW), (600, RED))
+"""Seconds."""
+RETAINED: Final = ((50, YELLOW), (80, RED))
+
+
+def made() -> Dashboard:
+    """The whole dashboard."""
+    return dashboard(
+        "consumer-lag",
+        "Consumer lag",
+        "Which groups are behind, by how many records and seconds, whether they get on, and what they may lose.",
+        (
+            NAMESPACE,
+            CLUSTER,
+            ("group=consumergroup", f"kafka_consumergroup_lag{{{OF_CLUSTER}}}"),
+            ("topic", f"kafka_consumergroup_lag{{{OF_GROUP}}}"),
+        ),
+        ("State", _state()),
+        ("Groups", [_groups()]),
+        ("Over time", _over_time()),
+        ("Topics", [_topics()]),
+        ("Partitions", [_partitions()]),
+    )
+
+
+def _one_each(metric: str) -> str:
+    """The group's coordinator tells the lag, and so does the lag exporter where there is one: each counts once."""
+    return f"max by ({PARTITION}) ({METRIC}{metric}{{{CHOSEN}}})"
+
+
+def _by(labels: str, how: str, metric: str) -> str:
+    return f"{how} by ({labels}) ({_one_each(metric)})"
+
+
+def _of_topic(how: str, labels: str, metric: str) -> str:
+    """What is told of a group's topic as a whole."""
+    return f"{how} by ({labels}) ({METRIC}{metric}{{{CHOSEN}}})"
+
+
+def _state() -> list[Panel]:
+    stuck = f"{_of_topic('max', GROUP, 'status')} >= 4"
+    return [
+        number("Groups", "Those that are chosen above.", f"count({_by(GROUP, 'count', 'lag')})", span=4),
+        number("Lag", "Records that are still to be read, of all these groups.", f"sum({_one_each('lag')})", span=4),
+        number("Furthest behind", "Of the group that is.", f"max({_one_each('lag_seconds')})", "s", *BEHIND, span=4),
+        number(
+            "Stopped, stalled or rewound",
+            "Groups of which a partition does not get on.",
+            f"count({stuck}) or vector(0)",
+            "short",
+            (1, RED),
+            span=4,
+        ),
+        number(
+            "Unread share of what is kept",
+            "At 100 % the next record that retention deletes is one that a group has not read.",
+            f"max({_one_each('retention_percent')})",
+            "percent",
+            *RETAINED,
+            span=4,
+        ),
+        number("Members", "Of all these groups.", f"sum(max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}}))", span=4),
+    ]
+
+
+def _groups() -> Panel:
+    keys = {"namespace": "Namespace", "cluster": "Cluster", "consumergroup": "Group"}
+    columns = [
+        Column("Status", _of_topic("max", GROUP, "status"), words=STATUS),
+        Column("Members", f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})"),
+        Column("Lag", _by(GROUP, "sum", "lag")),
+        Column("Behind", _by(GROUP, "max", "lag_seconds"), "s", BEHIND),
+        Column("Lag grows by", _of_topic("sum", GROUP, "lag_velocity"), "cps"),
+        Column("Caught up in", _of_topic("max", GROUP, "time_to_catch_up_seconds"), "s"),
+        Column("Unread share", _by(GROUP, "max", "retention_percent"), "percent", RETAINED),
+    ]
+    link = (
+        "This group alone",
+        "/d/barnabas-consumer-lag?${datasource:queryparam}&var-group=${__value.raw}&${__url_time_range}",
+    )
+    return rows(
+        "Groups",
+        "Behind: how long ago the oldest unread record was written. Infinite: the lag does not get less.",
+        keys,
+        columns,
+        sort_by="Lag",
+        links={"consumergroup": link},
+    )
+
+
+def _over_time() -> list[Panel]:
+    name = "{{consumergroup}} {{topic}}"
+    read = f"sum by ({TOPIC}) (clamp_min(max by ({PARTITION}) (deriv({METRIC}current_offset{{{CHOSEN}}}{RATE})), 0))"
+    written = (
+        "sum by (namespace, cluster, topic) (clamp_min(max by (namespace, cluster, topic, partition) "
+        f'(deriv(kafka_topic_partition_current_offset{{{OF_CLUSTER},topic=~"$topic"}}{RATE})), 0))'
+    )
+    return [
+        graph(
+            "Lag", "Records that are still to be read: the ten largest.", "short", _ten(_by(TOPIC, "sum", "lag"), name)
+        ),
+        graph("Behind", "Seconds: the ten largest.", "s", _ten(_by(TOPIC, "max", "lag_seconds"), name)),
+        graph(
+            "Unread share of what is kept",
+            "At 100 % records are deleted unread: the ten largest.",
+            "percent",
+            _ten(_by(TOPIC, "max", "retention_percent"), name),
+        ),
+        graph("Read", "Records a second by committed offsets: the ten fastest.", "short", _ten(read, name)),
+        graph("Written", "Records a second by topic: the ten fastest.", "short", _ten(written, "{{topic}}")),
+        graph(
+            "Members",
+            "Of each group.",
+            "short",
+            _ten(f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})", "{{consumergroup}}"),
+        ),
+    ]
+
+
+def _ten(expr: str, legend: str) -> Query:
+    return Query(f"topk(10, {expr})", legend)
+
+
+def _topics() -> Panel:
+    keys = {"namespace": "Namespace", "cluster": "Cluster", "consumergroup": "Group", "topic": "Topic"}
+    columns = [
+        Column("Status", _of_topic("max", TOPIC, "status"), words=STATUS),
+        Column("Partitions", _by(TOPIC, "count", "lag")),
+        Column("Lag", _by(TOPIC, "sum", "lag")),
+        Column("Largest of a partition", _by(TOPIC, "max", "lag")),
+        Column("Behind", _by(TOPIC, "max", "lag_seconds"), "s", BEHIND),
+        Column("Lag grows by", _of_topic("max", TOPIC, "lag_velocity"), "cps"),
+        Column("Caught up in", _of_topic("max", TOPIC, "time_to_catch_up_seconds"), "s"),
+        Column("Unread share", _by(TOPIC, "max", "retention_percent"), "percent", RETAINED),
+    ]
+    link = (
+        "This topic alone",
+        "/d/barnabas-consumer-lag?${datasource:queryparam}&${group:queryparam}&var-topic=${__value.raw}&${__url_time_range}",
+    )
+    return rows(
+        "Topics of the groups",
+        "Choose a group above to see its own.",
+        keys,
+        columns,
+        sort_by="Lag",
+        links={"topic": link},
+    )
+
+
+def _partitions() -> Panel:
+    keys = {
+        "namespace": "Namespace",
+        "cluster": "Cluster",
+        "consumergroup": "Group",
+        "topic": "Topic",
+        "partition": "Partition",
+    }
+    columns = [
+        Column("Committed", _one_each("current_offset"), "none"),
+        Column("Lag", _one_each("lag")),
+        Column("Behind", _one_each("lag_seconds"), "s", BEHIND),
+        Column("Unread share", _one_each("retention_percent"), "percent", RETAINED),
+    ]
+    return rows(
+        "Partitions of the groups",
+        "One partition far behind the others has a key that is too hot, or a consumer that is stuck.",
+        keys,
+        columns,
+        sort_by="Lag",
+        height=14,
+    )

@@ -1,0 +1,88 @@
+"""Three real brokers that a group reads too slowly, another has stopped reading, and a third has read."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Producer
+
+from harness.cluster import BarnabasCluster, prepare_cluster
+
+TOPIC: Final = "flights"
+PARTITIONS: Final = 3
+RECORDS_A_TURN: Final = 50
+TURN_S: Final = 0.1
+VALUE: Final = bytes(500)
+SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0", "broker.session.timeout.ms": "2000"}
+
+
+@contextmanager
+def three_brokers(folder: Path, **settings: str) -> Iterator[BarnabasCluster]:
+    """They run while inside, without a topic."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    cluster = prepare_cluster(folder, brokers=3, properties={**SETTINGS, **given})
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@contextmanager
+def load(cluster: BarnabasCluster) -> Iterator[None]:
+    """`slow` falls behind all the time, `gone` read a little and left, `quick` reads all; the topic is there."""
+    client, ending = cluster.client(), threading.Event()
+    client.write(TOPIC, [VALUE] * RECORDS_A_TURN)
+    _read_once(client.consumer("gone"))
+    work = (
+        lambda: _write(Producer(client.settings), ending),
+        lambda: _read(client.consumer("slow"), RECORDS_A_TURN // 5, ending),
+        lambda: _read(client.consumer("quick"), RECORDS_A_TURN * 10, ending),
+    )
+    failures: list[Exception] = []
+    threads = [threading.Thread(target=_noting, args=(each, failures)) for each in work]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for each in threads:
+            each.join()
+    assert not failures, failures
+
+
+def _noting(work: Callable[[], None], failures: list[Exception]) -> None:
+    try:
+        work()
+    except Exception as error:
+        failures.append(error)
+
+
+def _write(producer: Producer, ending: threading.Event) -> None:
+    while not ending.wait(TURN_S):
+        for number in range(RECORDS_A_TURN):
+            producer.produce(TOPIC, VALUE, partition=number % PARTITIONS)
+        producer.flush(TURN_S)
+
+
+def _read(consumer: Consumer, records: int, ending: threading.Event) -> None:
+    consumer.subscribe([TOPIC])
+    try:
+        while not ending.wait(TURN_S):
+            if consumer.consume(records, timeout=TURN_S):
+                consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _read_once(consumer: Consumer) -> None:
+    consumer.subscribe([TOPIC])
+    try:
+        while not consumer.consume(1, timeout=TURN_S):
+            pass
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
