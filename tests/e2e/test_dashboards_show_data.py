@@ -1,0 +1,127 @@
+"""Every panel of every dashboard shows data of real brokers, operator and lag exporter, by a real Prometheus.
+
+Grafana itself cannot be had here; its part, to put the chosen values into the queries, is done by the test.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from ruamel.yaml import YAML
+
+from e2e.control_plane import ControlPlane
+from e2e.helm import CHART
+from e2e.world import world_of_one
+from harness.deadline import wait_for
+from monitoring.cluster_under_load import PARTITIONS, TOPIC, load, three_brokers
+from monitoring.panels_of import DASHBOARDS, Asked, asked, filled, metrics_of, read, variables
+from monitoring.prometheus_server import Job, Prometheus, prometheus
+from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, lag_exporter
+
+RULES: Final = CHART / "monitoring" / "rules.yaml"
+SECONDS_MAX: Final = 60.0
+WINDOW_S: Final = 20.0
+GRAFANA_7589: Final = (
+    "sum(kafka_topic_partition_current_offset - kafka_topic_partition_oldest_offset) by (topic)",
+    'sum(rate(kafka_topic_partition_current_offset{topic!~"__consumer_offsets"}[10s])) by (topic)',
+    "sum(kafka_consumergroup_lag) by (consumergroup, topic)",
+    "sum(delta(kafka_consumergroup_current_offset[10s])/5) by (consumergroup, topic)",
+    "sum by(topic) (kafka_topic_partitions)",
+)
+STRIMZI: Final = (
+    "sum(kafka_server_replicamanager_leadercount)",
+    'sum(rate(kafka_server_brokertopicmetrics_messagesin_total{topic!=""}[10s])) by (topic)',
+    "sum(kafka_server_replicamanager_underminisrpartitioncount)",
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "kafka_network_socketserver_networkprocessoravgidle_percent",
+    "sum(kafka_controller_kafkacontroller_offlinepartitionscount)",
+    "sum by (consumergroup) (kafka_consumergroup_lag)",
+    "kafka_log_log_size",
+)
+"""Queries of public dashboards, so that these work unchanged."""
+
+
+class Stack(NamedTuple):
+    """What is looked at, and the values that a user may choose."""
+
+    prometheus: Prometheus
+    chosen: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def stack(defined_api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder, namespace = tmp_path_factory.mktemp("dashboards"), f"dash-{os.getpid()}"
+    with ExitStack() as running:
+        cluster = running.enter_context(three_brokers(folder))
+        world = running.enter_context(world_of_one(defined_api_server, namespace, cluster.brokers[0], folder))
+        world.apply_cluster(CLUSTER, brokers={"replicas": 3})
+        operator = world.operator()
+        running.callback(operator.close)
+        world.apply(TOPIC, partitions=PARTITIONS, replicas=3)
+        world.await_ready(TOPIC)
+        running.enter_context(load(cluster))
+        exporter = running.enter_context(lag_exporter(folder, cluster.bootstrap))
+        of_operator = Job("operator", [(f"127.0.0.1:{operator.port}", {"namespace": "barnabas"})])
+        jobs = [brokers_job(cluster), exporter_job(exporter), of_operator]
+        running_prometheus = running.enter_context(prometheus(folder, jobs, RULES))
+        chosen = {"cluster": CLUSTER, "broker": "0|1|2", "topic": TOPIC, "group": "slow|gone|quick"}
+        yield Stack(running_prometheus, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
+
+
+def lack(found: Prometheus, query: Asked) -> str:
+    """What a panel would not show; empty where it shows all."""
+    now_s = time.time()
+    series = found.now(query.expr) if query.is_instant else found.over_time(query.expr, now_s - WINDOW_S, now_s)
+    shown = [each for each in series if each.values]
+    if not shown:
+        return f"{query.panel} is empty: {query.expr}"
+    absent = [label for label in query.labels if not any(label in each.labels for each in shown)]
+    return f"{query.panel} has no label {absent}: {query.expr}" if absent else ""
+
+
+def lacks(found: Prometheus, queries: Sequence[Asked]) -> list[str]:
+    return list(filter(None, (lack(found, each) for each in queries)))
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_every_panel_shows_data_whatever_is_chosen(file: Path, stack: Stack) -> None:
+    dashboard = read(file)
+    for values in ({each.name: each.everything for each in variables(dashboard)}, stack.chosen):
+        queries = list(asked(dashboard, values))
+        wait_for(partial(lacks, stack.prometheus, queries), lambda found: not found, SECONDS_MAX, pause_s=1.0)
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_every_choice_offers_what_there_is(file: Path, stack: Stack) -> None:
+    for each in variables(read(file)):
+        offered = stack.prometheus.label_values(each.label, filled(each.series, stack.chosen))
+        assert set(offered) & set(stack.chosen[each.name].split("|")), each
+
+
+def test_every_metric_that_an_alert_or_a_panel_names_is_on_a_page(stack: Stack) -> None:
+    exprs = [rule["expr"] for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"]]
+    exprs += [each.expr for file in DASHBOARDS for each in asked(read(file), stack.chosen)]
+    pages = wait_for(stack.prometheus.metrics, lambda found: any(name.startswith("barnabas_lag") for name in found))
+    known = pages | {f"{name}_bucket" for name in pages} | {"up"}
+    assert set().union(*map(metrics_of, exprs)) <= known
+
+
+@pytest.mark.parametrize("expr", GRAFANA_7589 + STRIMZI)
+def test_queries_of_public_dashboards_give_data(expr: str, stack: Stack) -> None:
+    wait_for(lambda: [each for each in stack.prometheus.now(expr) if each.values], seconds_max=SECONDS_MAX)
+
+
+def test_every_recording_rule_records(stack: Stack) -> None:
+    rules = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "record" in rule]
+    for rule in rules:
+        wait_for(partial(stack.prometheus.now, rule["record"]), seconds_max=SECONDS_MAX)
+
+
+def test_no_alert_fires_that_lasts_no_time(stack: Stack) -> None:
+    """Those that wait before they fire are played by promtool, and caused in the other file."""
+    assert stack.prometheus.alerts() == []
