@@ -14,7 +14,6 @@ LONG_MODULES = {
     "broker/tests/coordinators/test_group_traces.py": 740,
     "broker/tests/metadata/test_kubernetes_store.py": 500,
     "broker/tests/metadata/test_partition_decisions.py": 640,
-    "broker/tests/replication/test_follower_fetches.py": 490,
     "broker/tests/storage/test_log_manager.py": 520,
     "operator/tests/planning/test_topic_plan.py": 510,
 }

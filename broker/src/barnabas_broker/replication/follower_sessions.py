@@ -72,18 +72,25 @@ class FollowerSessions:
         if registered_epoch is None or registered_epoch != request.replica_epoch:
             is_known = registered_epoch is not None
             error = ErrorCode.STALE_BROKER_EPOCH if is_known else ErrorCode.BROKER_ID_NOT_REGISTERED
-            respond(FollowerAnswer(error, NO_SESSION, []))
+            self._refuse(follower_id, error, respond)
             return
         if request.session_id == NO_SESSION or request.session_epoch <= 0:
             self._begin(follower_id).fetch(request, respond)
             return
         session = self._sessions.get(follower_id)
         if session is None or session.session_id != request.session_id:
-            respond(SESSION_GONE)
+            self._refuse(follower_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, respond)
         elif session.next_epoch != request.session_epoch:
-            respond(FollowerAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, NO_SESSION, []))
+            self._refuse(follower_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH, respond)
         else:
             session.fetch(request, respond)
+
+    def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
+        """An earlier request that waits may be of the same connection, on which answers come in order."""
+        session = self._sessions.get(follower_id)
+        if session is not None:
+            session.end_wait()
+        respond(FollowerAnswer(error, NO_SESSION, []))
 
     def _begin(self, follower_id: int) -> "FollowerSession":
         previous = self._sessions.get(follower_id)
@@ -182,8 +189,7 @@ class FollowerSession:
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
         """Take note of what the follower has by now; answer at once if there is anything to say."""
-        if self._respond is not None:
-            self._expired()
+        self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
         self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1
         for forgotten in request.forgotten:
@@ -198,6 +204,11 @@ class FollowerSession:
         self._bytes_max = min(request.max_bytes, self._environment.config().fetch_max_bytes)
         if not self._answer_if_due(attempt):
             self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
+
+    def end_wait(self) -> None:
+        """Answer the request that waits, if one does, with what there is."""
+        if self._respond is not None:
+            self._expired()
 
     def _name(
         self, attempt: _Attempt, topic: FetchTopic, wanted: FetchPartition, broker_epoch: int, now_ms: int

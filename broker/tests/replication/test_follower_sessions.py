@@ -1,0 +1,110 @@
+"""What a leader answers to the requests of one follower, one after the other."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from fetch_world import TOPIC_ID, World
+
+from barnabas_broker.replication.follower_sessions import FollowerAnswer
+from barnabas_broker.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_core.errors import ErrorCode
+
+
+def fetch(world: World, request: FetchRequest) -> list[FollowerAnswer]:
+    answers: list[FollowerAnswer] = []
+    world.brokers[1].sessions.fetch(request, answers.append)
+    return answers
+
+
+def request(
+    follower_id: int, session_id: int = 0, session_epoch: int = 0, *, broker_epoch: int = 1, **position: int
+) -> FetchRequest:
+    asked = {"current_leader_epoch": 0, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": 0} | position
+    partition = FetchPartition(partition=0, max_bytes=1 << 20, **asked)
+    topic = FetchTopic(None, TOPIC_ID, [partition])
+    return FetchRequest(follower_id, broker_epoch, 500, 1, 1 << 20, 0, session_id, session_epoch, [topic], [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (request(4), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (request(2, session_id=99, session_epoch=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (request(3, session_id=1, session_epoch=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (request(2, session_id=1, session_epoch=2), ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ],
+)
+def test_a_request_of_no_session_is_refused_as_a_whole(tmp_path: Path, asked: FetchRequest, error: ErrorCode) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    assert fetch(world, request(2))[0].session_id == 1
+    assert fetch(world, asked) == [FollowerAnswer(error, 0, [])]
+
+
+@pytest.mark.parametrize("refused", [{"broker_epoch": 2}, {"session_epoch": 3}, {"session_id": 99}])
+def test_a_request_that_waits_is_answered_before_a_later_one_is_refused(
+    tmp_path: Path, refused: dict[str, int]
+) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    session_id = fetch(world, request(2))[0].session_id
+    answers: list[FollowerAnswer] = []
+    for later in ({}, refused):
+        asked = request(2, **{"session_id": session_id, "session_epoch": 1 + bool(later), **later})
+        world.brokers[1].sessions.fetch(asked, answers.append)
+    assert [answer.session_id for answer in answers] == [session_id, 0]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 2])
+def test_only_the_life_of_a_broker_that_is_registered_moves_the_high_watermark(tmp_path: Path, epoch: int) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    world.append(0)
+    partition = world.brokers[1].partitions[0]
+    session_id = fetch(world, request(2))[0].session_id
+    for ids in ((0, 0), (session_id, 1)):
+        claimed = request(2, *ids, broker_epoch=epoch, fetch_offset=1)
+        assert fetch(world, claimed) == [FollowerAnswer(ErrorCode.STALE_BROKER_EPOCH, 0, [])]
+    assert partition.high_watermark == 0
+    fetch(world, request(2, fetch_offset=1))
+    assert partition.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "error"),
+    [
+        ({"current_leader_epoch": 3}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"fetch_offset": 1}, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ({"fetch_offset": -1}, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_a_partition_that_cannot_be_fetched_gets_its_error(
+    tmp_path: Path, position: dict[str, int], error: ErrorCode
+) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    ((_, [result]),) = fetch(world, request(2, **position))[0].topics
+    assert result.error == error
+
+
+def test_who_is_no_replica_is_refused_and_does_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1, to=(1,))
+    ((_, [result]),) = fetch(world, request(3))[0].topics
+    assert result.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.proposals == []
+
+
+def test_an_unknown_topic_is_refused_and_a_new_session_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ((_, [result]),) = fetch(world, request(2))[0].topics
+    assert (result.error, TOPIC_ID) == (ErrorCode.UNKNOWN_TOPIC_ID, UUID(int=7))
+    world.lead(0, 1, to=(1,))
+    first = fetch(world, request(2))
+    waiting = fetch(world, request(2, session_id=first[0].session_id, session_epoch=1))
+    assert fetch(world, request(2))[0].session_id == first[0].session_id + 1
+    world.append(0)
+    world.time.advance(1)
+    assert waiting == [FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])]
+    assert world.brokers[1].sessions.partition_counts == {2: 1}
