@@ -49,6 +49,14 @@ def behind(partition: int, missing: int, *in_sync: int) -> Trouble:
     return Trouble("flights", partition, (missing,), in_sync, offline=False)
 
 
+def moving(*in_sync: int) -> ClusterState:
+    """Partition 0 moves from broker 2 to 3, which has not caught up."""
+    topic = TopicState("id", ((3, 0, 1, 2),), {}, {0: (3, 0, 1)})
+    missing = tuple(each for each in range(4) if each not in in_sync)
+    trouble = Trouble("flights", 0, missing, in_sync, offline=False)
+    return ClusterState(dict.fromkeys(range(4)), {"flights": topic}, controller_id=0, troubles=(trouble,))
+
+
 Case = tuple[int, Sequence[BrokerView], ClusterState | None, BrokerStep | Refusal | None]
 
 CASES: Mapping[str, Case] = {
@@ -60,6 +68,19 @@ CASES: Mapping[str, Case] = {
         StartBrokers((1, 2)),
     ),
     "a changed one restarts": (3, brokers(1), state(), RestartBroker(1)),
+    "a move does not hold up a restart while all replicas of before are in sync": (
+        4,
+        brokers(1, of=4),
+        moving(0, 1, 2),
+        RestartBroker(1),
+    ),
+    "nor that of the broker that catches up": (4, brokers(3, of=4), moving(0, 1, 2), RestartBroker(3)),
+    "a move holds it up while one of those is behind": (
+        4,
+        brokers(1, of=4),
+        moving(0, 1),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2, 3), before broker 1 restarts"),
+    ),
     "the controller goes last": (3, brokers(0, 1, 2), state(controller=0), RestartBroker(1)),
     "the controller goes when all others have": (3, brokers(0), state(controller=0), RestartBroker(0)),
     "one that is down needs no care": (
@@ -250,6 +271,7 @@ def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanc
         "BrokersUnreachable", "waiting for a broker to tell which replicas are in sync"
     )
     assert next_step(3, brokers(), state(), unbalanced=True) == BalanceLeaders()
+    assert next_step(4, brokers(of=4), moving(0, 1, 2), unbalanced=True) == BalanceLeaders()
 
 
 @given(st.integers(1, 7), st.data())

@@ -6,10 +6,11 @@ Brokers are numbered from 0, so those to go are the ones with the highest number
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_core.topic_name import is_internal
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
@@ -149,7 +150,9 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     """The restarts are over when every replica is back in sync: only those can lead."""
     if state is None:
         return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
-    behind = [str(trouble) for trouble in state.troubles if not trouble.offline]
+    behind = [
+        str(each) for each in state.troubles if not each.offline and len(each.in_sync) < _replicas_to_be(each, state)
+    ]
     if not behind:
         return BalanceLeaders()
     return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))}, before leaders are balanced")
@@ -180,12 +183,28 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
 
 
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """This broker may hold the last replica that is in sync."""
-    troubles = [each for each in state.troubles if broker_id in each.in_sync] if state else []
+    """This broker may hold the last replica that is in sync.
+
+    A move may take hours, and holds no restart up where as many others are in sync as of a partition that does not move.
+    """
+    if state is None:
+        return None
+    troubles = [
+        each
+        for each in state.troubles
+        if broker_id in each.in_sync and len(each.in_sync) < _replicas_to_be(each, state)
+    ]
     if not troubles:
         return None
     message = f"waiting for {_some(map(str, troubles), len(troubles))}, before broker {broker_id} restarts"
     return Refusal(UNDER_REPLICATED, message)
+
+
+def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
+    """Of a partition that moves; no number is enough for one that does not."""
+    topic = state.topics.get(trouble.topic)
+    target = topic.moving.get(trouble.partition) if topic is not None else None
+    return inf if target is None else len(target)
 
 
 Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
