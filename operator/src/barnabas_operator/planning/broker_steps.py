@@ -185,7 +185,7 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
     """This broker may hold the last replica that is in sync.
 
-    A move may take hours, and holds no restart up where as many others are in sync as of a partition that does not move.
+    A move may take hours. It holds no restart up where as many others are in sync as of a partition that stays.
     """
     if state is None:
         return None
