@@ -29,6 +29,17 @@ def test_only_the_pages_that_were_read_last_are_kept(tmp_path: Path) -> None:
     assert len(pages) == 2
 
 
+def test_a_lookup_where_no_entry_is_written_yet_opens_no_file(tmp_path: Path) -> None:
+    index = SparseIndex(
+        PosixFileSystem(), str(tmp_path / "folder that is not there" / "0.index"), OFFSET_ENTRY, 0, IndexPages(1)
+    )
+    assert index.floor(5) is None
+    index.append(10, 4096)
+    assert index.floor(5) is None
+    assert index.floor(10) == (10, 4096)
+    assert index.count == 1
+
+
 def test_a_look_into_many_logs_keeps_a_bounded_number_of_pages(tmp_path: Path) -> None:
     pages = IndexPages(4)
     for number in range(10):

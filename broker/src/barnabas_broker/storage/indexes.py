@@ -26,7 +26,7 @@ NO_PAGE: Final = (0, b"")
 class SparseIndex:
     """Entries of two numbers, neither of which ever falls from one entry to the next."""
 
-    __slots__ = ("_entry", "_files", "_page", "_pages", "_tail", "_written", "path")
+    __slots__ = ("_entry", "_files", "_page", "_pages", "_tail", "_written", "count", "path")
 
     def __init__(self, files: FileSystem, path: str, entry: struct.Struct, size_bytes: int, pages: IndexPages) -> None:
         self.path = path
@@ -34,15 +34,15 @@ class SparseIndex:
         self._pages = pages
         self._entry = entry
         self._written = size_bytes // entry.size
+        self.count = self._written
+        """Of entries, written or not. Plain, for each append asks whether the index is full."""
         self._tail = bytearray()
         self._page = NO_PAGE
-
-    def __len__(self) -> int:
-        return self._written + len(self._tail) // self._entry.size
 
     def append(self, first: int, second: int) -> None:
         """Add an entry in memory."""
         self._tail += self._entry.pack(first, second)
+        self.count += 1
 
     @property
     def has_page_to_flush(self) -> bool:
@@ -53,7 +53,7 @@ class SparseIndex:
         """Write what waits in memory."""
         if self._tail:
             self._files.open_file(self.path).append(self._tail, self._written * self._entry.size)
-            self._written = len(self)
+            self._written = self.count
             self._tail = bytearray()
             self._page = NO_PAGE
 
@@ -68,8 +68,7 @@ class SparseIndex:
 
     def last(self) -> tuple[int, int] | None:
         """The newest entry."""
-        count = len(self)
-        return self._read(count - 1) if count else None
+        return self._read(self.count - 1) if self.count else None
 
     def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:
         """The last entry whose `field` (0 or 1) is at most `target`."""
@@ -81,6 +80,8 @@ class SparseIndex:
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
+        if not self._written:
+            return 0
         start, page = self._page
         if not self._covers(start, page, target, field):
             start, page = self._load_page(target, field)
@@ -91,13 +92,14 @@ class SparseIndex:
         self.flush()
         if count < self._written:
             self._files.open_file(self.path).truncate(count * self._entry.size)
-            self._written = count
+            self._written = self.count = count
             self._page = NO_PAGE
 
     def create_file(self) -> None:
         """An empty file, whatever was there."""
         self._files.open_file(self.path).truncate(0)
-        self._written, self._tail, self._page = 0, bytearray(), NO_PAGE
+        self._written = self.count = 0
+        self._tail, self._page = bytearray(), NO_PAGE
 
     def is_sane(self, last_second_max: int) -> bool:
         """Whether the file can be this index: whole entries, the last no less than the first and within the bounds."""

@@ -9,6 +9,8 @@ from barnabas_broker.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, SparseInde
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
+_OFFSET_BYTES: Final = OFFSET_ENTRY.size
+_TIME_BYTES: Final = TIME_ENTRY.size
 
 
 class IndexedBatch(NamedTuple):
@@ -106,11 +108,11 @@ class SegmentIndexes:
     @property
     def size_bytes(self) -> int:
         """Of the larger one."""
-        return max(len(self.offsets) * OFFSET_ENTRY.size, len(self.times) * TIME_ENTRY.size)
+        return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
 
     def are_full(self, bytes_max: int) -> bool:
         """Whether one of them takes no more entries."""
-        return len(self.offsets) >= bytes_max // OFFSET_ENTRY.size or len(self.times) >= bytes_max // TIME_ENTRY.size
+        return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
 
     def truncate_to(self, offset: int) -> IndexedBatch | None:
         """Forget the batches that do not end before `offset`; the result is where to observe again from, if not from 0.
