@@ -13,6 +13,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
+SHORT_S: Final = 0.001
+"""What takes no longer is not named, and a turn that takes no longer is only counted."""
 
 
 class LongestPart:
@@ -23,8 +25,8 @@ class LongestPart:
     def __init__(self) -> None:
         self.now_s: Callable[[], float] = float
         """The clock; set by who measures turns."""
-        self.seconds = 0.0
-        """Whoever measures turns sets it back when the next one begins."""
+        self.seconds = SHORT_S
+        """Whoever measures turns sets it back after one in which it rose."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:

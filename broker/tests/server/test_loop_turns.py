@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.server.metrics.loop_families import loop_families
 from barnabas_core.loop_turns import LONGEST_PART, timed
@@ -60,6 +61,33 @@ def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: 
     assert caplog.messages == []
     a_turn(turns, now_s, ("retention", 2.0))
     assert caplog.messages == ["a turn of the event loop took 2.000 s, 1.000 s of CPU: retention"]
+
+
+def test_a_short_turn_is_only_counted_but_told_where_the_last_minute_had_no_longer_one(
+    now_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.app.loop_idle.perf_counter", lambda: now_s[0])
+    with MeasuringSelector() as selector:
+        for seconds in (0.0004, 0.0003, 0.02, 0.0002):
+            now_s[0] += seconds
+            selector.select(0)
+        assert selector.turns.counts[:5] == [3, 0, 0, 0, 1]
+        assert selector.turns.total_s == pytest.approx(0.0209)
+        assert length_of_longest(selector) == pytest.approx(0.02)
+        now_s[0] += 61
+        selector.select(0)
+        now_s[0] += 61
+        assert selector.turns.longest() is None
+        selector._ready_s = now_s[0]
+        now_s[0] += 0.0001
+        selector.select(0)
+        assert length_of_longest(selector) == pytest.approx(0.0001)
+
+
+def length_of_longest(selector: MeasuringSelector) -> float:
+    longest = selector.turns.longest()
+    assert longest is not None
+    return longest.seconds
 
 
 def test_turns_are_counted_by_their_length(now_s: list[float]) -> None:

@@ -11,7 +11,7 @@ from time import perf_counter, thread_time
 from typing import Final, NamedTuple
 
 from barnabas_broker.app.garbage import GARBAGE, Collections
-from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED
+from barnabas_core.loop_turns import LONGEST_PART, NOTHING_NAMED, SHORT_S
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ class LoopTurns:
         self.counts = [0] * (len(BOUNDS_S) + 1)
         """By bounds, the last for what is longer than any."""
         self.total_s = 0.0
+        self.noted_s = 0.0
+        """A turn that is longer has to be told by `ended`; others may be added to `counts[0]` and `total_s`."""
         self._longest: deque[Turn] = deque()
         """Of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
@@ -58,14 +60,11 @@ class LoopTurns:
     def ended(self, seconds: float, now_s: float) -> None:
         """The loop waits again."""
         self.total_s += seconds
-        if seconds <= BOUNDS_S[0]:
-            self.counts[0] += 1
-            if not self._longest:
-                self._remember(seconds, now_s)
-        else:
-            self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        if seconds > self.noted_s:
             self._remember(seconds, now_s)
-        LONGEST_PART.seconds = 0.0
+            self.noted_s = SHORT_S
+        LONGEST_PART.seconds = SHORT_S
 
     def _remember(self, seconds: float, now_s: float) -> None:
         while self._longest and self._longest[-1].seconds <= seconds:
@@ -89,4 +88,7 @@ class LoopTurns:
         """Of the last minute."""
         while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
             self._longest.popleft()
-        return self._longest[0] if self._longest else None
+        if self._longest:
+            return self._longest[0]
+        self.noted_s = 0.0  # A minute without any but short turns: the next one is the longest.
+        return None
