@@ -213,6 +213,28 @@ def test_answers_that_are_not_read_are_bounded_and_the_oldest_go_first(monkeypat
     run(_unread(monkeypatch))
 
 
+async def _one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 12 * MIB)
+    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.3)
+    async with listening(send_buffer_bytes=50_000) as (listener, port):
+        reading, silent = await connect(port), await connect(port)
+        for client in (reading, silent):
+            held = listener.slow_clients.answer_bytes
+            client[1].write(framed(b"large"))
+            await until(lambda held=held: listener.slow_clients.answer_bytes > held)
+        while not listener.slow_clients.closed_total:
+            assert await reading[0].read(32 * 1024)
+            await asyncio.sleep(0.005)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await silent[0].readexactly(8 * MIB)
+        while listener.slow_clients.answer_bytes:
+            assert await reading[0].read(MIB)
+
+
+def test_of_two_whose_answers_take_too_much_memory_the_one_that_reads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(_one_reads(monkeypatch))
+
+
 async def _late_answers() -> None:
     async with listening() as (listener, port):
         _, writer = await connect(port)

@@ -50,7 +50,7 @@ class Answers(ABC, SlowClient):
         self._fd = client_socket.fileno()
         self._slow_clients = slow_clients
         self._cold_reads = cold_reads
-        self._outbox = Outbox(client_socket)
+        self._outbox = Outbox(client_socket, cold_reads.gather_buffer)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self._deferred: LateAnswer | None = None
@@ -177,10 +177,10 @@ class Answers(ABC, SlowClient):
         try:
             if self._outbox.flush():
                 self._loop.remove_writer(self._fd)
+                self._slow_clients.holds_answers(self)
                 self._resume()
             elif self._outbox.cold is not None:
                 self._send_rest()
-            self._slow_clients.holds_answers(self)
         except OSError as error:
             self.close(f"could not send: {error}")
 

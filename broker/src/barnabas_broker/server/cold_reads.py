@@ -22,6 +22,8 @@ PIECE_BYTES: Final = 1024 * 1024
 THREADS_PER_DEVICE: Final = 4
 """A disk that hangs keeps its own threads, not those of another."""
 READ_BYTES: Final = 128 * 1024
+GATHER_BYTES_MAX: Final = 128 * 1024
+"""Up to here one copy and one `send` cost less than a `send` and a `sendfile`."""
 NEXT_BYTES: Final = 64 * 1024
 PAGE_BYTES: Final = mmap.PAGESIZE
 SYS_CACHESTAT: Final = 451
@@ -52,18 +54,24 @@ def _is_read(descriptor: int, position: int) -> bool:
     return True
 
 
-def read_if_cached(piece: FileSlice) -> bytes | bytearray | None:
-    """The bytes; None where they would have to come from the disk."""
-    data = bytearray(piece.length)
+def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
+    """Fill `into`, as long as the piece; False where bytes would have to come from the disk.
+
+    ConnectionAbortedError where the file is shorter: the client was told of more bytes than there are.
+    """
     try:
-        have = os.preadv(piece.file.fileno(), (data,), piece.position, os.RWF_NOWAIT)
+        have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)
     except BlockingIOError:
-        return None
+        return False
     except OSError:
-        return piece.file.read_at(piece.position, piece.length)
+        data = piece.file.read_at(piece.position, piece.length)
+        have = len(data)
+        into[:have] = data
     if have == piece.length:
-        return data
-    return data[:have] if is_cached(piece.file, piece.position + have, 1) else None  # The file's end, or a cold page.
+        return True
+    if is_cached(piece.file, piece.position + have, 1):
+        raise ConnectionAbortedError(f"file ended {piece.length - have} bytes before the slice being sent did")
+    return False
 
 
 class ColdReads:
@@ -74,6 +82,8 @@ class ColdReads:
         self._threads_per_device = threads_per_device
         self._devices: dict[int, _Device] = {}
         self.reads_total = 0
+        self.gather_buffer = memoryview(bytearray(GATHER_BYTES_MAX))
+        """Of all connections of the loop: a small answer is put together in it, and sent, before anything else runs."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
         """Call `done` on the loop, with how many bytes of the slice, from its start on, are in memory now."""

@@ -4,24 +4,23 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import Final
 
 from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached, read_if_cached
 from barnabas_broker.wire.parts import FileSlice, Part
 
 TURN_BYTES: Final = 256 * 1024
 """At most so much for one connection and turn, so that a 6 MB fetch does not hold up small produces."""
-GATHER_BYTES_MAX: Final = 128 * 1024
-"""Up to here one copy and one `send` cost less than a `send` and a `sendfile`."""
 
 
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_held_bytes", "_parts", "_send", "_socket", "_warm_bytes", "bytes_sent", "cold")
+    __slots__ = ("_buffer", "_descriptor", "_held_bytes", "_parts", "_send", "_warm_bytes", "bytes_sent", "cold")
 
-    def __init__(self, connection_socket: socket.socket) -> None:
-        self._socket = connection_socket
+    def __init__(self, connection_socket: socket.socket, gather_buffer: memoryview) -> None:
+        self._buffer = gather_buffer
+        self._descriptor = connection_socket.fileno()
         self._send = connection_socket.send
         self._parts: deque[Part] = deque()
         self.bytes_sent = 0
@@ -53,23 +52,30 @@ class Outbox:
             return False
         first = parts[0]
         if len(parts) == 1 and first.__class__ is not FileSlice:
-            return self._send_first(first)  # type: ignore[arg-type]  # no FileSlice, by the test above
-        self._parts.extend(_gathered(parts))
+            sent = self._send_now(first)  # type: ignore[arg-type]  # no FileSlice, by the test above
+            return sent == len(first) or self._keep(memoryview(first)[sent:])  # type: ignore[arg-type]
+        total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
+        if total <= len(self._buffer) and _fill(self._buffer, parts):
+            sent = self._send_now(self._buffer[:total])
+            return sent == total or self._keep(bytes(self._buffer[sent:total]))  # The buffer is for the next answer.
+        self._parts.extend(parts)
         if self.flush():
             return True
         self._held_bytes = memory_bytes(self._parts)
         return False
 
-    def _send_first(self, part: bytes | bytearray | memoryview) -> bool:
+    def _send_now(self, part: bytes | bytearray | memoryview) -> int:
         try:
             sent = self._send(part)
         except BlockingIOError:
-            sent = 0
+            return 0
         self.bytes_sent += sent
-        if sent == len(part):
-            return True
-        self._parts.append(memoryview(part)[sent:])
-        self._held_bytes = _size_in_memory(part)
+        return sent
+
+    def _keep(self, rest: bytes | memoryview) -> bool:
+        """What the socket did not take of the only part; False, for it is left to send."""
+        self._parts.append(rest)
+        self._held_bytes = _size_in_memory(rest)
         return False
 
     def flush(self) -> bool:
@@ -77,7 +83,8 @@ class Outbox:
         budget = TURN_BYTES
         try:
             while self._parts and budget > 0 and self.cold is None:
-                budget -= self._send_one(budget)
+                part = self._parts[0]
+                budget -= self._send_slice(part, budget) if part.__class__ is FileSlice else self._send_bytes(part)  # type: ignore[arg-type]  # by that test
         except BlockingIOError:
             return False
         return not self._parts
@@ -87,32 +94,33 @@ class Outbox:
         self.cold = None
         self._warm_bytes = size_bytes
 
-    def _send_one(self, budget: int) -> int:
-        part = self._parts[0]
-        if isinstance(part, FileSlice):
-            if not self._warm_bytes:
-                piece_bytes = min(part.length, PIECE_BYTES)
-                if not is_cached(part.file, part.position, piece_bytes):
-                    self.cold = part
-                    return 0
-                self._warm_bytes = piece_bytes
-            length = min(self._warm_bytes, budget)
-            sent = os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, length)
-            self._warm_bytes -= sent
-            if sent == 0:
-                raise ConnectionAbortedError(f"file ended {part.length} bytes before the slice being sent did")
-            left: Part | None = None
-            if sent < part.length:
-                left = FileSlice(part.file, part.position + sent, part.length - sent)
-        else:
-            sent = self._send(part, socket.MSG_MORE) if len(self._parts) > 1 else self._send(part)
-            left = memoryview(part)[sent:] if sent < len(part) else None
-            self._held_bytes -= 0 if left is not None else _size_in_memory(part)
+    def _send_bytes(self, part: bytes | bytearray | memoryview) -> int:
+        sent = self._send(part, socket.MSG_MORE) if len(self._parts) > 1 else self._send(part)
         self.bytes_sent += sent
-        if left is None:
+        if sent == len(part):
+            self._held_bytes -= _size_in_memory(part)
             self._parts.popleft()
         else:
-            self._parts[0] = left
+            self._parts[0] = memoryview(part)[sent:]
+        return sent
+
+    def _send_slice(self, part: FileSlice, budget: int) -> int:
+        file, position, length = part
+        if not self._warm_bytes:
+            piece_bytes = min(length, PIECE_BYTES)
+            if not is_cached(file, position, piece_bytes):
+                self.cold = part
+                return 0
+            self._warm_bytes = piece_bytes
+        sent = os.sendfile(self._descriptor, file.fileno(), position, min(self._warm_bytes, budget))
+        if sent == 0:
+            raise ConnectionAbortedError(f"file ended {length} bytes before the slice being sent did")
+        self._warm_bytes -= sent
+        self.bytes_sent += sent
+        if sent == length:
+            self._parts.popleft()
+        else:
+            self._parts[0] = FileSlice(file, position + sent, length - sent)
         return sent
 
 
@@ -126,15 +134,16 @@ def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
     return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
 
 
-def _gathered(parts: list[Part]) -> list[Part]:
-    """The parts as one, read and joined, when they are few bytes and not on the disk; else as they are."""
-    total = sum(part.length if isinstance(part, FileSlice) else len(part) for part in parts)
-    if total > GATHER_BYTES_MAX:
-        return parts
-    pieces = [read_if_cached(part) if isinstance(part, FileSlice) else part for part in parts]
-    if None in pieces:
-        return parts
-    joined = b"".join(cast("list[bytes]", pieces))
-    if len(joined) != total:
-        raise ConnectionAbortedError(f"file ended {total - len(joined)} bytes before the slice being sent did")
-    return [joined]
+def _fill(buffer: memoryview, parts: list[Part]) -> bool:
+    """Put all parts into the buffer, one behind the other; False where one of them is not in memory."""
+    end = 0
+    for part in parts:
+        start = end
+        if part.__class__ is FileSlice:
+            end += part.length
+            if not read_if_cached(part, buffer[start:end]):
+                return False
+        else:
+            end += len(part)
+            buffer[start:end] = part  # type: ignore[assignment]
+    return True

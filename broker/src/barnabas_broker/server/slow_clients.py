@@ -8,7 +8,7 @@ longest. `connections.max.idle.ms` is for who asks for nothing.
 import logging
 from collections.abc import Callable, Iterable
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_broker.server.buffers import BufferPool
 
@@ -44,10 +44,21 @@ class SlowClient(Protocol):
     def unsent_bytes(self) -> int: ...
     @property
     def has_unsent(self) -> bool: ...
+    @property
+    def bytes_sent(self) -> int: ...
 
     def close(self, reason: str | None = None) -> None:
         """Give back everything."""
         ...
+
+
+class Unread(NamedTuple):
+    """Answers of a client that are not sent, as they were when somebody looked."""
+
+    since_s: float
+    bytes_sent: int
+    """By its connection: if there are more now, it has read."""
+    held_bytes: int
 
 
 class SlowClients:
@@ -61,8 +72,7 @@ class SlowClients:
         self._call_soon = call_soon
         self._began_s: dict[SlowClient, float] = {}
         """When the request began that is not whole; the oldest first, here and below."""
-        self._unread_since_s: dict[SlowClient, float] = {}
-        self._held: dict[SlowClient, int] = {}
+        self._unread: dict[SlowClient, Unread] = {}
         self._checks_soon = False
         self.answer_bytes = 0
         """Of all answers that are not sent."""
@@ -78,13 +88,13 @@ class SlowClients:
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
-        """It has read some of its answers, or there is one more."""
-        self._unread_since_s.pop(client, None)
-        held = client.unsent_bytes
-        self.answer_bytes += held - self._held.pop(client, 0)
+        """There is one more that is not sent, or all are. What goes piece by piece is seen by `check`."""
+        before = self._unread.pop(client, None)
+        if before is not None:
+            self.answer_bytes -= before.held_bytes
         if client.has_unsent:
-            self._unread_since_s[client] = self._now_s()
-            self._held[client] = held
+            now = self._unread[client] = Unread(self._now_s(), client.bytes_sent, client.unsent_bytes)
+            self.answer_bytes += now.held_bytes
         if self.answer_bytes > 2 * ANSWER_BYTES_MAX and not self._checks_soon:
             self._checks_soon = True
             self._call_soon(self.check)
@@ -92,8 +102,9 @@ class SlowClients:
     def forget(self, client: SlowClient) -> None:
         """It is closed."""
         self._began_s.pop(client, None)
-        self._unread_since_s.pop(client, None)
-        self.answer_bytes -= self._held.pop(client, 0)
+        before = self._unread.pop(client, None)
+        if before is not None:
+            self.answer_bytes -= before.held_bytes
 
     def check(self) -> None:
         """Close who is too slow."""
@@ -104,6 +115,7 @@ class SlowClients:
             f"their requests came in too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
             f" {REQUEST_S_MAX:.0f} s, or {SHORT_BYTES_A_S_MIN} in {PATIENCE_S:.0f} s when memory is short",
         )
+        self._look_who_reads(now_s)
         self._close(
             self._unread_too_long(now_s),
             f"they do not read their answers and memory is short: {self.answer_bytes} bytes wait to be sent",
@@ -121,15 +133,22 @@ class SlowClients:
         allowed_s, rate = (PATIENCE_S, SHORT_BYTES_A_S_MIN) if is_costly else (REQUEST_S_MAX, REQUEST_BYTES_A_S_MIN)
         return age_s > allowed_s + client.begun_bytes / rate
 
+    def _look_who_reads(self, now_s: float) -> None:
+        """Who does begins anew: of those that have been here for long, or of all where too much waits."""
+        is_much = self.answer_bytes > ANSWER_BYTES_MAX
+        looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
+        for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:
+            self.holds_answers(client)
+
     def _unread_too_long(self, now_s: float) -> list[SlowClient]:
         late: list[SlowClient] = []
         left = self.answer_bytes
-        for client, since_s in self._unread_since_s.items():
-            has_patience = now_s - since_s <= PATIENCE_S
+        for client, unread in self._unread.items():
+            has_patience = now_s - unread.since_s <= PATIENCE_S
             is_needed = client.holds_buffer and self._pool.is_short and not has_patience
             if left > (2 * ANSWER_BYTES_MAX if has_patience else ANSWER_BYTES_MAX) or is_needed:
                 late.append(client)
-                left -= self._held[client]
+                left -= unread.held_bytes
             elif has_patience:
                 break
         return late
