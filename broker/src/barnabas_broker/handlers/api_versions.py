@@ -20,6 +20,7 @@ from barnabas_core.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NAMED_SINCE: Final = 3
+"""Of clients, and of features."""
 ZERO_SINCE: Final = 4
 VERSIONS: Final = 5
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -40,11 +41,17 @@ def handle(
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     names = (request.client_software_name, request.client_software_version)
     refused = version >= NAMED_SINCE and not all(SOFTWARE_NAME.fullmatch(name) for name in names)
-    image = services.image
-    features = tuple(sorted(image.features.items())), image.version(FEATURES_KEY)
-    answer = bytearray(_refusal(version) if refused else _answer(version, *features))
+    answer = bytearray(_refusal(version) if refused else _answer(version, *_finalized(services, version)))
     _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_START, correlation_id)
     channel.respond([answer])
+
+
+def _finalized(services: Services, version: int) -> tuple[tuple[tuple[str, int], ...], int]:
+    """Levels by name, and their epoch, as far as this version tells of them."""
+    if version < NAMED_SINCE:
+        return (), 0
+    image = services.image
+    return tuple(sorted(image.features.items())), image.version(FEATURES_KEY)
 
 
 @lru_cache(maxsize=2 * VERSIONS)

@@ -77,15 +77,20 @@ class ConnectionTrust:
     def doubts(self, topic: str, header: BatchHeader, now_ms: int) -> bool:
         """Whether this batch, which goes to `topic` now, is to be looked into."""
         unseen = self._unseen.get(topic, 0)
-        if unseen > 0 and not self._is_lost:
+        if unseen > 0:
             self._unseen[topic] = unseen - 1
             return is_implausible(header, now_ms)
+        if not self._is_lost:
+            self._unseen[topic] = self._next(topic, unseen)
+        return True
+
+    def _next(self, topic: str, unseen: int) -> int:
+        """What follows after a batch that is looked into."""
         if topic not in self._unseen:
             if len(self._unseen) >= TOPICS_MAX:
                 del self._unseen[next(iter(self._unseen))]
             unseen = -FIRST_BATCHES
-        self._unseen[topic] = unseen + 1 if unseen < -1 else self._broker.random.randrange(1, 2 * SAMPLE)
-        return True
+        return unseen + 1 if unseen < -1 else self._broker.random.randrange(1, 2 * SAMPLE)
 
     def refused(self, topic: str, reason: str) -> None:
         """A batch was not the records that its header tells of."""
@@ -97,4 +102,5 @@ class ConnectionTrust:
 
     def _lose(self, topic: str, untruth: Untruth, what: str) -> None:
         self._is_lost = True
+        self._unseen.clear()  # None is taken unseen any more.
         self._broker.found(self._client_id, topic, untruth, what)

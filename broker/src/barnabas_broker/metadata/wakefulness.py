@@ -11,7 +11,7 @@ from typing import Final
 
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
-from barnabas_core.clock import Clock, Timers, monotonic_ms
+from barnabas_core.clock import Clock, Timers
 
 TICKS_IN_LIMIT: Final = 4
 RETRY_S: Final = 0.5
@@ -34,22 +34,22 @@ class Wakefulness:
     ) -> None:
         self._store = store
         self._image = image
-        self._limit_ms = limit_ms
+        self._limit_s = limit_ms / 1000
         self._clock = clock
         self._timers = timers
         self._sleep = sleep
         self._spawn = spawn
-        self._awake_until_ms = 0
+        self._awake_until_s = 0.0
         self._is_looking = False
 
     def start(self) -> None:
         """From now on; until then it counts as asleep."""
-        self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms
-        self._timers.call_later(self._limit_ms / 1000 / TICKS_IN_LIMIT, self._tick)
+        self._awake_until_s = self._clock.monotonic_s() + self._limit_s
+        self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
-        """Asked before each request whose answer depends on who leads."""
-        return monotonic_ms(self._clock) <= self._awake_until_ms or self._falls_asleep()
+        """Asked before each request whose answer depends on who leads. Hot: once for each of its partitions."""
+        return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:
         if not self._is_looking:
@@ -60,8 +60,8 @@ class Wakefulness:
 
     def _tick(self) -> None:
         if self.is_awake():
-            self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms
-        self._timers.call_later(self._limit_ms / 1000 / TICKS_IN_LIMIT, self._tick)
+            self._awake_until_s = self._clock.monotonic_s() + self._limit_s
+        self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     async def _look(self) -> None:
         while True:
@@ -73,4 +73,4 @@ class Wakefulness:
             else:
                 break
         self._is_looking = False
-        self._awake_until_ms = monotonic_ms(self._clock) + self._limit_ms
+        self._awake_until_s = self._clock.monotonic_s() + self._limit_s
