@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds dashboards format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
+.PHONY: venv demo test fast check crds dashboards dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
 
 venv: .venv/ready
 
@@ -36,6 +36,10 @@ crds: venv
 # Grafana's JSON, of the code in dashboards/.
 dashboards: venv
 	$(BIN)/python -m dashboards helm/barnabas/monitoring/dashboards
+
+# A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
+dashboards-pictures: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.pictures docs/pictures
 
 format: venv
 	$(BIN)/ruff format .

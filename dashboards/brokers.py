@@ -4,7 +4,7 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.frame import CLUSTER, NAMESPACE, dashboard
+from dashboards.frame import clusters, dashboard
 from dashboards.panels import RED, YELLOW, Panel, Query, bars, graph, number
 
 CHOSEN: Final = 'namespace=~"$namespace",cluster=~"$cluster"'
@@ -24,7 +24,10 @@ def made() -> Dashboard:
         "brokers",
         "Brokers",
         "Are all brokers there, do replicas keep up, what do requests take, and how much of machine and disks is left.",
-        (NAMESPACE, CLUSTER, ("broker", f"kafka_server_replicamanager_partitioncount{{{CHOSEN}}}")),
+        (
+            *clusters("kafka_server_replicamanager_partitioncount"),
+            ("broker", f"kafka_server_replicamanager_partitioncount{{{CHOSEN}}}"),
+        ),
         ("State", _state()),
         ("Traffic and requests", _traffic()),
         ("Replication and moves", _replication()),

@@ -11,13 +11,15 @@ from dashboards.panels import SOURCE, Panel
 TAG: Final = "barnabas"
 EVERYTHING: Final = ".*"
 """Also what has no such label, as the brokers of a machine without Kubernetes have no namespace."""
-NAMESPACE: Final = ("namespace", "kafka_server_replicamanager_partitioncount")
-CLUSTER: Final = ("cluster", 'kafka_server_replicamanager_partitioncount{namespace=~"$namespace"}')
-
 Variable = tuple[str, str]
 """The label, and the series whose values it offers."""
 Section = tuple[str, Sequence[Panel]]
 """A row's title and its panels."""
+
+
+def clusters(series: str) -> tuple[Variable, Variable]:
+    """The choice of namespaces and Clusters, of those that this series tells of."""
+    return ("namespace", series), ("cluster", f'{series}{{namespace=~"$namespace"}}')
 
 
 def dashboard(name: str, title: str, about: str, variables: Sequence[Variable], *sections: Section) -> model.Dashboard:

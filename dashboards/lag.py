@@ -4,7 +4,7 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.frame import CLUSTER, NAMESPACE, dashboard
+from dashboards.frame import clusters, dashboard
 from dashboards.panels import GREEN, RED, YELLOW, Column, Panel, Query, graph, number, rows
 
 OF_CLUSTER: Final = 'namespace=~"$namespace",cluster=~"$cluster"'
@@ -29,8 +29,7 @@ def made() -> Dashboard:
         "Consumer lag",
         "Which groups are behind, by how many records and seconds, whether they get on, and what they may lose.",
         (
-            NAMESPACE,
-            CLUSTER,
+            *clusters("kafka_consumergroup_lag"),
             ("group=consumergroup", f"kafka_consumergroup_lag{{{OF_CLUSTER}}}"),
             ("topic", f"kafka_consumergroup_lag{{{OF_GROUP}}}"),
         ),
@@ -151,6 +150,7 @@ def _topics() -> Panel:
         Column("Lag grows by", _of_topic("max", TOPIC, "lag_velocity"), "cps"),
         Column("Caught up in", _of_topic("max", TOPIC, "time_to_catch_up_seconds"), "s"),
         Column("Unread share", _by(TOPIC, "max", "retention_percent"), "percent", RETAINED),
+        Column("Lead", f"min by ({TOPIC}) (kafka_consumer_fetch_manager_records_lead_min{{{CHOSEN}}})"),
     ]
     link = (
         "This topic alone",
@@ -158,7 +158,7 @@ def _topics() -> Panel:
     )
     return rows(
         "Topics of the groups",
-        "Choose a group above to see its own.",
+        "Lead: offsets from the oldest record to the next that is read; below 0, so many were deleted unread.",
         keys,
         columns,
         sort_by="Lag",

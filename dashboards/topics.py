@@ -4,7 +4,7 @@ from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards.frame import CLUSTER, NAMESPACE, dashboard
+from dashboards.frame import clusters, dashboard
 from dashboards.panels import GREEN, RED, YELLOW, Column, Panel, Query, graph, number, rows
 
 OF_CLUSTER: Final = 'namespace=~"$namespace",cluster=~"$cluster"'
@@ -22,7 +22,10 @@ def made() -> Dashboard:
         "topics",
         "Topics",
         "Which topics carry the traffic and fill the disks, and where their partitions are.",
-        (NAMESPACE, CLUSTER, ("topic", f"kafka_topic_partition_current_offset{{{OF_CLUSTER}}}")),
+        (
+            *clusters("kafka_topic_partition_current_offset"),
+            ("topic", f"kafka_topic_partition_current_offset{{{OF_CLUSTER}}}"),
+        ),
         ("State", _state()),
         ("Traffic", _traffic()),
         ("Topics", [_topics()]),

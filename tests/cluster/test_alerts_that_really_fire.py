@@ -43,7 +43,7 @@ def at_once(folder: Path) -> Path:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    with three_brokers(tmp_path) as cluster:
+    with three_brokers(tmp_path, broker_session_timeout_ms="2000") as cluster:
         cluster.create_topic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
         cluster.create_topic("alone", assignment=[[1]])
         with prometheus(tmp_path, [brokers_job(cluster)], at_once(tmp_path)) as running:

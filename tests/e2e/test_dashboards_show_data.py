@@ -3,27 +3,21 @@
 Grafana itself cannot be had here; its part, to put the chosen values into the queries, is done by the test.
 """
 
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 from ruamel.yaml import YAML
 
 from e2e.control_plane import ControlPlane
-from e2e.helm import CHART
-from e2e.world import world_of_one
 from harness.deadline import wait_for
-from monitoring.cluster_under_load import PARTITIONS, TOPIC, load, three_brokers
 from monitoring.panels_of import DASHBOARDS, Asked, asked, filled, metrics_of, read, variables
-from monitoring.prometheus_server import Job, Prometheus, prometheus
-from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, lag_exporter
+from monitoring.prometheus_server import Prometheus
+from monitoring.whole_stack import RULES, Stack, whole_stack
 
-RULES: Final = CHART / "monitoring" / "rules.yaml"
 SECONDS_MAX: Final = 60.0
 WINDOW_S: Final = 20.0
 GRAFANA_7589: Final = (
@@ -46,31 +40,10 @@ STRIMZI: Final = (
 """Queries of public dashboards, so that these work unchanged."""
 
 
-class Stack(NamedTuple):
-    """What is looked at, and the values that a user may choose."""
-
-    prometheus: Prometheus
-    chosen: Mapping[str, str]
-
-
 @pytest.fixture(scope="module")
 def stack(defined_api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder, namespace = tmp_path_factory.mktemp("dashboards"), f"dash-{os.getpid()}"
-    with ExitStack() as running:
-        cluster = running.enter_context(three_brokers(folder))
-        world = running.enter_context(world_of_one(defined_api_server, namespace, cluster.brokers[0], folder))
-        world.apply_cluster(CLUSTER, brokers={"replicas": 3})
-        operator = world.operator()
-        running.callback(operator.close)
-        world.apply(TOPIC, partitions=PARTITIONS, replicas=3)
-        world.await_ready(TOPIC)
-        running.enter_context(load(cluster))
-        exporter = running.enter_context(lag_exporter(folder, cluster.bootstrap))
-        of_operator = Job("operator", [(f"127.0.0.1:{operator.port}", {"namespace": "barnabas"})])
-        jobs = [brokers_job(cluster), exporter_job(exporter), of_operator]
-        running_prometheus = running.enter_context(prometheus(folder, jobs, RULES))
-        chosen = {"cluster": CLUSTER, "broker": "0|1|2", "topic": TOPIC, "group": "slow|gone|quick"}
-        yield Stack(running_prometheus, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
+    with whole_stack(defined_api_server, tmp_path_factory.mktemp("dashboards")) as found:
+        yield found
 
 
 def lack(found: Prometheus, query: Asked) -> str:

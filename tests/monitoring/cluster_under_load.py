@@ -13,9 +13,11 @@ from harness.cluster import BarnabasCluster, prepare_cluster
 TOPIC: Final = "flights"
 PARTITIONS: Final = 3
 RECORDS_A_TURN: Final = 50
+TRAFFIC: Final = {TOPIC: RECORDS_A_TURN, "bookings": 20, "weather": 5}
+"""Topics, and how many records go to each at a turn."""
 TURN_S: Final = 0.1
 VALUE: Final = bytes(500)
-SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0", "broker.session.timeout.ms": "2000"}
+SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 
 
 @contextmanager
@@ -32,14 +34,14 @@ def three_brokers(folder: Path, **settings: str) -> Iterator[BarnabasCluster]:
 
 @contextmanager
 def load(cluster: BarnabasCluster) -> Iterator[None]:
-    """`slow` falls behind all the time, `gone` read a little and left, `quick` reads all; the topic is there."""
+    """`slow` falls behind all the time, `gone` read a little and left, `quick` reads all; the topics are there."""
     client, ending = cluster.client(), threading.Event()
     client.write(TOPIC, [VALUE] * RECORDS_A_TURN)
     _read_once(client.consumer("gone"))
     work = (
         lambda: _write(Producer(client.settings), ending),
-        lambda: _read(client.consumer("slow"), RECORDS_A_TURN // 5, ending),
-        lambda: _read(client.consumer("quick"), RECORDS_A_TURN * 10, ending),
+        lambda: _read(client.consumer("slow"), [TOPIC], RECORDS_A_TURN // 5, ending),
+        lambda: _read(client.consumer("quick"), [*TRAFFIC], RECORDS_A_TURN * 10, ending),
     )
     failures: list[Exception] = []
     threads = [threading.Thread(target=_noting, args=(each, failures)) for each in work]
@@ -63,13 +65,14 @@ def _noting(work: Callable[[], None], failures: list[Exception]) -> None:
 
 def _write(producer: Producer, ending: threading.Event) -> None:
     while not ending.wait(TURN_S):
-        for number in range(RECORDS_A_TURN):
-            producer.produce(TOPIC, VALUE, partition=number % PARTITIONS)
+        for topic, records in TRAFFIC.items():
+            for number in range(records):
+                producer.produce(topic, VALUE, partition=number % PARTITIONS)
         producer.flush(TURN_S)
 
 
-def _read(consumer: Consumer, records: int, ending: threading.Event) -> None:
-    consumer.subscribe([TOPIC])
+def _read(consumer: Consumer, topics: list[str], records: int, ending: threading.Event) -> None:
+    consumer.subscribe(topics)
     try:
         while not ending.wait(TURN_S):
             if consumer.consume(records, timeout=TURN_S):

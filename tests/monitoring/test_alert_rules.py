@@ -16,6 +16,7 @@ from monitoring.prometheus_programs import prometheus_programs
 from monitoring.rule_cases import CASES, HEALTHY, MINUTES_OF_A_WEEK, ROLL, Case
 
 RULES: Final = Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "rules.yaml"
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "monitoring.md"
 ALERTS: Final = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "alert" in rule]
 FIRING: Final = 'ALERTS{alertstate="firing"}'
 
@@ -78,3 +79,12 @@ def test_an_alert_says_what_is_wrong_what_it_means_and_what_to_do_with_labels_th
     (labels, *_) = (case.labels for case in CASES if case.alert == alert["alert"])
     known = set(re.findall(r'(\w+)="', labels))
     assert set(re.findall(r"\$labels\.(\w+)", " ".join(said.values()))) <= known
+
+
+def test_the_guide_lists_every_alert_with_its_severities() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", guide, re.MULTILINE))
+    severities: dict[str, list[str]] = {}
+    for each in ALERTS:
+        severities.setdefault(each["alert"], []).append(each["labels"]["severity"])
+    assert listed == {name: ", ".join(found) for name, found in severities.items()}

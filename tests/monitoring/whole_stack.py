@@ -1,0 +1,45 @@
+"""All that the dashboards are about, real and under load: three brokers, operator, lag exporter; and a Prometheus."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from e2e.control_plane import ControlPlane
+from e2e.helm import CHART
+from e2e.world import world_of_one
+from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
+from monitoring.prometheus_server import Job, Prometheus, prometheus
+from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, lag_exporter
+
+RULES: Final = CHART / "monitoring" / "rules.yaml"
+
+
+class Stack(NamedTuple):
+    """What is looked at, and the values that a user may choose."""
+
+    prometheus: Prometheus
+    chosen: Mapping[str, str]
+
+
+@contextmanager
+def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
+    """It runs while inside."""
+    namespace = f"dash-{os.getpid()}"
+    with ExitStack() as running:
+        cluster = running.enter_context(three_brokers(folder))
+        world = running.enter_context(world_of_one(plane, namespace, cluster.brokers[0], folder))
+        world.apply_cluster(CLUSTER, brokers={"replicas": 3})
+        operator = world.operator()
+        running.callback(operator.close)
+        for topic in TRAFFIC:
+            world.apply(topic, partitions=PARTITIONS, replicas=3)
+        world.await_ready(*TRAFFIC)
+        running.enter_context(load(cluster))
+        exporter = running.enter_context(lag_exporter(folder, cluster.bootstrap))
+        of_operator = Job("operator", [(f"127.0.0.1:{operator.port}", {"namespace": "barnabas"})])
+        jobs = [brokers_job(cluster), exporter_job(exporter), of_operator]
+        found = running.enter_context(prometheus(folder, jobs, RULES))
+        chosen = {"cluster": CLUSTER, "broker": "0|1|2", "topic": "|".join(TRAFFIC), "group": "slow|gone|quick"}
+        yield Stack(found, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
