@@ -250,6 +250,33 @@ def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Pa
     assert one.log.log_end_offset == 0
 
 
+@pytest.mark.parametrize(("cut_at", "end_offset"), [(4, 0), (7, 7)])
+def test_a_log_that_is_cut_after_a_crash_within_a_round_begins_anew(
+    tmp_path: Path, cut_at: int, end_offset: int
+) -> None:
+    """No checkpoint has how far that round had come; the segment that takes the appends was not in it."""
+    one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
+    for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
+        one.append([(key, bytes(200))])
+    one.roll()
+    for key in (b"a", b"b"):
+        one.append([(key, b"not compacted")])
+    swapped: list[Request] = []
+
+    def die_after_the_first_swap(request: Request) -> None:
+        swapped.append(request)
+        if len(swapped) == 3:
+            raise HelperDied("with the broker")
+
+    one.helper.before = die_after_the_first_swap
+    one.clean()
+    one.crash()
+    assert one.log.clean_until is None
+    assert 0 not in one.records(), "a newer one is there"
+    one.log.truncate_to(cut_at)
+    assert one.log.log_end_offset == end_offset
+
+
 def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     assert one.clean()
