@@ -293,7 +293,12 @@ def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: 
     assert append(log, batch(1)).base_offset == 2 + batches_left
 
 
-def test_a_truncation_that_is_cut_short_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(3), lambda log: log.truncate_fully_and_start_at(0, NOW_MS)]
+)
+def test_a_truncation_that_is_cut_short_leaves_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Callable[[Log], None]
+) -> None:
     """Whatever step it dies at, or however little of it reaches the disk."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = filled(one, 12)
@@ -308,7 +313,7 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(tmp_path: Path, monkeypat
     synced: list[str] = []
     monkeypatch.setattr(PosixFileSystem, "rename", noted)
     monkeypatch.setattr(PosixFileSystem, "sync_dir", lambda self, path: synced.append(path) or sync_dir(self, path))
-    log.truncate_to(3)
+    cut(log)
     assert len(left) > len(bases)
     assert all(found == bases[: len(found)] for found in left)
     assert synced == [str(one.directory)]

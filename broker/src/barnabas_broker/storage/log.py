@@ -341,12 +341,14 @@ class Log:
 
     @disk_access
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything; the log begins and ends at `offset`."""
+        """Drop everything, the end first and for good, as in `discard_above`; the log begins and ends at `offset`."""
         self.truncations += 1
         old = list(self.segments)
-        for segment in old:
+        for segment in old[::-1]:
             for path in segment.mark_deleted():
                 self._environment.trash.add(path, now_ms)
+        if len(old) > 1:
+            self.files.sync_dir(self.directory)
         self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
         self.known_producers.clear()
         self.epochs.clear()
