@@ -1,8 +1,8 @@
 """Container images without a registry and without Docker; a node imports their archives before a pod names them.
 
-`python -m e2e.images` builds all. `buildah` runs the project's own Dockerfiles; what they start from, Python on Debian,
-is made of Debian's packages and carries the name that they expect. The archives are in the user's cache, one for each
-state of the sources.
+`python -m e2e.images` builds all. `buildah` runs the project's own Dockerfile. Its first two stages are made here, each
+once: `root` by the Dockerfile's own script, and `tools`, which is Python on Debian, of Debian's packages. The archives
+are in the user's cache, one for each state of the sources.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from e2e.node import PAUSE_IMAGE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"
+ROOT_IMAGE: Final = "localhost/root"
 # As the image of that name has: libstdc++6 comes with apt there.
 BASE_PACKAGES: Final = ("ca-certificates", "libstdc++6", "netbase", "passwd", "python3", "python3-venv", "tzdata")
 # As slim images leave out documentation; licences stay.
@@ -37,7 +38,10 @@ BASE_HOOKS: Final = (
     'chroot "$1" python3 -m venv /usr/local',
     'rm -rf "$1"/var/lib/apt/* "$1"/var/cache/* "$1"/var/log/*',
 )
-IMAGES: Final = {"barnabas-broker": "broker/Dockerfile", "barnabas-operator": "operator/Dockerfile"}
+DOCKERFILE: Final = ROOT / "Dockerfile"
+ROOT_SCRIPT: Final = ROOT / "images" / "root.sh"
+IMAGES: Final = {"barnabas-broker": "broker", "barnabas-operator": "operator"}
+"""The Dockerfile's target of each."""
 # What `.dockerignore` lets in.
 CONTEXT: Final = ("pyproject.toml", "README.md", "broker/src", "operator/src")
 TAG: Final = "dev"
@@ -46,16 +50,25 @@ BUILD_SECONDS_MAX: Final = 900
 # Only while an image is built: how this machine reaches the package index, and whom it trusts.
 TRUST: Final = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
 IN_MEMORY: Final = 'mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"; exec "$@"'
+MAKE_ROOT: Final = """
+mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"
+"$1" "$TMPDIR/root"
+tar --create --file="$2" --directory="$TMPDIR/root" .
+"""
 # Storage is memory that only these commands see: thousands of small files, of which nothing is left afterwards.
 BUILD: Final = """
 mount -t tmpfs tmpfs "$STORAGE"
 store() { buildah --root="$STORAGE/root" --runroot="$STORAGE/run" --storage-driver=overlay "$@"; }
-container=$(store from scratch)
-store add --quiet "$container" "$BASE_ROOT" /
-store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
-store commit --rm --quiet --disable-compression "$container" "$BASE_IMAGE"
+base() {
+    container=$(store from scratch)
+    store add --quiet "$container" "$2" /
+    store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
+    store commit --rm --quiet --disable-compression "$container" "$1"
+}
+base "$BASE_IMAGE" "$BASE_FILES"
+base "$ROOT_IMAGE" "$ROOT_FILES"
 image() {
-    [ -z "$2" ] || store bud --pull-never $TRUST --file="$2" --tag="$1" .
+    [ -z "$2" ] || store bud --pull-never $TRUST $STAGES --target="$2" --tag="$1" .
     store push --quiet "$1" "docker-archive:$3:$1"
 }
 jobs=()
@@ -84,41 +97,54 @@ def pause_archive() -> Path:
     return archive
 
 
+class Bases(NamedTuple):
+    """Files of the Dockerfile's first stages, each a tar."""
+
+    tools: Path
+    root: Path
+
+
 class Recipe(NamedTuple):
-    """An image and what it is built by; without a Dockerfile it is the base itself."""
+    """An image and the Dockerfile's target that it is; without one it is the base itself."""
 
     image: str
-    dockerfile: Path | None
+    target: str
 
 
 def base_archive() -> Path:
     """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
-    return _archives({"python": Recipe(BASE_IMAGE, None)})["python"]
+    return _archives({"python": Recipe(BASE_IMAGE, "")})["python"]
 
 
 def project_archive(name: str) -> Path:
     """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
     # They have their sources in common: when one is to be built anew, so are all, and all on one base.
-    return _archives({each: Recipe(reference(each), ROOT / path) for each, path in IMAGES.items()})[name]
+    return _archives({each: Recipe(reference(each), target) for each, target in IMAGES.items()})[name]
 
 
 def _archives(recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     if os.geteuid() != 0:
         raise CannotStart("images are built as root; `make e2e E2E=kind` builds them with Docker")
     require("buildah", "mmdebstrap", "mount", "unshare")
-    base = _base_root()
-    archives = {
-        name: cache() / f"{name}-{_digest(base.name, recipe.dockerfile)}.image" for name, recipe in recipes.items()
-    }
+    bases = Bases(_python_on_debian(), _root_files())
+    archives = _archives_of(bases, recipes)
     with locked("images"):
         missing = [name for name, archive in archives.items() if not archive.exists()]
         if missing:
             written = {name: archives[name].with_suffix(f".{os.getpid()}") for name in missing}
-            _build(base, [(recipes[name], written[name]) for name in missing])
+            _build(bases, [(recipes[name], written[name]) for name in missing])
+            if _archives_of(bases, recipes) != archives:
+                for path in written.values():
+                    path.unlink()
+                raise CannotStart("the sources changed while images were built of them; try again")
             for name in missing:
                 written[name].rename(archives[name])
                 _forget_old(name)
     return archives
+
+
+def _archives_of(bases: Bases, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+    return {name: cache() / f"{name}-{_digest(bases, recipe.target)}.image" for name, recipe in recipes.items()}
 
 
 def _forget_old(name: str) -> None:
@@ -128,13 +154,19 @@ def _forget_old(name: str) -> None:
         path.unlink()
 
 
-def _build(base: Path, wanted: Sequence[tuple[Recipe, Path]]) -> None:
-    triples = [(recipe.image, str(recipe.dockerfile or ""), str(archive)) for recipe, archive in wanted]
+def _build(bases: Bases, wanted: Sequence[tuple[Recipe, Path]]) -> None:
+    triples = [(*recipe, str(archive)) for recipe, archive in wanted]
     with tempfile.TemporaryDirectory() as storage:
         values = {
             "BASE_IMAGE": BASE_IMAGE,
-            "BASE_ROOT": str(base),
+            "BASE_FILES": str(bases.tools),
+            "ROOT_IMAGE": ROOT_IMAGE,
+            "ROOT_FILES": str(bases.root),
             "BUILDAH_ISOLATION": "chroot",
+            "STAGES": " ".join(
+                f"--build-context={stage}=container-image://{image}"
+                for stage, image in (("tools", BASE_IMAGE), ("root", ROOT_IMAGE))
+            ),
             "STORAGE": storage,
             "TRUST": " ".join(f"--volume={path}:{path}:ro" for path in TRUST if path.exists()),
         }
@@ -142,35 +174,42 @@ def _build(base: Path, wanted: Sequence[tuple[Recipe, Path]]) -> None:
         _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *arguments, environment=values)
 
 
-def _base_root() -> Path:
-    """The files of Python on Debian, as a tar; made once."""
+def _python_on_debian() -> Path:
+    options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
+    hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
+    what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
     recipe = repr((BASE_PACKAGES, BASE_PATHS, BASE_HOOKS))
-    root = cache() / f"python-on-debian-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
-    with locked("python-on-debian"):
-        if not root.exists():
-            written = root.with_suffix(f".{os.getpid()}")
-            options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
-            hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
-            what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
-            make = ["mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm", str(written)]
+    return _made("python-on-debian", recipe, IN_MEMORY, "mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm")
+
+
+def _root_files() -> Path:
+    return _made("root", ROOT_SCRIPT.read_text(encoding="utf-8"), MAKE_ROOT, str(ROOT_SCRIPT))
+
+
+def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
+    """A tar, made once for each recipe by a script that is told its path last."""
+    made = cache() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
+    with locked(name):
+        if not made.exists():
+            written = made.with_suffix(f".{os.getpid()}")
             with tempfile.TemporaryDirectory() as storage:
-                in_memory = ["unshare", "--mount", "bash", "-euc", IN_MEMORY, "make", *make]
+                in_memory = ["unshare", "--mount", "bash", "-euc", script, "make", *arguments, str(written)]
                 _run(*in_memory, environment={"TMPDIR": storage})
-            written.rename(root)
-    return root
+            written.rename(made)
+    return made
 
 
-def _digest(base: str, dockerfile: Path | None) -> str:
+def _digest(bases: Bases, target: str) -> str:
     """Of all that goes into an image."""
-    digest = hashlib.sha256((base + BUILD).encode())
-    for path in _sources(dockerfile) if dockerfile else ():
+    digest = hashlib.sha256((bases.tools.name + bases.root.name + BUILD + target).encode())
+    for path in _sources() if target else ():
         digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _sources(dockerfile: Path) -> Iterator[Path]:
-    yield dockerfile
+def _sources() -> Iterator[Path]:
+    yield DOCKERFILE
     for name in CONTEXT:
         found = (ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]
         yield from sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)

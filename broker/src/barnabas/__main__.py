@@ -12,21 +12,32 @@ EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Command(NamedTuple):
-    """One subcommand: the module whose `main(arguments) -> exit code` runs it, and a line for the usage text."""
+    """One subcommand: the module whose `main(arguments) -> exit code` runs it, the extra with what that needs, and a
+    line for the usage text.
+    """
 
     module: str
+    extra: str
     summary: str
 
 
 COMMANDS: Final = {
-    "broker": Command("barnabas_broker.app.main", "run one broker: barnabas broker server.properties [--override k=v]"),
-    "up": Command("barnabas_operator.app.up", "run the cluster and topics that the manifests of a directory declare"),
-    "operator": Command("barnabas_operator.app.operator", "run the Kubernetes operator (in its image)"),
-    "accept-loss": Command(
-        "barnabas_operator.app.accept_loss", "let partitions whose records are lost go on without them"
+    "broker": Command(
+        "barnabas_broker.app.main", "broker", "run one broker: barnabas broker server.properties [--override k=v]"
     ),
-    "lag-exporter": Command("barnabas_lag.app.main", "tell Prometheus how far groups are behind, of any Kafka cluster"),
-    "status": Command("barnabas_operator.app.status", "print topics, partitions, groups and lag of a cluster"),
+    "up": Command(
+        "barnabas_operator.app.up", "local", "run the cluster and topics that the manifests of a directory declare"
+    ),
+    "operator": Command("barnabas_operator.app.operator", "operator", "run the Kubernetes operator (in its image)"),
+    "accept-loss": Command(
+        "barnabas_operator.app.accept_loss", "operator", "let partitions whose records are lost go on without them"
+    ),
+    "lag-exporter": Command(
+        "barnabas_lag.app.main", "operator", "tell Prometheus how far groups are behind, of any Kafka cluster"
+    ),
+    "status": Command(
+        "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
+    ),
 }
 
 
@@ -51,8 +62,18 @@ def main() -> int:
         return EXIT_USAGE
     # Until the command has its own handler: the kernel gives the first process of a container none.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_TERMINATED))
-    module = importlib.import_module(command.module)
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        print(not_here(arguments[0], command.extra, error), file=sys.stderr)
+        return EXIT_USAGE
     return int(module.main(arguments[1:]))
+
+
+def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
+    """What to say where a command's parts are not installed, as in the image of another one."""
+    image = "" if extra == "local" else f", and is in the {extra}'s image"
+    return f"barnabas {name}: {error}; what it needs comes with `pip install 'barnabas[{extra}]'`{image}"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import barnabas
 from barnabas.__main__ import COMMANDS, EXIT_USAGE
 
 
@@ -22,3 +25,16 @@ def test_without_arguments_the_commands_are_told() -> None:
     ended = run()
     assert ended.returncode == EXIT_USAGE
     assert re.findall(r"^  ([\w-]+) ", ended.stderr, re.MULTILINE) == list(COMMANDS)
+
+
+def test_a_command_whose_parts_are_not_installed_says_where_it_is(tmp_path: Path) -> None:
+    """As in the broker's image: it has no sources of the operator."""
+    shutil.copytree(Path(barnabas.__file__).parent, tmp_path / "barnabas")
+    # -S: without the packages of the virtual environment.
+    command = [sys.executable, "-S", "-m", "barnabas", "accept-loss", "--all"]
+    ended = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == EXIT_USAGE
+    assert ended.stderr == (
+        "barnabas accept-loss: No module named 'barnabas_operator'; what it needs comes with"
+        " `pip install 'barnabas[operator]'`, and is in the operator's image\n"
+    )

@@ -1,34 +1,61 @@
-"""The images as pods run them: a named user, a root file system that is not written, nothing to compile with."""
+"""The images as pods run them: a named user, a root file system that is not written, no shell, and what they need."""
 
 import json
+import re
 
 import pytest
 
+from e2e.castle import NAME, NAMESPACE, Castle
 from e2e.images import IMAGES
 from e2e.providers import Cluster
 
+SECURITY = {
+    "runAsNonRoot": True,
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
 LOOK = """
-echo "user $(id -un)"
-touch /written 2>/dev/null && echo "the root is writable"
-for tool in cc gcc g++ make; do command -v $tool >/dev/null && echo "there is $tool"; done
-barnabas --help | head -1
-python -c "import barnabas_broker, barnabas_operator, importlib.metadata as m; print('version', m.version('barnabas'))"
+import importlib.metadata, importlib.util, json, os, pathlib, platform, pwd, ssl, sqlite3, subprocess, sys, sysconfig, time
+programs = {each.name for folder in os.environ["PATH"].split(":") for each in pathlib.Path(folder).iterdir()}
+sources = [path for folder in sys.path for path in pathlib.Path(folder).rglob("*.py")]
+compiled = [importlib.util.cache_from_source(str(path)) for path in sources]
+os.environ["TZ"] = "Asia/Tokyo"
+time.tzset()
+home = pathlib.Path.home()
+try:
+    pathlib.Path("/written").touch()
+except OSError as error:
+    refusal = error.strerror
+print(json.dumps({
+    "user": pwd.getpwuid(os.getuid()).pw_name,
+    "home": [str(home), home.owner(), os.getcwd()],
+    "refusal": refusal,
+    "programs": sorted(programs),
+    "shells": [path for path in ("/bin/sh", "/bin/bash", "/usr/bin/sh") if os.path.exists(path)],
+    "ours": sorted(each.name for each in pathlib.Path(sysconfig.get_path("purelib")).glob("barnabas*") if not each.suffix),
+    "not compiled": [path for path in compiled if not os.path.exists(path)],
+    "zone": time.tzname[0],
+    "version": importlib.metadata.version("barnabas"),
+    "help": subprocess.run(["barnabas", "--help"], capture_output=True, text=True, check=True).stdout.splitlines()[0],
+    "system": platform.freedesktop_os_release()["VERSION_CODENAME"],
+    "described": len(list(pathlib.Path("/var/lib/dpkg/status.d").iterdir())),
+}))
 """
+OURS = {
+    "broker": ["barnabas", "barnabas_broker", "barnabas_core"],
+    "operator": ["barnabas", "barnabas_core", "barnabas_kafka", "barnabas_lag", "barnabas_operator"],
+}
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_an_image_runs_as_a_named_user_that_writes_nothing(cluster: Cluster, namespace: str, image: str) -> None:
+def run_in(cluster: Cluster, namespace: str, image: str, *command: str) -> str:
+    """What a pod of this image says that runs a command to its end."""
     container = {
         "name": "look",
         "image": cluster.image(image),
         "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", LOOK],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "command": command,
+        "securityContext": SECURITY,
     }
     spec = {"containers": [container], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, "spec": spec}
@@ -37,8 +64,43 @@ def test_an_image_runs_as_a_named_user_that_writes_nothing(cluster: Cluster, nam
     ended = kubectl.ask(
         "-n", namespace, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/look", "--timeout=60s"
     )
-    assert ended.returncode == 0, kubectl("-n", namespace, "describe", "pod", "look")
-    seen = kubectl("-n", namespace, "logs", "look").splitlines()
-    assert seen[0] == "user barnabas"
-    assert not [line for line in seen if line.startswith(("there is", "the root"))]
-    assert seen[-1].startswith("version ")
+    told = kubectl.ask("-n", namespace, "logs", "look").stdout
+    assert ended.returncode == 0, told + kubectl("-n", namespace, "describe", "pod", "look")
+    return told
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_a_named_user_that_writes_nothing_and_no_shell(
+    cluster: Cluster, namespace: str, image: str
+) -> None:
+    seen = json.loads(run_in(cluster, namespace, image, "python", "-c", LOOK))
+    assert seen["user"] == "barnabas"
+    assert seen["home"] == ["/var/lib/barnabas", "barnabas", "/var/lib/barnabas"]
+    assert seen["refusal"] == "Read-only file system"
+    assert seen["shells"] == []
+    assert set(seen["programs"]) >= {"barnabas", "python", "python3"}
+    assert not [
+        name for name in seen["programs"] if re.fullmatch(r"(ba|da)?sh|cc|gcc|g\+\+|make|apt.*|dpkg.*|pip.*|perl", name)
+    ]
+    assert seen["ours"] == OURS[IMAGES[image]]
+    assert seen["not compiled"] == []
+    assert seen["zone"] == "JST"
+    assert (seen["system"], seen["described"] > 20) == ("bookworm", True), "what scanners read"
+    assert seen["help"].startswith("usage: barnabas")
+
+
+def test_commands_for_people_are_in_the_operators_pod(castle: Castle) -> None:
+    """The brokers' image has no sources of the operator."""
+    said = castle.kubectl(
+        "exec",
+        "deploy/barnabas-operator",
+        "--",
+        "barnabas",
+        "accept-loss",
+        f"--bootstrap={NAME}-brokers.{NAMESPACE}:9091",
+        "--all",
+    )
+    assert said.startswith("nothing to accept")
+    refused = castle.ask("exec", f"{NAME}-broker-0", "--", "barnabas", "status")
+    assert refused.returncode == 2
+    assert "is in the operator's image" in refused.stderr

@@ -43,7 +43,7 @@ async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: a
     try:
         from barnabas_broker.metadata.kubernetes.store import KubernetesStore
     except ModuleNotFoundError as error:
-        raise StoreUnavailable(f"{error}; `pip install 'barnabas[kubernetes]'` brings it") from error
+        raise StoreUnavailable(f"{error}; `pip install 'barnabas[broker]'` brings it") from error
     try:
         access = find_access(os.environ)
     except NoAccess as error:

@@ -1,0 +1,55 @@
+# The images of the broker and the operator: docker build --target broker -t barnabas-broker:dev .
+# Both are the files of images/root.sh, a virtual environment with what others wrote, and our sources.
+# Where Debian's mirror is out of reach, `--build-context root=docker-image://...` puts an image of yours in the place of the
+# stage `root`, and the same of `tools`.
+FROM docker.io/library/debian:bookworm-slim AS tools
+RUN apt-get update -q \
+ && apt-get install -qy --no-install-recommends ca-certificates mmdebstrap python3-pip python3-venv \
+ && rm -rf /var/lib/apt/lists
+
+FROM tools AS made-root
+COPY images/root.sh /
+RUN /root.sh /made
+
+FROM scratch AS root
+COPY --from=made-root /made /
+COPY --from=made-root --chown=10001:10001 /made/var/lib/barnabas /var/lib/barnabas
+
+# What others wrote comes before our sources, so that a change of ours does not fetch it again. All of it are wheels: no
+# compiler is needed. The package that pip installs of ours is empty, and gets its content later. Bytecode is made here,
+# for the root file system of a pod is read-only.
+FROM tools AS packages
+ENV SITE=/opt/barnabas/lib/python3.11/site-packages
+ENV INSTALL="python3 -m pip --python /opt/barnabas/bin/python install --no-cache-dir --only-binary :all: --no-binary barnabas"
+ENV COMPILE="/usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash"
+COPY pyproject.toml README.md /src/
+RUN mkdir -p /src/broker/src/barnabas /src/operator/src && touch /src/broker/src/barnabas/__init__.py \
+ && /usr/bin/python3.11 -m venv --without-pip /opt/barnabas
+
+FROM packages AS broker-packages
+RUN $INSTALL '/src[broker]' && $COMPILE $SITE
+COPY broker/src $SITE
+RUN $COMPILE $SITE
+
+FROM packages AS operator-packages
+RUN $INSTALL '/src[operator]' && $COMPILE $SITE
+COPY broker/src/barnabas $SITE/barnabas
+COPY broker/src/barnabas_core $SITE/barnabas_core
+COPY operator/src $SITE
+RUN $COMPILE $SITE
+
+FROM root AS image
+ENV PATH=/opt/barnabas/bin:/usr/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /var/lib/barnabas
+ENTRYPOINT ["barnabas"]
+
+FROM image AS broker
+COPY --from=broker-packages /opt/barnabas /opt/barnabas
+EXPOSE 9091 9092 9404
+CMD ["broker", "/etc/barnabas/server.properties"]
+
+FROM image AS operator
+COPY --from=operator-packages /opt/barnabas /opt/barnabas
+EXPOSE 8080 9443
+CMD ["operator"]
