@@ -16,7 +16,7 @@ SECURITY = {
     "capabilities": {"drop": ["ALL"]},
 }
 LOOK = """
-import importlib.metadata, importlib.util, json, os, pathlib, platform, pwd, ssl, sqlite3, subprocess, sys, sysconfig, time
+import importlib.metadata, importlib.util, json, os, pathlib, platform, pwd, ssl, sqlite3, subprocess, sys, time
 programs = {each.name for folder in os.environ["PATH"].split(":") for each in pathlib.Path(folder).iterdir()}
 sources = [path for folder in sys.path for path in pathlib.Path(folder).rglob("*.py")]
 compiled = [importlib.util.cache_from_source(str(path)) for path in sources]
@@ -33,7 +33,7 @@ print(json.dumps({
     "refusal": refusal,
     "programs": sorted(programs),
     "shells": [path for path in ("/bin/sh", "/bin/bash", "/usr/bin/sh") if os.path.exists(path)],
-    "ours": sorted(each.name for each in pathlib.Path(sysconfig.get_path("purelib")).glob("barnabas*") if not each.suffix),
+    "ours": sorted(path.name for path in pathlib.Path(sys.prefix).rglob("site-packages/barnabas*") if not path.suffix),
     "not compiled": [path for path in compiled if not os.path.exists(path)],
     "zone": time.tzname[0],
     "version": importlib.metadata.version("barnabas"),
@@ -97,7 +97,7 @@ def test_commands_for_people_are_in_the_operators_pod(castle: Castle) -> None:
         "--",
         "barnabas",
         "accept-loss",
-        f"--bootstrap={NAME}-brokers.{NAMESPACE}:9091",
+        f"--bootstrap={NAME}-broker.{NAMESPACE}:9091",
         "--all",
     )
     assert said.startswith("nothing to accept")
