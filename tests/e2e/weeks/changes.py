@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.castle import BROKERS, LOOK_S
+from e2e.castle import BROKERS, LOOK_S, NAME
 from e2e.weeks.action import Action
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import BROKERS_MAX, BUSY, SECONDS_MAX, Json, Tenant, changed
@@ -16,6 +16,7 @@ from harness.deadline import wait_for
 
 LIBRARY: Final = "docker.io/library/"
 RESTART: Final = "barnabas.dev/manual-rolling-update=true"
+REBALANCE: Final = "barnabas.dev/rebalance"
 KNOWN_SECONDS_MAX: Final = 60.0
 
 
@@ -166,6 +167,22 @@ def _scale_and_back(site: Site, tenant: Tenant, chance: random.Random) -> None:
     tenant.scale(BROKERS)
 
 
+def _rebalance(site: Site, tenant: Tenant, chance: random.Random) -> None:
+    """The broker that comes gets its share of the partitions that are there, and gives it back."""
+    tenant.scale(BROKERS_MAX)
+    assert BROKERS not in tenant.brokers_of(BUSY)
+    with restarts_none(tenant):
+        tenant.castle.kubectl("annotate", "clusters.barnabas.dev", NAME, f"{REBALANCE}=approve")
+        wait_for(lambda: _annotations(tenant), lambda found: REBALANCE not in found, SECONDS_MAX, LOOK_S)
+    assert BROKERS in tenant.brokers_of(BUSY, *tenant.topics)
+    tenant.scale(BROKERS)
+
+
+def _annotations(tenant: Tenant) -> Mapping[str, str]:
+    found: Mapping[str, str] = tenant.castle.read("cluster", NAME)["metadata"]["annotations"]
+    return found
+
+
 def _one_more_disk(site: Site, tenant: Tenant, chance: random.Random) -> None:
     volumes = tenant.spec["storage"]["volumes"]
     volumes.append({"id": len(volumes), "size": "1Gi"})
@@ -208,6 +225,7 @@ CHANGES: Final = {
     "kubectl rollout restart": Action(_rollout_restart),
     "the annotation that restarts a broker": Action(_restart_one),
     "from three brokers to four and back": Action(_scale_and_back),
+    "a rebalance onto a new broker": Action(_rebalance),
     "one more disk": Action(_one_more_disk, moves_disks=True),
     "a volume grows": Action(_growing_volume),
 }

@@ -117,6 +117,11 @@ class Tenant:
         """As brokers tell."""
         return len(self.client().admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
+    def brokers_of(self, *topics: str) -> set[int]:
+        """Those that have replicas of them, as brokers tell."""
+        told = self.client().admin.list_topics(timeout=30).topics
+        return {broker for topic in topics for part in told[topic].partitions.values() for broker in part.replicas}
+
     def config(self, resource: ConfigResource, key: str) -> str | None:
         """As brokers tell."""
         client = self.client()  # Its requests end with it.
