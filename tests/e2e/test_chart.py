@@ -220,7 +220,7 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
         metadata=ObjectMeta(name="flights", namespace=NAMESPACE, uid="u-1"),
         spec=ClusterSpec(brokers=Brokers(replicas=3)),
     )
-    objects = [*surrounding_objects(cluster), *broker_objects(cluster, Facts(), "image", 3)]
+    objects = [*surrounding_objects(cluster, "image"), *broker_objects(cluster, Facts(), "image", 3)]
     made = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     apply = ("apply", "--server-side", "-f-", f"--as={OPERATOR}")
     installed.kubectl(*apply, stdin=made)

@@ -17,6 +17,7 @@ from harness.server_process import ServerProcess
 
 OWNED = (
     "ConfigMap",
+    "Deployment",
     "NetworkPolicy",
     "PodDisruptionBudget",
     "RoleBinding",
@@ -35,7 +36,7 @@ def world(defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Pat
     namespace = f"owned-{uuid4().hex[:8]}"
     defined_api_server.kubectl("create", "namespace", namespace)
     found = World(defined_api_server, namespace, broker, tmp_path)
-    found.apply_cluster("one")
+    found.apply_cluster("one", lagExporter={})
     operator = found.operator(DRIFT_SECONDS=NEVER_S)
     try:
         wait_for(lambda: all(owned(found, kind) for kind in OWNED), seconds_max=SECONDS_MAX)
@@ -76,6 +77,21 @@ def test_what_somebody_changes_of_an_object_goes_back_within_seconds(world: Worl
     print(f"the Service was as declared after {time.monotonic() - began_s:.2f} s")
 
 
+def test_a_lag_exporter_goes_when_it_is_declared_no_more_and_somebody_elses_stays(world: World) -> None:
+    theirs = {"app": "theirs"}
+    pods = {"metadata": {"labels": theirs}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    meta = {"name": "two-lag-exporter", "namespace": world.namespace}
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
+    world.plane.requests.apply({**other, "spec": {"selector": {"matchLabels": theirs}, "template": pods}})
+    world.apply_cluster("one")
+    wait_for(lambda: owned(world, "Deployment"), lambda found: found == {}, SECONDS_MAX)
+    world.apply_cluster("two", lagExporter={})
+    wait_for(lambda: message(world, "two"), lambda text: "Deployment two-lag-exporter" in text, SECONDS_MAX)
+    world.apply_cluster("two")
+    wait_for(lambda: message(world, "two"), lambda text: "Deployment two-lag-exporter" not in text, SECONDS_MAX)
+    assert world.plane.requests.get("Deployment", world.namespace, "two-lag-exporter") is not None
+
+
 def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World) -> None:
     guard = f"no-budgets-{world.namespace}"
     refuse_budgets(world, guard)
@@ -90,9 +106,9 @@ def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World)
     wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" not in text, SECONDS_MAX)
 
 
-def message(world: World) -> str:
+def message(world: World, name: str = "one") -> str:
     """Of the Cluster's condition Ready."""
-    found = world.plane.requests.get("Cluster", world.namespace, "one") or {}
+    found = world.plane.requests.get("Cluster", world.namespace, name) or {}
     ready = (each for each in found.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
     return str(next((each.get("message", "") for each in ready), ""))
 

@@ -85,7 +85,7 @@ def objects_of(cluster: Cluster) -> list[dict[str, Any]]:
     replicas = cluster.spec.brokers.replicas
     keys = [(each.name, number) for each in cluster.spec.listeners for number in range(replicas)]
     facts = Facts(dict.fromkeys(keys, 31000), dict.fromkeys(keys, "balancer"))
-    return [*surrounding_objects(cluster, [MONITORING]), *broker_objects(cluster, facts, "image", replicas)]
+    return [*surrounding_objects(cluster, "image", [MONITORING]), *broker_objects(cluster, facts, "image", replicas)]
 
 
 def with_api(plane: ControlPlane, work: Any) -> Any:
@@ -275,7 +275,7 @@ def test_an_unknown_field_is_a_fault_of_the_resource_and_no_outage(plane: Contro
     meta = ObjectMeta(name="main", namespace=namespace, uid="u-1")
     budget = Template(spec={"maxUnavailabel": 1})
     cluster = Cluster(metadata=meta, spec=ClusterSpec(template=ClusterTemplate(pod_disruption_budget=budget)))
-    (wrong,) = templated_objects(cluster)
+    (wrong,) = templated_objects(cluster, "image")
     with pytest.raises(ObjectRefused) as refused:
         with_api(plane, lambda api: AppliedObjects(api).apply(cluster, wrong))
     assert refused.value.refusal == Refusal(
@@ -287,7 +287,7 @@ def test_what_a_template_cannot_say_is_told_of_its_object(plane: ControlPlane, n
     """Nothing checks it but the API server: it is asked by a dry run."""
     (file,) = (each for each in EXAMPLES if each.stem == "load-balancer")
     cluster = stored_cluster(plane, namespace, file)
-    assert len(templated_objects(cluster)) == 2
+    assert len(templated_objects(cluster, "image")) == 2
 
     def said(**spec: object) -> object:
         listener = cluster.spec.listeners[1]

@@ -80,7 +80,7 @@ that of the release may be made by helm itself.
   resources: [events]
   verbs: [list, create]
 - apiGroups: [apps]
-  resources: [statefulsets]
+  resources: [deployments, statefulsets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

@@ -1,179 +1,26 @@
-"""One broker as a child process: started, awaited, started again when it dies, and stopped."""
+"""One broker as a child process."""
 
-import asyncio
-import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from barnabas_operator.app.data_dir import replace_file
+from barnabas_operator.app.child_process import Child, ChildProcess, Say
 from barnabas_operator.planning.server_properties import BrokerPlace
 
-READY_POLL_S: Final = 0.01
-PROBE_TIMEOUT_S: Final = 2.0
-STOP_TIMEOUT_S: Final = 20.0
-BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# A broker that was up for so long did not die of its start.
-STEADY_S: Final = 60.0
-LOG_LINES_SHOWN: Final = 10
 
-Say = Callable[[str], None]
+class BrokerProcess(ChildProcess):
+    """A supervised broker, and the place that it was started with."""
 
-
-class BrokerFailed(Exception):
-    """The broker ended before it was ready; the message holds the end of its log."""
-
-
-def broker_command(properties_file: Path) -> list[str]:
-    """How this installation runs a broker."""
-    return [sys.executable, "-m", "barnabas", "broker", str(properties_file)]
-
-
-class BrokerProcess:
-    """A supervised broker. `say` gets a line for everything that a person should know."""
-
-    def __init__(self, place: BrokerPlace, command: Sequence[str], say: Say, on_change: Callable[[], None]) -> None:
+    def __init__(self, place: BrokerPlace, properties_file: Path, say: Say, on_change: Callable[[], None]) -> None:
         """`on_change` is called when it has died, and when it is back."""
         self.place = place
-        self.folder = Path(place.folder)
-        self.restarts = 0
-        self.ready = asyncio.Event()
-        self._command = list(command)
-        self._say = say
-        self._on_change = on_change
-        self._process: asyncio.subprocess.Process | None = None
-        self._supervisor: asyncio.Task[None] | None = None
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"broker {self.place.broker_id}"
-
-    @property
-    def log_file(self) -> Path:
-        """What the broker prints, of every start."""
-        return self.folder / "broker.log"
-
-    async def start(self) -> float:
-        """Starts it and returns the seconds until it was ready; from then on it is watched. Raises BrokerFailed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        await self._end_leftover()
-        seconds = await self._spawn()
-        self._supervisor = asyncio.create_task(self._supervise())
-        return seconds
-
-    async def stop(self) -> None:
-        """SIGTERM, then SIGKILL for one that does not go. Harmless when it is not running."""
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.gather(self._supervisor, return_exceptions=True)
-        self.ready.clear()
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            self._say(f"{self.name} did not stop within {STOP_TIMEOUT_S:.0f} s: killed")
-            process.kill()
-            await process.wait()
-
-    def log_end(self) -> str:
-        """The last lines that the broker printed."""
-        text = self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
-        return "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
-
-    async def _spawn(self) -> float:
-        started = time.monotonic()
-        with self.log_file.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # A Ctrl-C in the terminal is ours to pass on, in order.
-            )
-        replace_file(self._pid_file, f"{self._process.pid}\n")
-        while not await self._answers():
-            if self._process.returncode is not None:
-                status = self._process.returncode
-                raise BrokerFailed(f"{self.name} ended with status {status}; {self.log_file} ends:\n{self.log_end()}")
-            await asyncio.sleep(READY_POLL_S)
-        self.ready.set()
-        return time.monotonic() - started
-
-    async def _supervise(self) -> None:
-        """Waits for the end of the process and starts it again, each time in a row after a longer pause."""
-        failures = 0
-        while True:
-            assert self._process is not None
-            began = time.monotonic()
-            status = await self._process.wait()
-            self.ready.clear()
-            self._on_change()
-            failures = 0 if time.monotonic() - began > STEADY_S else failures
-            while not self.ready.is_set():
-                pause = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
-                failures += 1
-                self._say(f"{self.name} died ({_status_text(status)}); starting it again in {pause:g} s")
-                await asyncio.sleep(pause)
-                status = await self._start_again(status)
-
-    async def _start_again(self, status: int) -> int:
-        try:
-            seconds = await self._spawn()
-        except BrokerFailed:
-            assert self._process is not None
-            return self._process.returncode or status
-        self.restarts += 1
-        self._say(f"{self.name} is ready again after {seconds:.2f} s")
-        self._on_change()
-        return status
-
-    async def _answers(self) -> bool:
-        """Whether it serves: `/startupz` says 200."""
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                return await _http_status(self.place.http_port, "/startupz") == 200
-        except (OSError, TimeoutError):
-            return False
-
-    @property
-    def _pid_file(self) -> Path:
-        return self.folder / "pid"
-
-    async def _end_leftover(self) -> None:
-        """A broker of an `up` that was killed still has the ports and the files: it is ended first."""
-        try:
-            pid = int(self._pid_file.read_text(encoding="utf-8"))
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except (OSError, ValueError):
-            return
-        if self._command[-1] not in command:
-            return  # The number has become another process's.
-        self._say(f"{self.name} of an earlier run is still there (process {pid}): ending it")
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while Path(f"/proc/{pid}").exists():
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(READY_POLL_S)
-
-
-def _status_text(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-
-
-async def _http_status(port: int, path: str) -> int:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        words = (await reader.readline()).split()
-        return int(words[1]) if len(words) > 1 else 0
-    finally:
-        writer.close()
+        child = Child(
+            name=f"broker {place.broker_id}",
+            folder=Path(place.folder),
+            log_name="broker.log",
+            http_port=place.http_port,
+            ready_path="/startupz",
+            command=(sys.executable, "-m", "barnabas", "broker", str(properties_file)),
+            mark=str(properties_file),
+        )
+        super().__init__(child, say, on_change)

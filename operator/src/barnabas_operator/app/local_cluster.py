@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from barnabas_operator.app.broker_process import BrokerProcess, Say, broker_command
+from barnabas_operator.app.broker_process import BrokerProcess
+from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.data_dir import DataDir, replace_file
 from barnabas_operator.planning.broker_steps import BrokerView
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -69,7 +70,7 @@ class LocalCluster:
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Starts these brokers (or all) at once. Raises BrokerFailed when each of them is ready or has ended."""
+        """Starts these brokers (or all) at once. Raises ChildFailed when each of them is ready or has ended."""
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -77,7 +78,7 @@ class LocalCluster:
             raise failure
 
     async def restart(self, cluster: Cluster, number: int) -> None:
-        """A controlled restart with the manifest's settings. Raises BrokerFailed."""
+        """A controlled restart with the manifest's settings. Raises ChildFailed."""
         broker = self.brokers[number]
         self._say(f"{broker.name} restarts: its settings have changed")
         await self._stop_broker(number)
@@ -141,7 +142,7 @@ class LocalCluster:
         file = self._file(number)
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, self._settings(cluster, number))
-        broker = BrokerProcess(place, broker_command(file), self._say, self._on_change)
+        broker = BrokerProcess(place, file, self._say, self._on_change)
         try:
             seconds = await broker.start()
         except BaseException:
@@ -170,15 +171,16 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
     """The declared port; else the one it had, else any that is free; added to those `chosen`. Raises PortTaken."""
-    keeps = before and (in_use or _is_free(before)) and wanted in (0, before)
-    if wanted and not keeps and not _is_free(wanted):
+    keeps = before and (in_use or is_free(before)) and wanted in (0, before)
+    if wanted and not keeps and not is_free(wanted):
         raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")
-    port = (before if keeps else wanted) or _any_free_port(chosen)
+    port = (before if keeps else wanted) or any_free_port(chosen)
     chosen.add(port)
     return port
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens there now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -188,9 +190,10 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _any_free_port(chosen: set[int]) -> int:
+def any_free_port(chosen: set[int]) -> int:
+    """None of those `chosen`. Raises PortTaken."""
     for port in random.sample(OPEN_PORTS, PORTS_TRIED):
-        if port not in chosen and _is_free(port):
+        if port not in chosen and is_free(port):
             return port
     raise PortTaken(f"none of {PORTS_TRIED} ports tried between {OPEN_PORTS.start} and {OPEN_PORTS.stop} is free")
 

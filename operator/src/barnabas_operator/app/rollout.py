@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from barnabas_operator.app.broker_process import Say
+from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.local_cluster import LocalCluster
 from barnabas_operator.planning.broker_steps import (
     BalanceLeaders,
@@ -43,7 +43,7 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Goes on until the brokers are as wanted (None), or for too long has to wait (why). Raises BrokerFailed."""
+        """Goes on until the brokers are as wanted (None), or for too long has to wait (why). Raises ChildFailed."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             step = await self._next_step(cluster)

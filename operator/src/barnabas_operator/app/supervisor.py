@@ -11,9 +11,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_operator.app.broker_process import BrokerFailed
+from barnabas_operator.app.child_process import ChildFailed
 from barnabas_operator.app.data_dir import DataDir, MemoryBroken
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
+from barnabas_operator.app.local_exporter import LocalExporter
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.rollout import Rollout
@@ -53,6 +54,7 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
+        self._exporter = LocalExporter(data_dir, log.say)
         self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
@@ -99,7 +101,7 @@ class Supervisor:
         try:
             self._cluster.give_places(self._proven)
             await self._cluster.start(self._proven)
-        except (BrokerFailed, PortTaken) as error:
+        except (ChildFailed, PortTaken) as error:
             raise UpFailed(str(error)) from error
         self._log.say(f"the cluster {self._wanted.cluster.metadata.name} is up: {self._cluster.bootstrap}")
 
@@ -130,6 +132,7 @@ class Supervisor:
         """Brings brokers and topics to the manifests once, and says how long until the next time."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
+        await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.bootstrap)
         try:
             outcome = await asyncio.to_thread(self._reconcile)
             version = await asyncio.to_thread(self._bring_version, outcome.state)
@@ -155,7 +158,7 @@ class Supervisor:
         wanted = self._wanted.cluster
         try:
             waiting = await self._rollout.advance(wanted, self._changed.is_set)
-        except BrokerFailed as error:
+        except ChildFailed as error:
             self._pause_s = RETRY_S
             failure = Refusal("BrokerFailed", str(error))
             if wanted.spec == self._proven.spec:
@@ -283,6 +286,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         self._log.say("stopping")
+        await self._exporter.stop()
         await self._cluster.stop()
         self._drop_admin()
         if self._wanted.cluster.status is not None:

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 PASSING: Final = frozenset({"status", "metadata"})
+OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
 DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
 
 
@@ -131,6 +132,8 @@ def _key(item: Json) -> tuple[str, str]:
 def _content(found: Json) -> bytes:
     """A short text of all but what says when it was written, and by whom, and what controllers tell of it."""
     meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
+    said = meta["annotations"] or {}
+    meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}
     body = {name: value for name, value in found.items() if name not in PASSING}
     return blake2b(json.dumps([meta, body], sort_keys=True).encode(), digest_size=16).digest()
 

@@ -38,7 +38,7 @@ class Rehearsal:
     async def __call__(self, cluster: Cluster) -> str | None:
         """A `Rehearse`."""
         pods = stateful_set(cluster, Facts(), self._image, cluster.spec.brokers.replicas)
-        others = templated_objects(cluster)[:OBJECTS_MAX]
+        others = templated_objects(cluster, self._image)[:OBJECTS_MAX]
         requests = [
             self._disks(cluster),
             self._api.rehearse(pods),

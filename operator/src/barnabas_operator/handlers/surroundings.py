@@ -22,9 +22,11 @@ log = logging.getLogger(__name__)
 class Surroundings:
     """Of one Cluster. Services for the outside ask for the node ports that they had."""
 
-    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
+    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours, image: str) -> None:
+        """`image` is for a Cluster that names none."""
         self._api = api
         self._neighbours = neighbours
+        self._image = image
         self._objects = objects
         self._monitors: bool | None = None
 
@@ -39,7 +41,7 @@ class Surroundings:
         """
         refused, given = None, await self._given(cluster)
         apis = [MONITORING] if await self._has_monitors() else []
-        for each in surrounding_objects(cluster, apis, self._neighbours, places):
+        for each in surrounding_objects(cluster, self._image, apis, self._neighbours, places):
             try:
                 await self._apply(cluster, each, with_node_port(each, given))
             except ObjectRefused as error:

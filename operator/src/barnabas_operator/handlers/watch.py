@@ -47,6 +47,7 @@ OBJECTS: Final = (
     ("", "v1", "pods"),
     ("", "v1", "serviceaccounts"),
     ("", "v1", "services"),
+    ("apps", "v1", "deployments"),
     ("apps", "v1", "statefulsets"),
     ("networking.k8s.io", "v1", "networkpolicies"),
     ("policy", "v1", "poddisruptionbudgets"),

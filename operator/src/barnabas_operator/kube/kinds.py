@@ -17,6 +17,7 @@ KINDS: Final = {
     "Cluster": Kind(f"apis/{API_VERSION}", "clusters"),
     "Topic": Kind(f"apis/{API_VERSION}", "topics"),
     "StateDocument": Kind("apis/internal.barnabas.dev/v1", "statedocuments"),
+    "Deployment": Kind("apis/apps/v1", "deployments"),
     "ConfigMap": Kind("api/v1", "configmaps"),
     "Event": Kind("api/v1", "events"),
     "Namespace": Kind("api/v1", "namespaces", namespaced=False),

@@ -7,35 +7,52 @@ from msgspec.structs import replace
 from barnabas_operator.manifests.access import access_objects
 from barnabas_operator.manifests.config_maps import config_map
 from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.manifests.protection import MONITORING, disruption_budget, network_policy, pod_monitor
 from barnabas_operator.manifests.services import services
 from barnabas_operator.manifests.stateful_set import stateful_set
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.lag_exporter import LagExporterResources, LagExporterTemplate
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 
 
 def surrounding_objects(
-    cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
+    cluster: Cluster,
+    image: str,
+    apis: Collection[str] = (),
+    neighbours: Neighbours = NOBODY_ELSE,
+    places: int = 0,
 ) -> list[KubeObject]:
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
 
     `apis` are the group versions that the API server has: a PodMonitor is made where there can be one. Brokers that are
-    to go, as far as they have `places`, are reached until then.
+    to go, as far as they have `places`, are reached until then. `image` is for a Cluster that names none.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
-    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
-    return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
+    return [
+        *access_objects(cluster),
+        *reached_by,
+        disruption_budget(cluster),
+        network_policy(cluster, neighbours),
+        *([pod_monitor(cluster, neighbours)] if MONITORING in apis else []),
+        *lag_exporter_objects(cluster, image, apis, neighbours),
+    ]
 
 
-def templated_objects(cluster: Cluster) -> list[KubeObject]:
+def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
     """Of the surrounding objects those that have parts which are the API server's alone to judge."""
     listeners = tuple(
         replace(each, template=ListenerTemplate(), network_policy_peers=()) for each in cluster.spec.listeners
     )
-    bare = replace(cluster, spec=replace(cluster.spec, template=ClusterTemplate(), listeners=listeners))
-    both = zip(surrounding_objects(cluster), surrounding_objects(bare), strict=True)
+    exporter = cluster.spec.lag_exporter and replace(
+        cluster.spec.lag_exporter, template=LagExporterTemplate(), resources=LagExporterResources()
+    )
+    spec = replace(cluster.spec, template=ClusterTemplate(), listeners=listeners, lag_exporter=exporter)
+    both = zip(
+        surrounding_objects(cluster, image), surrounding_objects(replace(cluster, spec=spec), image), strict=True
+    )
     return [changed for changed, made in both if changed != made]
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, selector
+from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, lag_exporter_selector, selector
 from barnabas_operator.resources.cluster import Cluster
 
 MONITORING: Final = "monitoring.coreos.com/v1"
@@ -32,7 +32,9 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Only brokers and the operator reach the port of replication; Prometheus its own, and clients their listener.
+    """Only brokers, the operator and the lag exporter reach the port of replication.
+
+    Prometheus reaches its own, and clients their listener.
 
     Both from anywhere, where the listener names nobody.
     """
@@ -49,13 +51,19 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {
-                    "from": [brokers, *neighbours.operator_peers],
+                    "from": [brokers, *_exporter_peers(cluster), *neighbours.operator_peers],
                     "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
                 },
                 *_of_clients(cluster),
             ],
         },
     )
+
+
+def _exporter_peers(cluster: Cluster) -> list[KubeObject]:
+    if cluster.spec.lag_exporter is None:
+        return []
+    return [{"podSelector": {"matchLabels": dict(lag_exporter_selector(cluster.metadata.name))}}]
 
 
 def _of_clients(cluster: Cluster) -> list[KubeObject]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.planning.broker_settings import HOSTS
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.planning.given_addresses import given_addresses
@@ -26,7 +27,6 @@ from barnabas_operator.resources.cluster import Cluster, Volume
 CONFIG_FOLDER: Final = "/etc/barnabas"
 ACCESS_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONFIG_HASH: Final = "barnabas.dev/config-hash"
-USER_ID: Final = 10001
 START_S_MAX: Final = 1_800
 PROBE_S: Final = 10
 TOKEN_S: Final = 3_600
@@ -67,14 +67,7 @@ def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": END_S_MAX,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER_ID,
-                "runAsGroup": USER_ID,
-                "fsGroup": USER_ID,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
             "containers": [_container(cluster, image)],
             "volumes": _volumes(config_map_name(cluster, facts)),
             "topologySpreadConstraints": _spread(cluster),
@@ -120,11 +113,7 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(CONTAINER_SECURITY),
         "startupProbe": {**_probe("/startupz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 1, "failureThreshold": 1},

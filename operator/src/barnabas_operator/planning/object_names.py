@@ -21,11 +21,18 @@ OPERATOR_NAME: Final = "barnabas-operator"
 FIELD_MANAGER: Final = "barnabas-operator"
 REPLICATION_PORT: Final = 9091
 HTTP_PORT: Final = 9404
+LAG_EXPORTER_PORT: Final = 9308
+"""kafka_exporter's."""
 
 
 def brokers_name(cluster: str) -> str:
     """The StatefulSet, its ServiceAccount, RoleBinding, PodDisruptionBudget and headless Service."""
     return f"{cluster}-broker"
+
+
+def lag_exporter_name(cluster: str) -> str:
+    """The Deployment that tells the lag of groups, and its PodMonitor."""
+    return f"{cluster}-lag-exporter"
 
 
 def settings_name(cluster: str, revision: str) -> str:
@@ -80,6 +87,11 @@ def selector(cluster: str) -> Mapping[str, str]:
     what they own by: Argo CD takes `app.kubernetes.io/instance`, and would prune the claims.
     """
     return {NAME_LABEL: "barnabas-broker", CLUSTER_LABEL: cluster}
+
+
+def lag_exporter_selector(cluster: str) -> Mapping[str, str]:
+    """What finds the lag exporter's pod, and no broker's."""
+    return {NAME_LABEL: "barnabas-lag-exporter", CLUSTER_LABEL: cluster}
 
 
 def labels(cluster: str) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Dynamic, InvalidConfig
 from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.lag_exporter_checks import lag_exporter_problems
 from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
 from barnabas_operator.planning.resource_checks import resource_problems
 from barnabas_operator.planning.server_properties import (
@@ -96,6 +97,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from _unfit_name(cluster)
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
+    yield from lag_exporter_problems(cluster)
     yield from _one_address_for_all(cluster)
     yield from template_problems(cluster)
     conflicts = (*_listeners_in_conflict(cluster), *_strange_hosts(cluster))

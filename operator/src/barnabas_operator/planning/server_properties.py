@@ -6,6 +6,7 @@ from typing import Final
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
+from barnabas_operator.planning.lag_exporter_checks import lag_exporter_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.schema_check import Path
@@ -89,6 +90,7 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
     yield from _ports_too_high(cluster)
     yield from volumes_twice(cluster)
+    yield from lag_exporter_problems(cluster)
     place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
     try:
         config = parse_broker_config(

@@ -19,6 +19,10 @@ from barnabas_operator.planning.strategic_merge import (
 from barnabas_operator.planning.template_limits import (
     BY_LISTENER,
     CONTAINER,
+    DEPLOYMENT,
+    EXPORTER_CONTAINER,
+    EXPORTER_MONITOR,
+    EXPORTER_POD,
     HEADLESS,
     NETWORK_POLICY,
     POD,
@@ -28,6 +32,7 @@ from barnabas_operator.planning.template_limits import (
     Steps,
 )
 from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.lag_exporter import LagExporterTemplate
 from barnabas_operator.resources.schema_check import Path, dotted, shown
 from barnabas_operator.resources.template import TemplateMetadata
 
@@ -79,6 +84,15 @@ def _entries(cluster: Cluster) -> Iterator[Entry]:
     yield Entry((*here, "podMonitor"), _fields(template.pod_monitor), SELECTING)
     for index, listener in enumerate(cluster.spec.listeners):
         yield from _of_listener(("spec", "listeners", index, "template"), listener)
+    if cluster.spec.lag_exporter is not None:
+        yield from _of_lag_exporter(("spec", "lagExporter", "template"), cluster.spec.lag_exporter.template)
+
+
+def _of_lag_exporter(here: Path, template: LagExporterTemplate) -> Iterator[Entry]:
+    yield Entry((*here, "deployment"), _fields(template.deployment), DEPLOYMENT)
+    yield Entry((*here, "pod"), _fields(template.pod), EXPORTER_POD, "spec.template")
+    yield Entry((*here, "container"), template.container, EXPORTER_CONTAINER, CONTAINERS)
+    yield Entry((*here, "podMonitor"), _fields(template.pod_monitor), EXPORTER_MONITOR)
 
 
 def _of_listener(here: Path, listener: Listener) -> Iterator[Entry]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT
+from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT
 
 Steps = tuple[str, ...]
 """Fields, and the keys of entries of keyed lists (`9092,TCP`); as a pattern, `*` stands for anything."""
@@ -70,3 +70,23 @@ NETWORK_POLICY: Final[Mapping[Steps, str]] = {
     ("spec", "podSelector"): SELECTOR,
     ("spec", "ingress"): "which spec.listeners[].networkPolicyPeers sets",
 }
+BY_EXPORTER: Final = "which finds the lag exporter's pod"
+DEPLOYMENT: Final[Mapping[Steps, str]] = {
+    ("spec", "replicas"): "for two would tell everything twice",
+    ("spec", "selector"): BY_EXPORTER,
+    ("spec", "strategy"): "for two would tell everything twice",
+    ("spec", "template"): "which template.pod and template.container change",
+}
+EXPORTER_POD: Final[Mapping[Steps, str]] = {
+    ("spec", "containers", "lag-exporter"): "which template.container changes",
+    ("spec", "restartPolicy"): "for an exporter that ends is started again",
+}
+EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {
+    ("name",): "by which the operator finds it",
+    ("image",): "which spec.lagExporter.image sets",
+    ("resources",): "which spec.lagExporter.resources sets",
+    ("command",): "by which the operator starts it",
+    ("args",): "by which the operator starts it",
+    ("ports", f"{LAG_EXPORTER_PORT},*"): "which Prometheus reads",
+}
+EXPORTER_MONITOR: Final[Mapping[Steps, str]] = {("spec", "selector"): BY_EXPORTER}

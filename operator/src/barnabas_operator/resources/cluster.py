@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
+from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import (
     API_VERSION,
     ApiVersion,
@@ -15,7 +16,7 @@ from barnabas_operator.resources.object_meta import (
     ObjectMeta,
     ObservedGeneration,
 )
-from barnabas_operator.resources.quantity import ALLOWED, quantity_hint
+from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -27,18 +28,6 @@ METADATA_VERSION_MAX: Final = 32_767
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
 """Of as many brokers as there may be, each with a name of 253 characters and a port."""
 
-QuantityText = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=32,
-        pattern=r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$",
-    ),
-]
-Quantity = Annotated[
-    Annotated[int, Meta(ge=0)] | QuantityText,
-    Meta(description=ALLOWED, extra={"allowed": ALLOWED, "hint": quantity_hint}),
-]
 JsonObject = dict[str, Any]
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
@@ -196,6 +185,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         RebalanceMode,
         Meta(description="moves replicas to brokers with fewer: Manual waits for an annotation, Automatic does not"),
     ] = "Manual"
+    lag_exporter: (
+        Annotated[
+            LagExporter,
+            Meta(description="a pod that tells Prometheus how far groups are behind, {} of all; left out, none"),
+        ]
+        | None
+    ) = None
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
         Meta(description="when this resource is deleted, Retain keeps the disks, Delete does not; Protect keeps both"),

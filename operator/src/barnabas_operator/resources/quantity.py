@@ -2,7 +2,9 @@
 
 import re
 from decimal import Decimal
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 ALLOWED: Final = "a quantity such as 500m, 2, 512Mi or 10Gi"
 _PARTS: Final = re.compile(r"([0-9.]+)(?:[eE]([+-]?[0-9]+)|([a-zA-Z]*))")
@@ -33,3 +35,17 @@ def quantity_hint(written: object) -> str:
 def shown_amount(written: str | int) -> str:
     """A plain number of bytes says so: mostly something else was meant."""
     return f"{written} (bytes)" if str(written).isdecimal() else str(written)
+
+
+QuantityText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=32,
+        pattern=r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$",
+    ),
+]
+Quantity = Annotated[
+    Annotated[int, Meta(ge=0)] | QuantityText,
+    Meta(description=ALLOWED, extra={"allowed": ALLOWED, "hint": quantity_hint}),
+]

@@ -1,0 +1,71 @@
+"""The lag exporter of a Cluster that is processes on this machine."""
+
+import sys
+from typing import Final
+
+from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say
+from barnabas_operator.app.data_dir import DataDir
+from barnabas_operator.app.local_cluster import any_free_port, is_free
+from barnabas_operator.planning.lag_exporter_options import name_options
+from barnabas_operator.planning.object_names import LAG_EXPORTER_PORT
+from barnabas_operator.planning.server_properties import HOST
+from barnabas_operator.resources.lag_exporter import LagExporter
+
+COMMAND: Final = "lag-exporter"
+FOLDER: Final = "lag-exporter"
+Told = tuple[LagExporter, str]
+"""What is declared, and where the brokers are."""
+
+
+class LocalExporter:
+    """There is one where the Cluster declares it, at kafka_exporter's port where that is free."""
+
+    def __init__(self, data_dir: DataDir, say: Say) -> None:
+        self._folder = data_dir.path / FOLDER
+        self._say = say
+        self._process: ChildProcess | None = None
+        self._told: Told | None = None
+        self._failure = ""
+
+    async def bring(self, declared: LagExporter | None, bootstrap: str) -> None:
+        """Starts it, ends it, or starts it anew. Where it does not start that is said once; brokers need none."""
+        wanted = (declared, bootstrap) if declared is not None else None
+        if wanted == self._told:
+            return
+        await self.stop()
+        if wanted is not None:
+            await self._start(wanted)
+
+    async def stop(self) -> None:
+        """Ends it, if it runs."""
+        process, self._process, self._told = self._process, None, None
+        if process is not None:
+            await process.stop()
+            self._say("the lag exporter has ended")
+
+    async def _start(self, wanted: Told) -> None:
+        port = LAG_EXPORTER_PORT if is_free(LAG_EXPORTER_PORT) else any_free_port(set())
+        process = ChildProcess(self._child(wanted, port), self._say, lambda: None)
+        self._process = process
+        try:
+            await process.start()
+        except ChildFailed as error:
+            if str(error) != self._failure:
+                self._say(str(error))
+            self._failure, self._process = str(error), None
+            return
+        self._told, self._failure = wanted, ""
+        self._say(f"the lag exporter tells how far groups are behind: http://{HOST}:{port}/metrics")
+
+    def _child(self, wanted: Told, port: int) -> Child:
+        declared, bootstrap = wanted
+        options = (f"--bootstrap={bootstrap}", f"--listen-address={HOST}:{port}", *name_options(declared))
+        return Child(
+            name="the lag exporter",
+            folder=self._folder,
+            log_name="lag-exporter.log",
+            http_port=port,
+            ready_path="/healthz",
+            command=(sys.executable, "-m", "barnabas", COMMAND, *options),
+            mark=COMMAND,
+        )

@@ -1,0 +1,125 @@
+"""The pod that tells Prometheus how far consumer groups are behind, where the Cluster declares one."""
+
+from collections.abc import Collection
+from typing import Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
+from barnabas_operator.planning.lag_exporter_options import name_options
+from barnabas_operator.planning.object_names import (
+    LAG_EXPORTER_PORT,
+    REPLICATION_PORT,
+    brokers_name,
+    labels,
+    lag_exporter_name,
+    lag_exporter_selector,
+)
+from barnabas_operator.planning.strategic_merge import Json
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.lag_exporter import LagExporter
+
+CONTAINER: Final = "lag-exporter"
+END_S_MAX: Final = 10
+PROBE_S: Final = 10
+
+
+def lag_exporter_objects(
+    cluster: Cluster, image: str, apis: Collection[str], neighbours: Neighbours
+) -> list[KubeObject]:
+    """A Deployment, and a PodMonitor where there can be one; nothing where none is declared.
+
+    `image` is for a Cluster that names none, neither here nor for its brokers.
+    """
+    declared = cluster.spec.lag_exporter
+    if declared is None:
+        return []
+    deployment = _deployment(cluster, declared, declared.image or cluster.spec.brokers.image or image)
+    return [deployment, *([_pod_monitor(cluster, declared, neighbours)] if MONITORING in apis else [])]
+
+
+def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
+    """One pod: two would tell everything twice."""
+    name, chosen = cluster.metadata.name, dict(lag_exporter_selector(cluster.metadata.name))
+    return kube_object(
+        "apps/v1",
+        "Deployment",
+        cluster,
+        lag_exporter_name(name),
+        more_labels=chosen,
+        patches=_patches(cluster, declared),
+        spec={
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": chosen},
+            "template": {
+                "metadata": {"labels": {**labels(name), **chosen}},
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "terminationGracePeriodSeconds": END_S_MAX,
+                    "securityContext": dict(POD_SECURITY),
+                    "containers": [_container(cluster, declared, image)],
+                },
+            },
+        },
+    )
+
+
+def _patches(cluster: Cluster, declared: LagExporter) -> list[Json]:
+    template = declared.template
+    container = {"name": CONTAINER, **template.container}
+    pods = [
+        metadata_patch(cluster.spec.template.metadata),
+        patch_of(template.pod),
+        {"spec": {"containers": [container]}},
+    ]
+    return [patch_of(template.deployment), *({"spec": {"template": each}} for each in pods)]
+
+
+def _container(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
+    resources = declared.resources
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "args": ["lag-exporter", *_options(cluster, declared)],
+        "ports": [{"name": "http", "containerPort": LAG_EXPORTER_PORT, "protocol": "TCP"}],
+        "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
+        "securityContext": dict(CONTAINER_SECURITY),
+        "livenessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 6},
+        "readinessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 1},
+    }
+
+
+def _options(cluster: Cluster, declared: LagExporter) -> list[str]:
+    """It comes in where brokers replicate, as the operator does: that is there whatever listeners are declared."""
+    host = f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc"
+    return [
+        f"--bootstrap={host}:{REPLICATION_PORT}",
+        f"--listen-address=:{LAG_EXPORTER_PORT}",
+        *name_options(declared),
+    ]
+
+
+def _probe() -> KubeObject:
+    return {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5}
+
+
+def _pod_monitor(cluster: Cluster, declared: LagExporter, neighbours: Neighbours) -> KubeObject:
+    name = cluster.metadata.name
+    relabelings = [{"targetLabel": "cluster", "replacement": name}]
+    return kube_object(
+        MONITORING,
+        "PodMonitor",
+        cluster,
+        lag_exporter_name(name),
+        more_labels={**lag_exporter_selector(name), **neighbours.monitor_labels},
+        patches=[patch_of(declared.template.pod_monitor)],
+        spec={
+            "selector": {"matchLabels": dict(lag_exporter_selector(name))},
+            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "relabelings": relabelings}],
+        },
+    )

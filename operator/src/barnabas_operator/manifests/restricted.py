@@ -1,0 +1,18 @@
+"""What pods of ours may do on their nodes: as little as the Pod Security Standard `restricted` wants."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+USER_ID: Final = 10001
+
+POD_SECURITY: Final[Mapping[str, Any]] = {
+    "runAsNonRoot": True,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY: Final[Mapping[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}

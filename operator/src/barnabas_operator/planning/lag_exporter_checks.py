@@ -1,0 +1,26 @@
+"""What is wrong with what a Cluster says of its lag exporter, which would say so only in its pod's log. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import Path, dotted
+
+EXPRESSIONS: Final = {
+    "topicRegex": "topic_regex",
+    "topicExcludeRegex": "topic_exclude_regex",
+    "groupRegex": "group_regex",
+    "groupExcludeRegex": "group_exclude_regex",
+}
+
+
+def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Each field with what is wrong."""
+    for name, attribute in EXPRESSIONS.items() if cluster.spec.lag_exporter is not None else ():
+        text = getattr(cluster.spec.lag_exporter, attribute)
+        try:
+            re.compile(text)
+        except re.error as error:
+            path = ("spec", "lagExporter", name)
+            yield path, f"{dotted(path)} is {text!r}; allowed: a regular expression of Python; {error}"

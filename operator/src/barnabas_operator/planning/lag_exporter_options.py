@@ -1,0 +1,13 @@
+"""What a lag exporter is told of the names that its Cluster wants. Pure."""
+
+from barnabas_operator.resources.lag_exporter import LagExporter
+
+
+def name_options(declared: LagExporter) -> list[str]:
+    """Options of `barnabas lag-exporter`."""
+    return [
+        f"--topic.filter={declared.topic_regex}",
+        f"--topic.exclude={declared.topic_exclude_regex}",
+        f"--group.filter={declared.group_regex}",
+        f"--group.exclude={declared.group_exclude_regex}",
+    ]

@@ -1,0 +1,116 @@
+"""The objects of the lag exporter that a Cluster declares."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_lag.app.options import parse
+from barnabas_operator.manifests.cluster_objects import surrounding_objects, templated_objects
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.planning.object_names import selector
+from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.lag_exporter import LagExporter, LagExporterTemplate
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.template import Template, TemplateMetadata
+
+META = ObjectMeta(name="flights", namespace="air", uid="u-1")
+NAME = "flights-lag-exporter"
+
+
+def cluster_with(exporter: LagExporter | None, **spec: Any) -> Cluster:
+    return Cluster(metadata=META, spec=ClusterSpec(lag_exporter=exporter, **spec))
+
+
+def objects(exporter: LagExporter | None, **spec: Any) -> dict[tuple[str, str], KubeObject]:
+    neighbours = Neighbours(monitor_labels={"release": "prometheus"})
+    made = surrounding_objects(cluster_with(exporter, **spec), "image", [MONITORING], neighbours)
+    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+
+
+def container(exporter: LagExporter, **spec: Any) -> Any:
+    deployment = objects(exporter, **spec)["Deployment", NAME]
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_there_is_none_unless_it_is_declared() -> None:
+    there, without = objects(LagExporter()), objects(None)
+    assert there.keys() - without.keys() == {("Deployment", NAME), ("PodMonitor", NAME)}
+
+
+def test_the_command_takes_the_options_that_its_pod_is_given() -> None:
+    name, *arguments = container(LagExporter(topic_regex="^a b", group_exclude_regex="-x"))["args"]
+    assert name == "lag-exporter"
+    options = parse(arguments)
+    assert options.bootstrap == "flights-broker.air.svc:9091"
+    assert options.listener.port == 9308
+    assert options.filters.topics.wanted.pattern == "^a b"
+    assert options.filters.groups.excluded.pattern == "-x"
+    assert options.filters.groups.wanted.pattern == ".*"
+
+
+def test_its_pod_is_found_by_its_own_labels_and_never_as_a_broker() -> None:
+    made = objects(LagExporter())
+    deployment, monitor = made["Deployment", NAME], made["PodMonitor", NAME]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for chosen in (deployment["spec"]["selector"], monitor["spec"]["selector"]):
+        assert chosen["matchLabels"].items() <= labels.items()
+    assert not selector("flights").items() <= labels.items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_it_reaches_the_brokers_where_they_replicate_and_nobody_does_where_there_is_none() -> None:
+    def peers(exporter: LagExporter | None) -> Any:
+        return objects(exporter)["NetworkPolicy", "flights-broker"]["spec"]["ingress"][0]["from"]
+
+    (more,) = [each for each in peers(LagExporter()) if each not in peers(None)]
+    labels = objects(LagExporter())["Deployment", NAME]["spec"]["template"]["metadata"]["labels"]
+    assert more["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("own", "of_brokers", "expected"), [("", "", "image"), ("", "theirs", "theirs"), ("own", "theirs", "own")]
+)
+def test_its_image_is_its_own_or_that_of_the_brokers(own: str, of_brokers: str, expected: str) -> None:
+    assert container(LagExporter(image=own), brokers=Brokers(image=of_brokers))["image"] == expected
+
+
+def test_templates_change_its_objects_and_these_alone_are_rehearsed() -> None:
+    template = LagExporterTemplate(
+        deployment=Template(metadata=TemplateMetadata(labels={"team": "air"})),
+        pod=Template(spec={"nodeSelector": {"disk": "none"}}),
+        container={"env": [{"name": "TZ", "value": "UTC"}]},
+    )
+    exporter = LagExporter(template=template)
+    deployment = objects(exporter)["Deployment", NAME]
+    assert deployment["metadata"]["labels"]["team"] == "air"
+    assert deployment["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "none"}
+    assert container(exporter)["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert [each["kind"] for each in templated_objects(cluster_with(exporter), "image")] == ["Deployment"]
+    assert templated_objects(cluster_with(LagExporter()), "image") == []
+
+
+def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_its_field() -> None:
+    template = LagExporterTemplate(
+        deployment=Template(spec={"replicas": 2}),
+        pod=Template(spec={"containers": [{"name": "lag-exporter", "image": "x"}]}),
+        container={"args": ["x"]},
+    )
+    said = [text for _, text in pod_problems(cluster_with(LagExporter(topic_regex="(", template=template)))]
+    here, pod, leave_out = "spec.lagExporter", "template.pod.spec.containers[0]", "; allowed: leave it out"
+    assert said[0].startswith(f"{here}.topicRegex is '('; allowed: a regular expression of Python; missing )")
+    assert said[1:] == [
+        f"{here}.template.deployment.spec.replicas is 2 (integer), for two would tell everything twice{leave_out}",
+        f"{here}.{pod}.name is 'lag-exporter' (string), which template.container changes{leave_out}",
+        f"{here}.template.container.args is a list, by which the operator starts it{leave_out}",
+    ]
+
+
+def test_its_pod_may_do_as_little_as_a_brokers() -> None:
+    pod = objects(LagExporter())["Deployment", NAME]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
