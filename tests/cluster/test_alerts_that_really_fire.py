@@ -85,7 +85,9 @@ def test_brokers_that_are_killed_and_come_back(watched: Watched) -> None:
         "UnderMinIsrPartitionCount",
         "OfflinePartitions",
     )
-    cluster.start(1, 2)
+    cluster.kill(0)
+    await_alerts(told, "NoBrokerAnswers", "ScrapeProblem")
+    cluster.start()
     cluster.wait_until_full()
     await_alerts(told)
 
