@@ -1,6 +1,7 @@
 """Rounds one after the other: what is told of groups, what is kept, what is forgotten."""
 
 from math import inf, isfinite
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,12 @@ START_S = 1_000_000.0
 def readings(oldest: int | None, end: int | None, committed: int, members: int = 1) -> Readings:
     group = GroupReading("Stable" if members else "Empty", members, {FLIGHTS: committed})
     return Readings(1, {FLIGHTS: PartitionReading(0, (0,), (0,), oldest, end)}, {"billing": group})
+
+
+def made_anew(before: Readings) -> Readings:
+    """The topic deleted and created again: the same name, another id."""
+    part = before.partitions[FLIGHTS]._replace(topic_id=UUID(int=2))
+    return before._replace(partitions={FLIGHTS: part})
 
 
 def played(*looks: Readings) -> Evaluation:
@@ -100,6 +107,28 @@ def test_records_from_before_the_first_look_are_asked_about_by_time() -> None:
     seconds = history.evaluate(START_S).groups["billing"].partitions[FLIGHTS].seconds
     assert seconds is not None
     assert abs(seconds - 600) <= 30
+
+
+def test_a_topic_that_is_made_again_shares_nothing_with_the_one_before() -> None:
+    day = [readings(0, 100 * number, 100 * number) for number in range(1, 100)]
+    again = made_anew(readings(0, 500, 100))
+    told = played(*day, again).groups["billing"]
+    assert told.partitions[FLIGHTS].seconds is None, "not interpolated from points of the topic before"
+    assert told.partitions[FLIGHTS].status == Status.OK, "no rewind"
+    assert told.topics["flights"].velocity == 0.0
+
+
+def test_a_topic_that_is_made_again_is_told_from_the_one_before_though_the_group_was_silent_meanwhile() -> None:
+    stuck, again = readings(0, 100, 50), made_anew(readings(0, 100, 40))
+    for between in (again, readings(0, 100, 50)._replace(partitions={})):
+        silent = between._replace(groups={}, silent=frozenset({"billing"}))
+        told = played(stuck, stuck, stuck, silent, again).groups["billing"]
+        assert told.partitions[FLIGHTS].status == Status.OK
+
+
+def test_where_all_unread_records_are_deleted_nothing_left_is_late() -> None:
+    part = played(readings(60, 60, 50)).groups["billing"].partitions[FLIGHTS]
+    assert (part.lag, part.lead, part.seconds) == (10, -10, 0.0)
 
 
 numbers = st.one_of(st.none(), st.integers(0, 1_000))

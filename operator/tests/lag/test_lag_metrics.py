@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
-from barnabas_lag.exposition.catalogue import CATALOGUE
-from barnabas_lag.exposition.families import ClusterMetrics
+from barnabas_lag.exposition.catalogue import CATALOGUE, IS_PREFERRED
+from barnabas_lag.exposition.families import OF_PARTITION, ClusterMetrics
 from barnabas_lag.exposition.limits import Limits, fitting
 
 ENOUGH = Limits(1_000, 1_000, 1_000)
@@ -52,6 +52,11 @@ def test_a_partition_without_a_leader_has_no_offsets_and_the_leader_minus_one() 
         "kafka_topic_partition_in_sync_replica": 0,
         "kafka_topic_partition_under_replicated_partition": 1,
     }
+
+
+def test_a_partition_of_which_no_replica_is_told_has_no_preferred_leader() -> None:
+    part = PartitionReading(1, (), (), 0, 10)
+    assert OF_PARTITION[IS_PREFERRED](part) is False
 
 
 def test_any_name_of_a_group_is_told_as_it_is() -> None:

@@ -64,6 +64,20 @@ def test_records_that_come_to_an_idle_group_are_no_stall_at_once() -> None:
     assert set(statuses(looks)) == {Status.OK}
 
 
+def test_a_group_that_seldom_has_something_to_read_stalls_after_minutes_not_hours() -> None:
+    seldom = [(number // 20, number // 20 + (number % 20 == 19)) for number in range(400)]
+    found = statuses([*seldom, *[(20, 21)] * (MOVES_KEPT + 1)])
+    assert set(found[:-1]) == {Status.OK}
+    assert found[-1] == Status.STALL
+
+
+def test_records_that_came_while_nobody_looked_are_no_stall_at_once() -> None:
+    caught_up = next_look(None, 1_000.0, 50, 0)
+    after_a_gap = next_look(caught_up, 2_000.0, 50, 3)
+    assert status(after_a_gap, 2_000.0, PATIENCE_S, has_members=True) == Status.OK
+    assert status(after_a_gap, 2_000.0 + PATIENCE_S + 1, PATIENCE_S, has_members=True) == Status.STALL
+
+
 def test_a_group_that_goes_back_is_a_rewind_until_it_is_there_again() -> None:
     looks = [(500, 510), (600, 610), (100, 620), (200, 630), (400, 640), (620, 650)]
     assert statuses(looks) == [Status.OK, Status.OK, Status.REWIND, Status.REWIND, Status.REWIND, Status.OK]

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_lag.evaluation.timeline import ASKED_GAP, GAP_MIN_S, KEPT_GAP, POINTS_MAX, Found, Timeline
@@ -59,6 +59,7 @@ def test_looks_alone_tell_within_the_time_between_two(between: list[float], ever
         assert low - 0.001 <= told <= written[first + every - 1] + 0.001
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.0, 1_000.0), st.integers(0, 10_000)), min_size=1, max_size=400))
 def test_a_timeline_stays_in_order_and_bounded_whatever_is_seen(looks: list[tuple[float, int]]) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
@@ -81,6 +82,28 @@ def test_a_week_of_looks_keeps_gaps_that_are_small_for_their_age() -> None:
         told = timeline.written_s(end - back)
         assert told is not None
         assert abs(told - (now_s - back * every_s)) <= KEPT_GAP * back * every_s
+
+
+@given(st.floats(0.0, 600.0))
+def test_a_record_that_came_between_two_looks_is_as_old_as_its_timestamp(written_s: float) -> None:
+    timeline = Timeline()
+    for now_s in (0.0, 100.0):
+        timeline.look(1_000_000.0 + now_s, 5)
+    timeline.look(1_000_700.0, 6)
+    written = [*[999_999.0] * 5, 1_000_100.0 + written_s]
+    ask(timeline, written, 5, 1_000_700.0)
+    told = timeline.written_s(5)
+    assert told is not None
+    assert abs(told - written[5]) <= max(GAP_MIN_S, ASKED_GAP * (1_000_700.0 - told))
+
+
+def test_one_question_is_enough_where_it_finds_the_record_itself() -> None:
+    timeline = Timeline()
+    timeline.look(1_000_000.0, 5)
+    timeline.look(1_000_100.0, 6)
+    timeline.answered(5, 1_000_050.0, Found(5, 1_000_090.0))
+    assert timeline.question(5, 1_000_100.0) is None
+    assert timeline.written_s(5) == 1_000_090.0
 
 
 def test_a_pause_in_writing_does_not_make_the_next_record_older() -> None:

@@ -124,11 +124,7 @@ class Rounds:
         self.own.tell_cut_off(cut_off)
         for option, count in cut_off.items():
             if count and not self._cut_off.get(option):
-                log.warning(
-                    "--%s leaves out %d names, raise it or exclude names; from now on see the metric cut_off",
-                    option,
-                    count,
-                )
+                log.warning(CUT_OFF, option, count)
         self._cut_off = cut_off
 
     def _tell(self, text: str) -> None:

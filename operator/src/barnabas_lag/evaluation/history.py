@@ -1,6 +1,6 @@
 """What is kept between rounds, and what each round adds to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
@@ -52,6 +52,7 @@ class History:
 
     def look(self, readings: Readings, now_s: float) -> None:
         """Takes in a round's readings; forgets what is not there any more."""
+        self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         self._places = {
             group_id: dict(_places(reading.committed, readings.partitions))
@@ -64,6 +65,17 @@ class History:
         for group_id, places in self._places.items():
             self._look_at_group(group_id, places, now_s)
 
+    def _forget(self, partitions: Set[TopicPartition]) -> None:
+        """Also what groups did there that cannot be asked about now."""
+        if not partitions:
+            return
+        topics = {each.topic for each in partitions}
+        self._timelines = {each: known for each, known in self._timelines.items() if each not in partitions}
+        for group_id, progress in self._progress.items():
+            self._progress[group_id] = {each: known for each, known in progress.items() if each not in partitions}
+        for group_id, sums in self._sums.items():
+            self._sums[group_id] = {topic: known for topic, known in sums.items() if topic not in topics}
+
     def _kept_groups(self) -> set[str]:
         """Also those that just could not be asked about."""
         there = {*self._readings.groups, *self._readings.silent}
@@ -71,8 +83,6 @@ class History:
 
     def _look_at_ends(self, now_s: float) -> None:
         """Only partitions that some group reads need a timeline."""
-        there = self._readings.partitions
-        self._timelines = {each: timeline for each, timeline in self._timelines.items() if each in there}
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
             self._timelines.setdefault(partition, Timeline()).look(now_s, end)
@@ -129,7 +139,7 @@ class History:
         return GroupLags(reading.members, lags, dict(self._topics(group_id, lags)))
 
     def _seconds(self, partition: TopicPartition, place: _Place, now_s: float) -> float | None:
-        if not place.lag:
+        if place.next_offset >= place.end:
             return 0.0
         written_s = self._timelines[partition].written_s(place.next_offset)
         return None if written_s is None else max(0.0, now_s - written_s)
@@ -162,3 +172,10 @@ def _places(
         reading = partitions.get(partition)
         if reading is not None and reading.end is not None and reading.oldest is not None:
             yield partition, _Place(offset, reading.oldest, reading.end)
+
+
+def gone(
+    before: Mapping[TopicPartition, PartitionReading], now: Mapping[TopicPartition, PartitionReading]
+) -> set[TopicPartition]:
+    """Partitions that are not there any more. A topic of the same name with another id is another topic."""
+    return {each for each, known in before.items() if each not in now or now[each].topic_id != known.topic_id}

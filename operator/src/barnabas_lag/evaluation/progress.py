@@ -25,6 +25,10 @@ class Progress:
     committed: int
     lag: int
     moves: tuple[float, ...]
+    behind_since_s: float | None
+    """When lag was seen first since the last commit and since there was none; None where there is none."""
+    waits_s: tuple[float, ...] = ()
+    """For how long the group had been seen behind before each of the last moves."""
     caught_up_s: float | None = None
     """When there was no lag last."""
     lag_when_moved: int = 0
@@ -37,23 +41,29 @@ class Progress:
 
 def first_look(now_s: float, committed: int, lag: int) -> Progress:
     """Of what was before nothing is known."""
-    return Progress(committed, lag, (now_s,), now_s if lag == 0 else None, lag)
+    behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
+    return Progress(committed, lag, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag)
 
 
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int) -> Progress:
     """What is known after one more look."""
     if before is None:
         return first_look(now_s, committed, lag)
-    seen = replace(before, lag=lag, caught_up_s=now_s if lag == 0 else before.caught_up_s)
-    return seen if committed == before.committed else _moved(seen, now_s, committed, lag)
+    seen = before if committed == before.committed else _moved(before, now_s, committed, lag)
+    if lag == 0:
+        return replace(seen, lag=0, caught_up_s=now_s, behind_since_s=None)
+    return replace(seen, lag=lag, behind_since_s=now_s if seen.behind_since_s is None else seen.behind_since_s)
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int) -> Progress:
     rewound_from, since = _rewind(before, committed)
+    waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(
         before,
         committed=committed,
         moves=(*before.moves, now_s)[-MOVES_KEPT:],
+        behind_since_s=None,
+        waits_s=(*before.waits_s, waited_s)[1 - MOVES_KEPT :],
         lag_when_moved=lag,
         worse_moves=0 if lag < before.lag_when_moved else before.worse_moves + (lag > before.lag_when_moved),
         rewound_from=rewound_from,
@@ -73,13 +83,12 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
     """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group with members
-    stalls, and one without has stopped. `patience_s` is the shortest time that either takes.
+    stalls, and one without has stopped. `patience_s` is the shortest time that either takes. Times in which there was
+    nothing to read, or nobody looked, are no time without progress.
     """
-    if progress.lag == 0:
+    if progress.behind_since_s is None:
         return Status.OK
-    span_s = progress.moves[-1] - progress.moves[0]
-    behind_since_s = max(progress.moves[-1], progress.caught_up_s or 0.0)
-    if now_s - behind_since_s > max(span_s, patience_s):
+    if now_s - progress.behind_since_s > max(sum(progress.waits_s), patience_s):
         return Status.STALL if has_members else Status.STOP
     if progress.rewound_from is not None:
         return Status.REWIND

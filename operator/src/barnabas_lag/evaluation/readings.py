@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from barnabas_core.topic_partition import TopicPartition
 
@@ -10,13 +11,14 @@ WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
 class PartitionReading(NamedTuple):
-    """One partition. `oldest` and `end` are offsets, None where no leader told them."""
+    """One partition. `oldest` and `end` are offsets, None where no leader told them; old clusters tell no ids."""
 
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     oldest: int | None = None
     end: int | None = None
+    topic_id: UUID | None = None
 
 
 class GroupReading(NamedTuple):

@@ -67,7 +67,7 @@ class Timeline:
         if after == 0:
             return 0.0
         low, high = self._times[after - 1], self._times[after]
-        if self._offsets[after - 1] == offset or high - low <= max(GAP_MIN_S, ASKED_GAP * (now_s - low)):
+        if high - low <= max(GAP_MIN_S, ASKED_GAP * (now_s - low)):
             return None
         return (low + high) / 2
 
@@ -81,14 +81,20 @@ class Timeline:
             return
         low, high = self._times[after - 1], self._times[after]
         at = min(max(found.offset, self._offsets[after - 1]), self._offsets[after]) if found else self._offsets[after]
-        time_s = found.time_s if found and at <= offset else asked_s
-        self._insert(after, at, min(max(time_s, low), high))
+        time_s = max(found.time_s, asked_s) if found and at <= offset else asked_s
+        self._insert_found(after, at, min(max(time_s, low), high), offset)
+
+    def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
+        """Where the record that is asked about has been found itself, all up to it was written by then, too."""
+        self._insert(index, found, time_s)
+        if found == asked:
+            self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
         """Of the oldest record. Where none has a timestamp we know only that it is older than our first look."""
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
-        self._insert(0, oldest, min(time_s, self._times[0]))
+        self._insert_found(0, oldest, min(time_s, self._times[0]), offset)
 
     def _insert(self, index: int, offset: int, time_s: float) -> None:
         self._offsets.insert(index, offset)

@@ -40,7 +40,7 @@ LAG: Final = Metric(
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "How long ago the next record to be read was written; 0 where all are read.",
+    "How long ago the next record to be read was written; 0 where nothing is left to read.",
     GROUP_PARTITION,
 )
 RETENTION_PERCENT: Final = Metric(

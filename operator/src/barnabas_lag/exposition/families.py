@@ -20,7 +20,7 @@ OF_PARTITION: Final[Mapping[Metric, Callable[[PartitionReading], float | None]]]
     catalogue.CURRENT_OFFSET: lambda part: part.end,
     catalogue.OLDEST_OFFSET: lambda part: part.oldest,
     catalogue.LEADER: lambda part: part.leader,
-    catalogue.IS_PREFERRED: lambda part: part.leader != NO_LEADER and part.leader == part.replicas[0],
+    catalogue.IS_PREFERRED: lambda part: part.leader != NO_LEADER and part.replicas[:1] == (part.leader,),
     catalogue.REPLICAS: lambda part: len(part.replicas),
     catalogue.IN_SYNC: lambda part: len(part.isr),
     catalogue.UNDER_REPLICATED: lambda part: len(part.isr) < len(part.replicas),

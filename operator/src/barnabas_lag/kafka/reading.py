@@ -39,7 +39,7 @@ def read_cluster(asking: Asking, filters: Filters) -> Readings:
 def _partitions(metadata: Any, wanted: Filter) -> dict[TopicPartition, PartitionReading]:
     return {
         TopicPartition(topic.name, part.partition_index): PartitionReading(
-            part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes)
+            part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes), topic_id=topic.topic_id
         )
         for topic in sorted(metadata.topics, key=lambda topic: str(topic.name))
         if topic.name in wanted
