@@ -18,6 +18,7 @@ from monitoring.cluster_under_load import PARTITIONS, TOPIC, three_brokers
 from monitoring.prometheus_server import Prometheus, prometheus
 from monitoring.scraped import CLUSTER, brokers_job
 
+pytestmark = pytest.mark.slow
 RULES: Final = Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "rules.yaml"
 SECONDS_MAX: Final = 60.0
 STEADY_SCRAPES: Final = 5

@@ -18,6 +18,7 @@ from monitoring.panels_of import DASHBOARDS, Asked, asked, filled, metrics_of, r
 from monitoring.prometheus_server import Prometheus
 from monitoring.whole_stack import RULES, Stack, whole_stack
 
+pytestmark = pytest.mark.slow
 SECONDS_MAX: Final = 60.0
 WINDOW_S: Final = 20.0
 GRAFANA_7589: Final = (

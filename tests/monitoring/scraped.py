@@ -1,14 +1,17 @@
 """What Prometheus reads of brokers, operator and lag exporter, with the labels that series have on Kubernetes."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.manifests.protection import pod_monitor
+from barnabas_operator.manifests.protection import MONITORING, pod_monitor
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.cluster import BarnabasCluster
 from harness.server_process import ServerProcess, free_port
@@ -18,11 +21,13 @@ NAMESPACE: Final = "kafka"
 CLUSTER: Final = "one"
 
 
+DECLARED: Final = Cluster(
+    metadata=ObjectMeta(name=CLUSTER, namespace=NAMESPACE, uid="u-1"), spec=ClusterSpec(lag_exporter=LagExporter())
+)
+
+
 def brokers_job(cluster: BarnabasCluster) -> Job:
     """As the PodMonitor of a Cluster has it: Prometheus drops the labels of pods after they made others."""
-    meta = ObjectMeta(name=CLUSTER, namespace=NAMESPACE, uid="u-1")
-    monitor: Any = pod_monitor(Cluster(metadata=meta, spec=ClusterSpec()), NOBODY_ELSE)
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     targets = [
         (
             cluster.metrics_address(number),
@@ -30,12 +35,20 @@ def brokers_job(cluster: BarnabasCluster) -> Job:
         )
         for number in cluster.brokers
     ]
-    return Job(f"{NAMESPACE}/one-broker", targets, endpoint["relabelings"])
+    return Job(f"{NAMESPACE}/one-broker", targets, relabelings_of(pod_monitor(DECLARED, NOBODY_ELSE)))
 
 
 def exporter_job(exporter: ServerProcess) -> Job:
-    """Of the lag exporter of the same Cluster."""
-    return Job("lag", [(f"127.0.0.1:{exporter.port}", {"namespace": NAMESPACE, "cluster": CLUSTER})])
+    """As the PodMonitor of the same Cluster's lag exporter has it."""
+    _, monitor = lag_exporter_objects(DECLARED, "image", {MONITORING}, NOBODY_ELSE)
+    targets = [(f"127.0.0.1:{exporter.port}", {"namespace": NAMESPACE})]
+    return Job(f"{NAMESPACE}/one-lag-exporter", targets, relabelings_of(monitor))
+
+
+def relabelings_of(monitor: KubeObject) -> Sequence[Mapping[str, Any]]:
+    spec: Any = monitor["spec"]
+    found: Sequence[Mapping[str, Any]] = spec["podMetricsEndpoints"][0]["relabelings"]
+    return found
 
 
 @contextmanager
