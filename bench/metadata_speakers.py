@@ -15,7 +15,8 @@ from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.features import SUPPORTED
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.kubernetes.access import find_access
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster

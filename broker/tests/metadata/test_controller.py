@@ -22,7 +22,8 @@ from barnabas_broker.metadata.decisions.alter_configs import (
 from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import broker_key, encode
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
 from barnabas_broker.metadata.sqlite_store import SqliteStore

@@ -20,7 +20,8 @@ from barnabas_broker.metadata.documents import (
     tombstone_key,
     topic_key,
 )
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,

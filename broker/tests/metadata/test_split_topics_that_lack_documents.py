@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, image_of, stored, with_level_2
-from metadata_cluster import ClusterOfNodes, cluster_at
+from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
 from store_conformance import ManualClock
 
 from barnabas_broker.metadata import deletions, transitions
@@ -164,8 +164,11 @@ def test_of_a_topic_that_lacks_a_part_nobody_makes_one_that_it_does_not_remember
 
 
 async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_may_remember_it(
-    cluster: ClusterOfNodes,
+    cluster: ClusterOfNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept_ms = SESSION_MS // 10  # No lease ends while they are kept.
+    monkeypatch.setattr(deletions, "KEPT_MS", kept_ms)
+    monkeypatch.setattr(deletions, "PARTS_LOOKED_AT_EVERY_MS", kept_ms)
     (node, _) = await cluster.start(0, 1)
     await a_large_topic(node)
     for number in (0, 1):
@@ -184,7 +187,7 @@ async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_ma
             await after.image.reached(await after.store.put("brokers/1", encode(fenced(after.image.brokers[1]))))
         for _ in range(3):
             await chore.tend()
-            cluster.clock.time_ms += deletions.KEPT_MS
+            cluster.clock.time_ms += kept_ms
         left.append(len(await stored(after)))
     assert left == [2, 0]
 

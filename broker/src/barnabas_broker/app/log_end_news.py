@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas_broker.app.chores import Chore
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable

@@ -31,7 +31,8 @@ from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.features import unsupported
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.restorations import Restorations
 from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable

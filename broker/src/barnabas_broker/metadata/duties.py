@@ -18,7 +18,8 @@ from barnabas_broker.metadata.decisions.fencing import begin_life, settle_the_de
 from barnabas_broker.metadata.decisions.terms import Terms
 from barnabas_broker.metadata.deletions import Deletions
 from barnabas_broker.metadata.documents import broker_key
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.log_ends import KnownEnds
 from barnabas_broker.metadata.losses import LossNews
 from barnabas_broker.metadata.membership import BROKER_LEASES, Membership

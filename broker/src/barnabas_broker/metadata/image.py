@@ -7,7 +7,7 @@ until somebody has written it anew (`restorations`). Everything here runs on the
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from barnabas_broker.metadata.documents import (
     topic_key,
 )
 from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL
+from barnabas_broker.metadata.image_change import ImageChange, Pending
 from barnabas_broker.metadata.image_waiters import ImageWaiters
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
@@ -45,24 +46,6 @@ NO_CONFIGS: Final[Mapping[str, str]] = {}
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageChange:
-    """What became different. A topic that was deleted and made again is in both `deleted` and `created`."""
-
-    created: tuple[TopicDocument, ...] = ()
-    changed: tuple[TopicDocument, ...] = ()
-    deleted: tuple[TopicDocument, ...] = ()
-    brokers: frozenset[int] = frozenset()
-    configs: frozenset[str] = frozenset()
-    """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
-    controller: bool = False
-    """Another broker is the controller, or the same one anew."""
-    buried: frozenset[UUID] = frozenset()
-    """Ids of topics whose tombstones came."""
-    lost: bool = False
-    """Something has to be written anew."""
-
-
 Listener = Callable[[ImageChange], object]
 
 
@@ -72,22 +55,6 @@ class _Stored:
 
     document: AnyDocument
     version: int
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What a batch of changes touched, with what was there before."""
-
-    topics: dict[str, TopicDocument | None] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
-    """Names of topics of which a document or a tombstone came or went, and that were not looked at since."""
-    touched_keys: set[str] = field(default_factory=set)
-    """Of those documents: each state of one is looked at."""
-    brokers: set[int] = field(default_factory=set)
-    configs: set[str] = field(default_factory=set)
-    controller: bool = False
-    buried: set[UUID] = field(default_factory=set)
-    lost: bool = False
 
 
 class MetadataImage:
@@ -178,7 +145,7 @@ class MetadataImage:
     @timed("metadata image")
     def apply_listing(self, listing: Listing) -> None:
         """Takes over the whole state of the store; listeners hear of the differences."""
-        pending = _Pending()
+        pending = Pending()
         present = {document.key for document in listing.documents}
         for key, value, version in listing.documents:
             if self.version(key) != version:
@@ -190,7 +157,7 @@ class MetadataImage:
     @timed("metadata image")
     def apply_changes(self, changes: Changes) -> None:
         """Takes over the next changes."""
-        pending = _Pending()
+        pending = Pending()
         for change in changes.changes:
             if change.value is None:
                 self._remove(change.key, pending)
@@ -200,7 +167,7 @@ class MetadataImage:
 
     def vanished(self, key: str) -> None:
         """The store has no such document any more, though no watch has told so: its file was edited by hand."""
-        pending = _Pending()
+        pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
 
@@ -216,7 +183,7 @@ class MetadataImage:
         known = self.topics.get(document.name, self.incomplete.get(document.name))
         if known is None or known.topic_id != document.topic_id or not is_older(document, known):
             return
-        pending = _Pending(lost=True)
+        pending = Pending(lost=True)
         self.lost[topic_key(document.name)] = newest = with_newer_partitions(document, known)
         self._show_topic(newest, pending)
         self._finish(self.revision, pending)
@@ -226,7 +193,7 @@ class MetadataImage:
         found = self._stored.get(key)
         return None if found is None else found.document
 
-    def _put(self, key: str, value: bytes, version: int, pending: _Pending) -> None:
+    def _put(self, key: str, value: bytes, version: int, pending: Pending) -> None:
         try:
             document = decode(key, value)
         except MalformedDocument as error:
@@ -247,7 +214,7 @@ class MetadataImage:
             pending.lost = True
         self._show(key, document, pending)
 
-    def _show(self, key: str, document: AnyDocument, pending: _Pending) -> None:
+    def _show(self, key: str, document: AnyDocument, pending: Pending) -> None:
         match document:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
@@ -269,13 +236,13 @@ class MetadataImage:
                 pending.buried.add(document.topic_id)
                 pending.touched[document.name] = None
 
-    def _touch(self, key: str, name: str, pending: _Pending) -> None:
+    def _touch(self, key: str, name: str, pending: Pending) -> None:
         if key in pending.touched_keys:
             self._look_at_topics(pending)
         pending.touched_keys.add(key)
         pending.touched[name] = None
 
-    def _look_at_topics(self, pending: _Pending) -> None:
+    def _look_at_topics(self, pending: Pending) -> None:
         """Once all of their documents are known that came together."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
@@ -285,7 +252,7 @@ class MetadataImage:
             else:
                 self._look_at_absence(name, pending)
 
-    def _look_at_head(self, head: TopicDocument, pending: _Pending) -> None:
+    def _look_at_head(self, head: TopicDocument, pending: Pending) -> None:
         key, before = topic_key(head.name), self.topics.get(head.name)
         self.lost.pop(key, None)
         self.incomplete.pop(head.name, None)
@@ -306,7 +273,7 @@ class MetadataImage:
             self.lost[key], pending.lost = newest, True
         self._show_topic(newest, pending)
 
-    def _look_at_absence(self, name: str, pending: _Pending) -> None:
+    def _look_at_absence(self, name: str, pending: Pending) -> None:
         """Its head is not there: somebody has deleted it, or it has vanished. Then parts may change all the same."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
@@ -323,7 +290,7 @@ class MetadataImage:
             if newest != known:
                 self._show_topic(newest, pending)
 
-    def _show_topic(self, document: TopicDocument, pending: _Pending) -> None:
+    def _show_topic(self, document: TopicDocument, pending: Pending) -> None:
         previous = self.topics.get(document.name)
         if previous is not None:
             self._names.pop(previous.topic_id, None)
@@ -333,13 +300,13 @@ class MetadataImage:
         self.topics[document.name] = document
         self._names[document.topic_id] = document.name
 
-    def _hide_topic(self, name: str, pending: _Pending) -> None:
+    def _hide_topic(self, name: str, pending: Pending) -> None:
         previous = self.topics.pop(name, None)
         pending.topics.setdefault(name, previous)
         if previous is not None:
             self._names.pop(previous.topic_id, None)
 
-    def _remove(self, key: str, pending: _Pending) -> None:
+    def _remove(self, key: str, pending: Pending) -> None:
         document = self.stored(key)
         if document is None:
             return
@@ -363,7 +330,7 @@ class MetadataImage:
             return document.is_unregistered
         return isinstance(document, TombstoneDocument | LogEndsDocument)  # Its broker writes the latter again.
 
-    def _hide(self, document: AnyDocument, pending: _Pending) -> None:
+    def _hide(self, document: AnyDocument, pending: Pending) -> None:
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)
@@ -372,33 +339,16 @@ class MetadataImage:
                 self._look_at_topics(pending)  # What it tells of is gone, and did not vanish.
                 self.tombstones.pop(topic_id, None)
 
-    def _finish(self, revision: int, pending: _Pending) -> None:
+    def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)
         is_put_back, self.revision = revision < self.revision, revision
         if pending.brokers:
             self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
-        change = self._difference(pending)
+        change = pending.difference(self.topics)
         if change != ImageChange():
             for listener in self._listeners:
                 listener(change)
         self._waiters.wake(revision, is_put_back=is_put_back)
-
-    def _difference(self, pending: _Pending) -> ImageChange:
-        pairs = [(before, self.topics.get(name)) for name, before in pending.topics.items()]
-        return ImageChange(
-            created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),
-            changed=tuple(now for before, now in pairs if now is not None and _same_topic(before, now)),
-            deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
-            brokers=frozenset(pending.brokers),
-            configs=frozenset(pending.configs),
-            controller=pending.controller,
-            buried=frozenset(pending.buried),
-            lost=pending.lost,
-        )
-
-
-def _same_topic(before: TopicDocument | None, now: TopicDocument | None) -> bool:
-    return before is not None and now is not None and before.topic_id == now.topic_id
 
 
 def _config_owner(key: str) -> str:

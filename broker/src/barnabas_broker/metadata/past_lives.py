@@ -5,7 +5,8 @@ partition was. So nobody who can still write a partition as it is takes a broker
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.metadata.topic_layout import key_of
 

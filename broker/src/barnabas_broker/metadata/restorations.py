@@ -11,7 +11,8 @@ from typing import Final
 
 from barnabas_broker.metadata.decisions.restoration import confirmed
 from barnabas_broker.metadata.documents import topic_key
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.transitions import Planned, Transitions
 from barnabas_core.errors import ApiError
 

@@ -11,7 +11,8 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.decisions.fencing import counts_on
-from barnabas_broker.metadata.image import ImageChange, MetadataImage
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.absences import why_missing
 from barnabas_broker.replication.commit_queue import CommitQueue

@@ -1,0 +1,59 @@
+"""What became different in the image, for those who listen, and how it is gathered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from barnabas_broker.metadata.model import TopicDocument
+
+
+@dataclass(frozen=True, slots=True)
+class ImageChange:
+    """What became different. A topic that was deleted and made again is in both `deleted` and `created`."""
+
+    created: tuple[TopicDocument, ...] = ()
+    changed: tuple[TopicDocument, ...] = ()
+    deleted: tuple[TopicDocument, ...] = ()
+    brokers: frozenset[int] = frozenset()
+    configs: frozenset[str] = frozenset()
+    """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
+    controller: bool = False
+    """Another broker is the controller, or the same one anew."""
+    buried: frozenset[UUID] = frozenset()
+    """Ids of topics whose tombstones came."""
+    lost: bool = False
+    """Something has to be written anew."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a batch of changes touched, with what was there before."""
+
+    topics: dict[str, TopicDocument | None] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    """Names of topics of which a document or a tombstone came or went, and that were not looked at since."""
+    touched_keys: set[str] = field(default_factory=set)
+    """Of those documents: each state of one is looked at."""
+    brokers: set[int] = field(default_factory=set)
+    configs: set[str] = field(default_factory=set)
+    controller: bool = False
+    buried: set[UUID] = field(default_factory=set)
+    lost: bool = False
+
+    def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
+        """What all of it comes to; `topics` are those of now."""
+        pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
+        return ImageChange(
+            created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),
+            changed=tuple(now for before, now in pairs if now is not None and _same_topic(before, now)),
+            deleted=tuple(was for was, now in pairs if was is not None and not _same_topic(was, now)),
+            brokers=frozenset(self.brokers),
+            configs=frozenset(self.configs),
+            controller=self.controller,
+            buried=frozenset(self.buried),
+            lost=self.lost,
+        )
+
+
+def _same_topic(before: TopicDocument | None, now: TopicDocument | None) -> bool:
+    return before is not None and now is not None and before.topic_id == now.topic_id
