@@ -16,10 +16,10 @@ from harness.deadline import wait_for
 from harness.stock_client import StockClient
 from monitoring.cluster_under_load import PARTITIONS, TOPIC, three_brokers
 from monitoring.prometheus_server import Prometheus, prometheus
+from monitoring.promtool import RULES
 from monitoring.scraped import CLUSTER, brokers_job
 
 pytestmark = pytest.mark.slow
-RULES: Final = Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "rules.yaml"
 SECONDS_MAX: Final = 60.0
 STEADY_SCRAPES: Final = 5
 MANY: Final = 1_001

@@ -16,7 +16,8 @@ from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
 from monitoring.panels_of import DASHBOARDS, Asked, asked, filled, metrics_of, read, variables
 from monitoring.prometheus_server import Prometheus
-from monitoring.whole_stack import RULES, Stack, whole_stack
+from monitoring.promtool import RULES
+from monitoring.whole_stack import Stack, whole_stack
 
 pytestmark = pytest.mark.slow
 SECONDS_MAX: Final = 60.0

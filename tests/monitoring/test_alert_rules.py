@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,23 +9,11 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from e2e.binaries import CannotStart
-from harness.require import missing
-from monitoring.prometheus_programs import prometheus_programs
+from monitoring.promtool import GUIDE, RULES, promtool
 from monitoring.rule_cases import CASES, HEALTHY, MINUTES_OF_A_WEEK, ROLL, Case
 
-RULES: Final = Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "rules.yaml"
-GUIDE: Final = Path(__file__).parents[2] / "docs" / "monitoring.md"
 ALERTS: Final = [rule for group in YAML(typ="safe").load(RULES)["groups"] for rule in group["rules"] if "alert" in rule]
 FIRING: Final = 'ALERTS{alertstate="firing"}'
-
-
-def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        program = prometheus_programs() / "promtool"
-    except CannotStart as reason:
-        missing(reason)
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=120)
 
 
 def firing(alert: str, labels: str, severity: str) -> dict[str, Any]:

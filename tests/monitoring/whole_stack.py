@@ -4,16 +4,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from e2e.control_plane import ControlPlane
-from e2e.helm import CHART
 from e2e.world import world_of_one
 from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
 from monitoring.prometheus_server import Job, Prometheus, prometheus
+from monitoring.promtool import RULES
 from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, lag_exporter
-
-RULES: Final = CHART / "monitoring" / "rules.yaml"
 
 
 class Stack(NamedTuple):

@@ -1,0 +1,23 @@
+"""promtool, and the rules that it is asked about."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from e2e.binaries import CannotStart
+from harness.require import missing
+from monitoring.prometheus_programs import prometheus_programs
+
+ROOT: Final = Path(__file__).parents[2]
+RULES: Final = ROOT / "helm" / "barnabas" / "monitoring" / "rules.yaml"
+GUIDE: Final = ROOT / "docs" / "monitoring.md"
+SECONDS_MAX: Final = 120.0
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command at its end, whatever it came to. Where promtool cannot be had, the test ends."""
+    try:
+        program = prometheus_programs() / "promtool"
+    except CannotStart as reason:
+        missing(reason)
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)

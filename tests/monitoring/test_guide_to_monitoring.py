@@ -1,0 +1,41 @@
+"""What the guide to dashboards and alerts says to type works."""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from ruamel.yaml import YAML
+
+from e2e.helm import template
+from monitoring.panels_of import DASHBOARDS, read
+from monitoring.promtool import GUIDE, RULES, promtool
+
+KINDS: Final = ("PodMonitor", "PrometheusRule")
+TEXT: Final = GUIDE.read_text(encoding="utf-8")
+
+
+def test_the_values_for_the_chart_bring_monitor_alerts_and_dashboards() -> None:
+    served = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in KINDS]
+    given = [f"--set={each}" for each in re.findall(r"--set (\S+)", TEXT)]
+    text = template(*served, *given)
+    kinds = Counter(each["kind"] for each in YAML(typ="safe").load_all(text) if each)
+    assert [kinds[kind] for kind in (*KINDS, "ConfigMap")] == [1, 1, len(DASHBOARDS)]
+
+
+def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
+    (config,) = re.findall(r"```yaml\n(rule_files.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
+    shutil.copy(RULES, tmp_path)
+    done = promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_dashboard_is_there_with_a_picture() -> None:
+    listed = re.findall(r"^\| (Barnabas / [\w ]+) \|", TEXT, re.MULTILINE)
+    assert sorted(listed) == sorted(read(file)["title"] for file in DASHBOARDS)
+    pictures = set(re.findall(r"\(pictures/([\w-]+)\.png\)", TEXT))
+    assert (
+        pictures == {file.stem for file in DASHBOARDS} == {each.stem for each in (GUIDE.parent / "pictures").iterdir()}
+    )
