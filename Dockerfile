@@ -35,6 +35,7 @@ FROM packages AS operator-packages
 RUN $INSTALL '/src[operator]' && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
 COPY broker/src/barnabas_core $SITE/barnabas_core
+COPY broker/src/barnabas_kube $SITE/barnabas_kube
 COPY operator/src $SITE
 RUN $COMPILE $SITE
 

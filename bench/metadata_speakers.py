@@ -17,7 +17,6 @@ from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.image_change import ImageChange
-from barnabas_broker.metadata.kubernetes.access import find_access
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
 from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
@@ -26,6 +25,7 @@ from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kube.access import find_access
 
 HEARTBEAT_MS: Final = 2_000
 SESSION_MS: Final = 9_000

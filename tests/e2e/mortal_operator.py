@@ -4,14 +4,14 @@ What watches for it is a listing, and a death is a request that never ends.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from kubernetes_asyncio import client, config
 
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_kube.client import ApiClient
 from barnabas_operator.handlers import lane
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
@@ -21,7 +21,6 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.planning.steps import Step
-from e2e.control_plane import ControlPlane
 
 SECONDS_MAX: Final = 60.0
 LOOK_S: Final = 0.05
@@ -49,7 +48,7 @@ class Life:
 class MortalApi(KubeApi):
     """What a life writes to the API server."""
 
-    def __init__(self, connection: client.ApiClient, life: Life) -> None:
+    def __init__(self, connection: ApiClient, life: Life) -> None:
         super().__init__(connection)
         self._life = life
 
@@ -109,15 +108,6 @@ def mortal(life: Life) -> Iterator[None]:
         yield
 
 
-@asynccontextmanager
-async def connection(plane: ControlPlane) -> AsyncIterator[client.ApiClient]:
-    """To the API server, as its administrator."""
-    chosen = client.Configuration()
-    await config.load_kube_config(str(plane.kubeconfig), client_configuration=chosen)
-    async with client.ApiClient(chosen) as opened:
-        yield opened
-
-
 def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
     """An operator that has just started and was told nothing yet."""
     inventory = Inventory()
@@ -125,14 +115,12 @@ def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
     return Lanes(inventory, api, settings, OperatorMetrics(inventory))
 
 
-async def live(opened: client.ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
+async def live(opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
     """A whole life of the operator: until what it looks after is `done`."""
     await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, lambda: False)
 
 
-async def die(
-    life: Life, opened: client.ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]
-) -> None:
+async def die(life: Life, opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
     """The same, but it may end before."""
     with mortal(life):
         await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, lambda: life.is_over)

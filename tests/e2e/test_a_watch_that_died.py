@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
-from kubernetes_asyncio.config import kube_config
 
 from barnabas_operator.app.operator_pages import serve_pages
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from e2e.control_plane import ControlPlane
+from e2e.watching_operator import use_api_server
 
 SECONDS_MAX = 60.0
 AUDIT_S = 0.05
@@ -52,9 +52,7 @@ def test_healthz_turns_503_when_the_watch_tells_no_changes_and_200_when_it_does(
 ) -> None:
     namespace = f"watch-{uuid4().hex[:8]}"
     defined_api_server.kubectl("create", "namespace", namespace)
-    monkeypatch.setattr(
-        kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(defined_api_server.kubeconfig)
-    )  # KUBECONFIG is read once.
+    use_api_server(defined_api_server, monkeypatch)
 
     async def scenario() -> None:
         operator = Operator(OperatorSettings("image", (namespace,), audit_s=AUDIT_S))

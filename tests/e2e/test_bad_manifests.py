@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_asyncio import client, config
 from ruamel.yaml import YAML
 
 from barnabas_operator.handlers import webhook as operator_webhook
@@ -22,6 +21,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
 from e2e.control_plane import ControlPlane
 from e2e.gates import without_rules
+from e2e.kube_client import api_client
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 
@@ -140,9 +140,7 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
         inventory.keep(body, is_gone=False)
 
     async def answer(asked: Json) -> Json:
-        chosen = client.Configuration()
-        await config.load_kube_config(str(defined.kubeconfig), client_configuration=chosen)
-        async with client.ApiClient(chosen) as connection:
+        async with api_client(defined) as connection:
             rehearse = Rehearsal(KubeApi(connection), "image")
             return await operator_webhook.answer(asked, inventory, lambda _: STATE, rehearse)
 

@@ -16,7 +16,7 @@ from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, 
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
 from e2e.control_plane import ControlPlane
-from e2e.mortal_operator import connection
+from e2e.kube_client import api_client
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
 
@@ -149,7 +149,7 @@ def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wro
     meta = ObjectMeta(name=name, namespace="default", uid="u")
 
     async def erase(policy: ClusterDeletionPolicy) -> Refusal | None:
-        async with connection(api_server) as opened:
+        async with api_client(api_server) as opened:
             gone = Cluster(metadata=meta, spec=ClusterSpec(deletion_policy=policy))
             return await BrokerRounds(KubeApi(opened), OperatorSettings("image")).erase(gone)
 

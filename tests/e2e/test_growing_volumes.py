@@ -5,7 +5,6 @@ import json
 from uuid import uuid4
 
 import pytest
-from kubernetes_asyncio import client, config
 
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.rehearsal import Rehearsal
@@ -16,7 +15,7 @@ from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
-from e2e.mortal_operator import connection
+from e2e.kube_client import api_client
 
 OTHERS_CLAIM = "volume-0-other-broker-0"
 
@@ -74,9 +73,7 @@ def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
     """What one operator says to each version of a Cluster."""
 
     async def run() -> list[Refusal | None]:
-        chosen = client.Configuration()
-        await config.load_kube_config(config_file=str(api_server.kubeconfig), client_configuration=chosen)
-        async with client.ApiClient(chosen) as connection:
+        async with api_client(api_server) as connection:
             disks = ClaimGrowth(KubeApi(connection))
             return [await disks.grow(cluster) for cluster in clusters]
 
@@ -113,7 +110,7 @@ def rehearse(api_server: ControlPlane, cluster: Cluster) -> str | None:
     """What the webhook says before the Cluster is stored."""
 
     async def run() -> str | None:
-        async with connection(api_server) as opened:
+        async with api_client(api_server) as opened:
             return await Rehearsal(KubeApi(opened), "barnabas-broker:dev")(cluster)
 
     return asyncio.run(run())

@@ -19,7 +19,7 @@ from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
-from e2e.mortal_operator import connection
+from e2e.kube_client import api_client
 
 BROKER_0, BOOTSTRAP = "castle-broker-0-outside", "castle-bootstrap-outside"
 
@@ -75,7 +75,7 @@ def play(plane: ControlPlane, scenario: Callable[[Outside], Awaitable[None]]) ->
     plane.requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
 
     async def run() -> None:
-        async with connection(plane) as opened:
+        async with api_client(plane) as opened:
             await scenario(Outside(plane, KubeApi(opened), namespace))
 
     asyncio.run(run())

@@ -12,7 +12,8 @@ from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.kinds import KINDS
 from e2e.control_plane import ControlPlane
-from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, connection, die, live, new_lanes
+from e2e.kube_client import api_client
+from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_lanes
 from harness.server_process import ServerProcess
 
 WRITES_MAX = 60
@@ -54,7 +55,7 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
     namespace = f"killed-{last}-{'sent' if sent else 'unsent'}"
     topic = namespace
     declare(plane, namespace, topic)
-    async with connection(plane) as opened:
+    async with api_client(plane) as opened:
         watcher, life = KubeApi(opened), Life(last, sent=sent)
         await die(life, opened, namespace, bootstrap, is_ready)
         await live(opened, namespace, bootstrap, is_ready)
@@ -101,7 +102,7 @@ def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
     declare(defined_api_server, "late", "late")
 
     async def scenario() -> None:
-        async with connection(defined_api_server) as opened:
+        async with api_client(defined_api_server) as opened:
             api = KubeApi(opened)
             bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
             bodies[-1]["metadata"]["finalizers"] = [FINALIZER]

@@ -13,8 +13,9 @@ from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import MetadataVersions
 from barnabas_operator.planning.metadata_version import METADATA_VERSION
 from e2e.control_plane import ControlPlane
+from e2e.kube_client import api_client
 from e2e.kube_requests import Json
-from e2e.mortal_operator import Bodies, Life, connection, die, live
+from e2e.mortal_operator import Bodies, Life, die, live
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
@@ -231,7 +232,7 @@ async def die_and_begin_anew(scene: Scene, change: Change, last: int, *, sent: b
     bootstrap, life = scene.brokers.bootstrap, Life(last, sent=sent, applies=False)
     scene.declare("Cluster", brokers={"replicas": BROKERS}, **DELETE)
     scene.declare("Topic", cluster="one", partitions=2, replicas=2, config={"retention.ms": 1000}, **DELETE)
-    async with connection(scene.plane) as opened:
+    async with api_client(scene.plane) as opened:
         await live(opened, scene.name, bootstrap, ready)
         change.begin(scene)
         await die(life, opened, scene.name, bootstrap, change.is_done)

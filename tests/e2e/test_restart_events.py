@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kubernetes_asyncio import client, config
 
 from barnabas_operator.handlers.pod_restarts import PodRestarts
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
@@ -20,6 +19,7 @@ from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
+from e2e.kube_client import api_client
 from harness.deadline import wait_for
 
 NOW = "2026-01-01T00:00:00Z"
@@ -47,9 +47,7 @@ def test_why_a_broker_restarts_is_told_in_words(pod: BrokerPod, why: str) -> Non
 
 def with_api(plane: ControlPlane, work: Callable[[KubeApi], Awaitable[None]]) -> None:
     async def run() -> None:
-        chosen = client.Configuration()
-        await config.load_kube_config(config_file=str(plane.kubeconfig), client_configuration=chosen)
-        async with client.ApiClient(chosen) as connection:
+        async with api_client(plane) as connection:
             await work(KubeApi(connection))
 
     asyncio.run(run())

@@ -4,8 +4,6 @@ import asyncio
 import json
 from uuid import uuid4
 
-from kubernetes_asyncio import client, config
-
 from barnabas_operator.handlers.applied_objects import AppliedObjects
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.kube.api import KubeApi
@@ -14,6 +12,7 @@ from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
+from e2e.kube_client import api_client
 
 INSIDE = Listener(name="plain", port=9092)
 BY_NODE = Listener(name="by-node", port=9094, type="nodeport")
@@ -42,9 +41,7 @@ def test_services_of_removed_listeners_and_brokers_are_deleted(api_server: Contr
         return {each["metadata"]["name"] for each in listed["items"]} - {"somebodys"}
 
     async def run() -> None:
-        chosen = client.Configuration()
-        await config.load_kube_config(config_file=str(api_server.kubeconfig), client_configuration=chosen)
-        async with client.ApiClient(chosen) as connection:
+        async with api_client(api_server) as connection:
             api = KubeApi(connection)
             leftovers = Leftovers(api, AppliedObjects(api))
             for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED), "image"):

@@ -8,7 +8,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
-from kubernetes_asyncio import client, config
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
@@ -29,6 +28,7 @@ from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, L
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
 from e2e.control_plane import ControlPlane
+from e2e.kube_client import api_client
 from harness.deadline import wait_for
 
 Json = Mapping[str, Any]
@@ -90,9 +90,7 @@ def objects_of(cluster: Cluster) -> list[dict[str, Any]]:
 
 def with_api(plane: ControlPlane, work: Any) -> Any:
     async def run() -> Any:
-        chosen = client.Configuration()
-        await config.load_kube_config(config_file=str(plane.kubeconfig), client_configuration=chosen)
-        async with client.ApiClient(chosen) as connection:
+        async with api_client(plane) as connection:
             return await work(KubeApi(connection))
 
     return asyncio.run(run())

@@ -7,7 +7,6 @@ from typing import Final
 
 import kopf
 import pytest
-from kubernetes_asyncio.config import kube_config
 
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
@@ -20,7 +19,6 @@ SECONDS_MAX: Final = 60.0
 def use_api_server(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looks for a kubeconfig finds the one of this API server."""
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(plane.kubeconfig))  # KUBECONFIG is read once.
 
 
 @asynccontextmanager

@@ -4,14 +4,19 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from kubernetes_asyncio.client import ApiClient
-
+from barnabas_kube.access import Access
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.kube.kinds import path_of
 
 Json = dict[str, Any]
 Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
 """By method, path and body; None lets the request pass."""
+
+
+def no_server() -> ApiClient:
+    """For what never asks it."""
+    return ApiClient(Access("http://no-server.invalid", None, lambda: None), "tests")
 
 
 def _nothing(_method: str, _path: str, _body: Mapping[str, Any]) -> None:

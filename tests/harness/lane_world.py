@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers import lane as lane_module
 from barnabas_operator.handlers.inventory import Inventory, Key
@@ -16,7 +15,7 @@ from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from harness.brokers_memory import BrokersMemory
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 
 KEY = Key("air", "one")
 SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=60.0, drift_s=60.0)
@@ -84,7 +83,7 @@ Scenario = Callable[[World], Awaitable[None]]
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     brokers = BrokersMemory()
     monkeypatch.setattr(lane_module, "ClusterAdmin", brokers)
-    async with ApiClient() as connection:
+    async with no_server() as connection:
         found = World(KubeMemory(connection), brokers)
         found.api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
         running = asyncio.create_task(found.lane.run())

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 from store_conformance import ManualClock, OpenStore
 
-from barnabas_broker.metadata.kubernetes.access import Access, find_access
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_kube.access import Access, find_access
 from barnabas_operator.resources.cluster_roles import broker_rules
 from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents

@@ -8,7 +8,7 @@ from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from store_conformance import WAIT_S, ManualClock, OpenStore
 
-from barnabas_broker.metadata.kubernetes.api import ApiClient
+from barnabas_broker.metadata.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.kubernetes.lease_watch import CURRENT_MS
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
@@ -32,16 +32,16 @@ async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
     assert lease is not None
     await heard(follower, lease)
     lists: list[str] = []
-    request = ApiClient.request
+    request = ApiRequests.request
 
-    async def counted(self: ApiClient, method: str, path: str, *more: object) -> object:
+    async def counted(self: ApiRequests, method: str, path: str, *more: object) -> object:
         lists.extend([path] if method == "GET" else [])
         return await request(self, method, path, *more)  # type: ignore[arg-type]
 
     clock.time_ms += 1
     lease = await holder.renew_lease(lease)
     await heard(follower, lease)
-    monkeypatch.setattr(ApiClient, "request", counted)
+    monkeypatch.setattr(ApiRequests, "request", counted)
     for _ in range(3):
         clock.time_ms += 1000
         lease = await holder.renew_lease(lease)

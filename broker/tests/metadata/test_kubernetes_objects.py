@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.metadata.documents import encode, topic_key, topic_part_key
-from barnabas_broker.metadata.kubernetes.access import NoAccess, find_access
 from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
 from barnabas_broker.metadata.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
 from barnabas_broker.metadata.kubernetes.watching import changes_in
@@ -26,6 +25,7 @@ from barnabas_broker.metadata.model import (
     TopicPartDocument,
 )
 from barnabas_broker.metadata.store import Change, HistoryCompacted, Lease, StoreUnavailable
+from barnabas_kube.access import NoAccess, find_access
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)

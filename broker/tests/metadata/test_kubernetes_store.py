@@ -17,8 +17,7 @@ from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.image_feed import ImageFeed, load
 from barnabas_broker.metadata.kubernetes import store as store_module
-from barnabas_broker.metadata.kubernetes.access import find_access
-from barnabas_broker.metadata.kubernetes.api import ApiClient
+from barnabas_broker.metadata.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
@@ -30,6 +29,7 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
     Write,
 )
+from barnabas_kube.access import find_access
 from e2e.control_plane import ControlPlane
 from e2e.helm import template
 from harness.deadline import wait_for
@@ -245,13 +245,13 @@ class TestOutages:
     ) -> None:
         monkeypatch.setattr(store_module, "WATCH_S", 1)
         began: list[str] = []
-        stream = ApiClient.stream
+        stream = ApiRequests.stream
 
-        def counted(self: ApiClient, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+        def counted(self: ApiRequests, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
             began.append(query["resourceVersion"])
             return stream(self, path, query)
 
-        monkeypatch.setattr(ApiClient, "stream", counted)
+        monkeypatch.setattr(ApiRequests, "stream", counted)
         store, writer = await open_store(), await open_store()
         begin = (await store.listing("")).revision
         written = 0

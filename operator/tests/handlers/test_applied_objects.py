@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.applied_objects import AppliedObjects
 from barnabas_operator.handlers.leftovers import Leftovers
@@ -13,7 +12,7 @@ from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 
 Json = dict[str, Any]
 CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u"))
@@ -24,7 +23,7 @@ ITEM = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, "data": {"a":
 
 def play(scenario: Callable[[KubeMemory, AppliedObjects], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = KubeMemory(connection)
             objects = AppliedObjects(api)
             assert await objects.apply(CLUSTER, ITEM)

@@ -6,11 +6,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.audit import Audit, Versions, missed_between, turned_back
 from barnabas_operator.handlers.inventory import Inventory, Key
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 
 LOOKS = 5
 WAIT_S = 10.0
@@ -52,7 +51,7 @@ def audited(inventory: Inventory, on_listing: Asked) -> list[str]:
 
     async def scenario() -> None:
         numbers, done = count(1), asyncio.Event()
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = KubeMemory(connection)
 
             def asked(_method: str, path: str, _body: Mapping[str, Any]) -> None:

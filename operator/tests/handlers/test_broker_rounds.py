@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 from msgspec.structs import replace
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.pod_restarts import PodRestarts
@@ -18,6 +18,7 @@ from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kube_memory import no_server
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 Json = Mapping[str, Any]
@@ -115,7 +116,7 @@ async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
 
 def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             outcome = await first_round(api, cluster())
             assert set(api.pods) == {"flights-broker-0"}
@@ -128,7 +129,7 @@ def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
 
 def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "c"))
             api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
             outcome = await first_round(api, cluster())
@@ -143,7 +144,7 @@ def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
 
 def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
             before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
@@ -162,7 +163,7 @@ def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restart
 
 def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b"))
             rounds = BrokerRounds(api, OperatorSettings("image"))
             assert (await rounds.advance(cluster(), STATE)).waiting is None
@@ -183,7 +184,7 @@ def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
     config: Mapping[str, bool | str], is_balanced: bool
 ) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
             assert outcome.balance is is_balanced
             assert outcome.waiting is None
@@ -205,7 +206,7 @@ def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
 )
 def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Refusal) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
             outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
             assert len(api.pods) == 2
@@ -217,7 +218,7 @@ def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Re
 
 def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
             rounds = BrokerRounds(api, OperatorSettings("image"))
@@ -240,7 +241,7 @@ def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
             raise KubeUnreachable("timed out")
 
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
             rounds = BrokerRounds(api, OperatorSettings("image"))
             rounds.unbalanced = False
@@ -254,7 +255,7 @@ def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
 
 def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
             api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
             assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
@@ -265,7 +266,7 @@ def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says() -> None:
 
 def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
             api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
             message = "waiting for broker 0 to be ready, before broker 1 restarts"
@@ -278,7 +279,7 @@ def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
 @pytest.mark.parametrize(("there", "count"), [((), 0), (("prometheusrules", "probes"), 0), (("podmonitors",), 1)])
 def test_a_monitor_is_made_where_its_own_definition_is_there(there: tuple[str, ...], count: int) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b"))
             api.monitoring = there
             assert (await first_round(api, cluster())).waiting is None
@@ -293,7 +294,7 @@ def told_of(name: str, message: str) -> dict[str, Any]:
 
 def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"))
             said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
             api.told["StatefulSet"] = [told_of("flights-broker", said)]
@@ -305,7 +306,7 @@ def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() ->
 
 def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
             unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
             api = FewPods(connection, pod(0, "a"), unplaced)
@@ -323,7 +324,7 @@ def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -
 @pytest.mark.parametrize(("uid", "left", "told"), [("a", 0, 2), ("another", 2, 0)])
 def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(uid: str, left: int, told: int) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b"))
             together = [
                 BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
@@ -340,7 +341,7 @@ def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_ask
     """It waits for nobody: the brokers that restart before it would take it for dead."""
 
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"))
             cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
             found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})

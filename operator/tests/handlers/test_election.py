@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.election import LEASE, Election
 from barnabas_operator.handlers.inventory import Key
 from barnabas_operator.handlers.leadership import Leadership
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 from harness.lane_world import WAIT_S
 
 
@@ -35,7 +34,7 @@ class World:
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with ApiClient() as connection, asyncio.timeout(WAIT_S):
+        async with no_server() as connection, asyncio.timeout(WAIT_S):
             here = World(KubeMemory(connection))
             running = asyncio.create_task(here.election.run())
             while not here.leadership.is_held:

@@ -6,14 +6,13 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers.first_lists import take_in
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 from harness.lane_world import KEY, SETTINGS, resource
 
 
@@ -23,7 +22,7 @@ from harness.lane_world import KEY, SETTINGS, resource
 )
 def test_the_first_list_is_asked_for_again_until_it_is_there(error: Exception) -> None:
     async def scenario() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api, inventory, asked = KubeMemory(connection), Inventory(), count()
 
             def refuse(method: str, path: str, _body: Mapping[str, Any]) -> Exception | None:

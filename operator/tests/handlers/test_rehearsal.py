@@ -4,12 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kube_memory import no_server
 
 CLUSTER = Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"))
 INVALID = 'StatefulSet.apps "flights-broker" is invalid: spec.template.spec.tolerations[0].key: Invalid value: "a b"'
@@ -46,7 +47,7 @@ class OneAnswer(KubeApi):
 )
 def test_only_what_the_api_server_finds_wrong_is_an_objection(answer: Exception | None, said: str | None) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = OneAnswer(connection, answer)
             assert await Rehearsal(api, "image")(CLUSTER) == said
             assert api.asked == [

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
 from barnabas_operator.handlers import lane as lane_module
 from barnabas_operator.handlers.inventory import Inventory
@@ -17,7 +16,7 @@ from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.webhook import answer
 from barnabas_operator.kube.kinds import path_of
 from harness.brokers_memory import BrokersMemory
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 from harness.lane_world import KEY, SETTINGS, WAIT_S, resource, topic
 
 
@@ -37,7 +36,7 @@ def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may
     async def scenario() -> None:
         brokers = BrokersMemory()
         monkeypatch.setattr(lane_module, "ClusterAdmin", brokers)
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
             lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory), leadership)
             for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
@@ -70,7 +69,7 @@ def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_
 ) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(lane_module, "ClusterAdmin", BrokersMemory())
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
             metrics = OperatorMetrics(inventory)
             lanes = Lanes(inventory, api, SETTINGS, metrics)
@@ -93,7 +92,7 @@ def test_a_cluster_that_was_made_again_keeps_its_lane_when_the_end_of_the_one_be
 ) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(lane_module, "ClusterAdmin", BrokersMemory())
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
             lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
             lanes.begin(KEY.namespace)
@@ -129,7 +128,7 @@ def test_a_connection_that_comes_about_after_the_end_of_its_lane_is_closed(monke
     async def scenario() -> None:
         brokers = SlowBrokers()
         monkeypatch.setattr(lane_module, "ClusterAdmin", brokers)
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
             lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
             lanes.resource_event(api.put(resource("Cluster", "one")), is_gone=False)

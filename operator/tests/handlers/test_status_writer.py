@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kubernetes_asyncio.client import ApiClient
 from msgspec.structs import replace
 
 from barnabas_operator.handlers.status_writer import StatusWriter
@@ -14,7 +13,7 @@ from barnabas_operator.planning.topic_status import topic_status
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX
 from barnabas_operator.resources.topic import Topic
-from harness.kube_memory import KubeMemory
+from harness.kube_memory import KubeMemory, no_server
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 BROKEN = Refusal("KafkaError", "no")
@@ -22,7 +21,7 @@ BROKEN = Refusal("KafkaError", "no")
 
 def in_memory(scenario: Callable[[KubeMemory, StatusWriter], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = KubeMemory(connection)
             await scenario(api, StatusWriter(api))
 

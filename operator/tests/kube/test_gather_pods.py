@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 from msgspec.structs import replace
 
+from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
@@ -16,6 +16,7 @@ from barnabas_operator.planning.object_names import ACCOUNT, BROKER_LABEL, GIVEN
 from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kube_memory import no_server
 
 ZONE = "topology.kubernetes.io/zone"
 INSIDE = Listener(name="plain")
@@ -116,7 +117,7 @@ def gather(*listeners: Listener, rack: Rack | None = None) -> tuple[PodsState, s
     )
 
     async def gathered() -> tuple[PodsState, set[str]]:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = AskedApi(connection)
             return await gather_pods(api, cluster, Nodes(api)), api.asked
 
@@ -209,7 +210,7 @@ def test_a_balancer_is_told_by_the_services_alone() -> None:
 
 def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
     async def hosts(**given: str) -> list[str]:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = AskedApi(connection)
             api.given = {name.replace("_", "-"): host for name, host in given.items()}
             cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
@@ -222,7 +223,7 @@ def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_ba
 
 def test_a_stateful_set_of_another_owner_is_none_of_the_clusters() -> None:
     async def gathered(owner: str) -> PodsState:
-        async with ApiClient() as connection:
+        async with no_server() as connection:
             api = AskedApi(connection)
             api.owner = owner
             return await gather_pods(api, Cluster(metadata=ObjectMeta(name="flights")), Nodes(api))

@@ -2,34 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import ApiClient
 
+from barnabas_kube.access import Access
+from barnabas_kube.client import Answer, ApiClient
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 
 TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 USED_UP = "The disruption budget main-broker needs 2 healthy pods and has 2 currently"
-
-
-class Answer(NamedTuple):
-    status: int
-    said: Mapping[str, Any]
-
-    async def read(self) -> bytes:
-        return json.dumps(self.said).encode()
+NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
 class Answering(ApiClient):
     """Answers each request alike."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__()
+        super().__init__(NOBODY, "tests")
         self.answer = answer
 
-    async def call_api(self, *_: Any, **__: Any) -> Answer:
+    async def request(self, *_: Any, **__: Any) -> Answer:
         return self.answer
 
 
@@ -37,7 +30,8 @@ def evict(status: int, message: str, *causes: str) -> None:
     details = {"causes": [{"reason": cause, "message": message} for cause in causes]}
 
     async def run() -> None:
-        async with Answering(Answer(status, {"message": message, "reason": "Why", "details": details})) as client:
+        said = json.dumps({"message": message, "reason": "Why", "details": details}).encode()
+        async with Answering(Answer(status, said)) as client:
             await KubeApi(client).evict("air", "main-broker-1", "u")
 
     asyncio.run(run())
@@ -58,3 +52,14 @@ def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
 
 def test_a_pod_that_is_gone_is_evicted() -> None:
     evict(404, "pods not found")
+
+
+def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
+    async def run() -> None:
+        async with ApiClient(NOBODY, "tests") as client:
+            await KubeApi(client).get("Pod", "air", "main-broker-1")
+
+    with pytest.raises(
+        KubeUnreachable, match=r"GET http://127\.0\.0\.1:1/api/v1/namespaces/air/pods/main-broker-1: Cannot connect"
+    ):
+        asyncio.run(run())

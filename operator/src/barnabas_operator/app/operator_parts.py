@@ -1,12 +1,13 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
+import os
 import time
 from functools import partial
+from typing import Final
 
-from kubernetes_asyncio import client, config
-from kubernetes_asyncio.config.config_exception import ConfigException
-
+from barnabas_kube.access import find_access
+from barnabas_kube.client import ApiClient
 from barnabas_operator.handlers.audit import Audit
 from barnabas_operator.handlers.election import Election
 from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
@@ -18,6 +19,8 @@ from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.watch import BACKOFFS
 from barnabas_operator.kube.api import KubeApi
+
+AGENT: Final = "barnabas-operator"
 
 
 class Operator:
@@ -31,7 +34,7 @@ class Operator:
         self.metrics.tell_leadership(self.leadership)
         self.lanes: Lanes | None = None
         self._election: Election | None = None
-        self._client: client.ApiClient | None = None
+        self._client: ApiClient | None = None
         self._audit: Audit | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -42,13 +45,8 @@ class Operator:
         return of_watch or (self.lanes.why_dead if self.lanes is not None else None)
 
     async def start(self) -> Lanes:
-        """Connects to the API server that the pod, or KUBECONFIG, names."""
-        chosen = client.Configuration()
-        try:
-            config.load_incluster_config(client_configuration=chosen)
-        except ConfigException:
-            await config.load_kube_config(client_configuration=chosen)
-        self._client = client.ApiClient(chosen)
+        """Connects to the API server that KUBECONFIG, or the pod, names. Raises NoAccess."""
+        self._client = ApiClient(find_access(os.environ), AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         self.lanes = Lanes(self.inventory, api, self._settings, self.metrics, self.leadership)
         tell, tell_gone = (partial(self.lanes.resource_event, is_gone=is_gone) for is_gone in (False, True))

@@ -20,9 +20,9 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Those of the pod's own account, or of KUBECONFIG; None where there is neither."""
+        """Those of KUBECONFIG, or of the pod's own account; None where there is neither."""
         number = next(self._numbers)
         if number:
             await asyncio.sleep(PAUSE_S)
-        found = kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
+        found = kopf.login_with_kubeconfig(**given) or kopf.login_with_service_account(**given)
         return replace(found, priority=number) if found is not None else None

@@ -1,14 +1,11 @@
-"""The few requests that the operator makes of the Kubernetes API, as JSON. The client does TLS, tokens, connections."""
+"""The few requests that the operator makes of the Kubernetes API, as JSON, and what its refusals mean."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from aiohttp import ClientError
-from kubernetes_asyncio.client import ApiClient
-from kubernetes_asyncio.client.exceptions import ApiException
-
+from barnabas_kube.client import ApiClient, NoAnswer
 from barnabas_operator.kube.kinds import KINDS, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 
@@ -195,36 +192,24 @@ class KubeApi:
         content_type: str,
         seconds_max: float,
     ) -> dict[str, Any]:
-        parameters: Sequence[tuple[str, str]] = list(query.items())
+        sent = json.dumps(body).encode() if body is not None else None
         try:
-            response = await self._client.call_api(
-                path,
-                method,
-                query_params=parameters,
-                header_params={"Accept": "application/json", "Content-Type": content_type},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=seconds_max,
-            )
-            text = await response.read()
-        except ApiException as error:
-            raise _refusal(error.status, error.body) from error
-        except (ClientError, OSError, TimeoutError) as error:
-            raise KubeUnreachable(f"{method} {path}: {error or type(error).__name__}") from error
-        if response.status >= 400:
-            raise _refusal(response.status, text)
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+            answer = await self._client.request(method, path, query, sent, content_type, timeout_s=seconds_max)
+        except NoAnswer as error:
+            raise KubeUnreachable(str(error)) from error
+        if answer.status >= 400:
+            raise _refusal(answer.status, answer.body)
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
 
 
 def _chosen(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-def _refusal(status: int, body: bytes | str | None) -> Exception:
+def _refusal(status: int, body: bytes) -> Exception:
     """The API server says why in a `Status`; overload and upgrades are no refusal, unlike a budget that is used up."""
-    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    text = body.decode(errors="replace")
     try:
         said = json.loads(text)
     except ValueError:

@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from barnabas_broker.metadata.kubernetes.api import ApiClient, Status
+from barnabas_broker.metadata.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.kubernetes.leases import LeaseList, LeaseObject, Observations
 from barnabas_broker.metadata.kubernetes.watching import raise_error
 from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable
 from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_kube.client import Status
 
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
@@ -35,7 +36,7 @@ class LeaseWatch:
 
     def __init__(
         self,
-        api: ApiClient,
+        api: ApiRequests,
         path: str,
         ours: Mapping[str, str],
         see: Callable[[], Awaitable[LeaseList]],

@@ -15,8 +15,7 @@ import msgspec
 
 from barnabas_broker.metadata.kubernetes import leases as lease_objects
 from barnabas_broker.metadata.kubernetes import objects
-from barnabas_broker.metadata.kubernetes.access import Access
-from barnabas_broker.metadata.kubernetes.api import BULK_S, Answer, ApiClient, parse_status
+from barnabas_broker.metadata.kubernetes.api import BULK_S, ApiRequests
 from barnabas_broker.metadata.kubernetes.lease_watch import LeaseWatch
 from barnabas_broker.metadata.kubernetes.leases import LeaseList, LeaseObject, Observations
 from barnabas_broker.metadata.kubernetes.watching import changes_in, is_document
@@ -34,6 +33,8 @@ from barnabas_broker.metadata.store import (
     Write,
 )
 from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_kube.access import Access
+from barnabas_kube.client import Answer, parse_status
 
 WRITES_AT_ONCE: Final = 16
 WATCH_S: Final = 300
@@ -51,7 +52,7 @@ class KubernetesStore:
         self._cluster = cluster.cluster
         self._clock = clock
         self._pod_uid = pod_uid
-        self._api = ApiClient(access)
+        self._api = ApiRequests(access)
         self._documents = f"/apis/{objects.GROUP}/{objects.VERSION}/namespaces/{cluster.namespace}/{objects.PLURAL}"
         self._leases = f"/apis/{lease_objects.API_VERSION}/namespaces/{cluster.namespace}/leases"
         self._ours = {"labelSelector": f"{objects.CLUSTER_LABEL}={self._cluster}"}

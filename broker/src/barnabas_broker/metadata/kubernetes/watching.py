@@ -7,9 +7,9 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from barnabas_broker.metadata.kubernetes.api import Status
 from barnabas_broker.metadata.kubernetes.objects import MARK_KEY, StateObject, object_name, parse_object, revision_of
 from barnabas_broker.metadata.store import Change, Changes, HistoryCompacted, StoreUnavailable
+from barnabas_kube.client import Status
 
 log = logging.getLogger(__name__)
 

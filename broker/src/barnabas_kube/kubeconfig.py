@@ -1,4 +1,4 @@
-"""Access by a kubeconfig file, for brokers outside of pods."""
+"""Access by a kubeconfig file, outside of pods."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from barnabas_broker.metadata.kubernetes.access import Access, NoAccess, token_file
+from barnabas_kube.access import Access, NoAccess, token_file
 
 
 class _Cluster(msgspec.Struct, rename="kebab"):

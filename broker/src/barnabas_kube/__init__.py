@@ -1,0 +1,1 @@
+"""Requests to the Kubernetes API over asyncio, which the broker and the operator have in common."""

@@ -1,0 +1,186 @@
+"""Requests to the API server over connections that are kept, each with a bound on its time, and streams of lines.
+
+Whatever the API server answers is an answer; without one there is NoAnswer.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import aiohttp
+import msgspec
+
+from barnabas_kube.access import Access, NoAccess
+
+CONNECT_S: Final = 3.0
+"""Until a stream begins."""
+SILENCE_S: Final = 90.0
+"""A watch hears from the server every minute even when nothing changes."""
+KEPT_S: Final = 30.0
+"""How long an idle connection is kept. The API server closes them after 90 s."""
+_DEAD_PEER_OPTIONS: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A machine that vanished is noticed within 15 s."""
+
+
+class Answer(NamedTuple):
+    """What the API server says: an HTTP status, and the body."""
+
+    status: int
+    body: bytes
+
+
+class NoAnswer(Exception):
+    """No connection, no time, no access; says of which request."""
+
+
+class StreamRefused(Exception):
+    """An answer in place of a stream; says of which request."""
+
+    def __init__(self, what: str, answer: Answer) -> None:
+        super().__init__(f"{what}: {answer.status} {parse_status(answer.body).message}")
+        self.status = answer.status
+
+
+class _Details(msgspec.Struct):
+    name: str = ""
+
+
+class Status(msgspec.Struct):
+    """What the API server says where there is no object to answer with."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+def parse_status(body: bytes) -> Status:
+    """A proxy's page in place of a Status becomes the message of one."""
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.MsgspecError:
+        return Status(message=body[:200].decode(errors="replace").strip())
+
+
+def _open_socket(address: tuple[int, int, int, str, object]) -> socket.socket:
+    opened = socket.socket(address[0], address[1], address[2])
+    for level, option, value in _DEAD_PEER_OPTIONS:
+        opened.setsockopt(level, option, value)
+    return opened
+
+
+class ApiClient:
+    """One client of one API server. It is made in the loop that it serves, and closed there."""
+
+    def __init__(self, access: Access, agent: str) -> None:
+        """`agent` is who asks, for the API server's own log."""
+        self._access = access
+        connector = aiohttp.TCPConnector(
+            ssl=access.tls or False,
+            limit=0,  # Who writes much at once bounds it.
+            keepalive_timeout=KEPT_S,
+            socket_factory=_open_socket,
+        )
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": agent}
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        self._streams: set[aiohttp.ClientResponse] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        *,
+        timeout_s: float,
+    ) -> Answer:
+        """The answer to one request. Raises NoAnswer."""
+        what = f"{method} {self._access.server}{path}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._request(method, path, query, body, content_type)
+        except TimeoutError:
+            self.end_streams()  # They may hang at the same server that does not answer.
+            raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
+        except (aiohttp.ClientError, OSError, NoAccess) as error:
+            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, content_type: str
+    ) -> Answer:
+        headers = self._headers()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        url = self._access.server + path
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.request(
+            method, url, params=query, data=body, headers=headers, timeout=timeout
+        ) as response:
+            return Answer(response.status, await response.read())
+
+    def _headers(self) -> dict[str, str]:
+        token = self._access.read_token()
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[list[bytes], None]:
+        """The lines of a body that goes on, as they come, until the server ends it. Raises NoAnswer, StreamRefused."""
+        what = f"GET {self._access.server}{path}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                response = await self._session.get(
+                    self._access.server + path, params=query, headers=self._headers(), timeout=timeout
+                )
+            try:
+                self._streams.add(response)
+                if response.status != HTTPStatus.OK:
+                    raise StreamRefused(what, Answer(response.status, await response.read()))
+                async for lines in _lines(response.content):
+                    yield lines
+            finally:
+                self._streams.discard(response)
+                response.close()
+        except (aiohttp.ClientError, OSError, NoAccess) as error:  # TimeoutError is an OSError.
+            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+
+    def end_streams(self) -> None:
+        """Whoever reads one hears that the connection is lost."""
+        for response in list(self._streams):
+            response.close()
+
+    async def close(self) -> None:
+        """Ends all that is under way."""
+        self.end_streams()
+        await self._session.close()
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
+    rest = b""
+    while chunk := await _read(content):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    try:
+        return await content.readany()
+    except RuntimeError as error:  # What aiohttp says when the connection was closed between two reads.
+        raise aiohttp.ClientConnectionError(str(error)) from error

@@ -1,0 +1,97 @@
+"""Requests to an API server that refuses, is busy, or gives no answer: what the store hears of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from barnabas_broker.metadata.kubernetes import api
+from barnabas_broker.metadata.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable
+from barnabas_kube.access import Access
+
+pytestmark = pytest.mark.anyio
+
+Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BUSY = {"kind": "Status", "code": 429, "message": "too many requests, please try again later"}
+GONE = {"kind": "Status", "code": 410, "message": "too old resource version"}
+
+
+@asynccontextmanager
+async def asking(answer: Answering, tokens: list[str] | None = None) -> AsyncIterator[ApiRequests]:
+    """A server that answers so, and who asks it; with the next one of the tokens at each request."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    requests = ApiRequests(Access(f"http://127.0.0.1:{port}", None, lambda: tokens.pop(0) if tokens else None))
+    try:
+        yield requests
+    finally:
+        await requests.close()
+        await runner.cleanup()
+
+
+async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
+    statuses = [429, 429, 200]
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(BUSY, status=statuses.pop(0))
+
+    async with asking(answer) as requests:
+        assert (await requests.request("GET", "/api/v1/pods")).status == 200
+    assert statuses == []
+
+
+async def test_a_server_that_stays_busy_is_unavailable_with_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(BUSY, status=429)
+
+    async with asking(answer) as requests:
+        with pytest.raises(StoreUnavailable, match=r"GET /api/v1/pods: 429 too many requests, please try again later"):
+            await requests.request("GET", "/api/v1/pods", timeout_s=0.2)
+
+
+async def test_a_request_without_an_answer_ends_the_streams_that_may_hang_at_the_same_server() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            await asyncio.Event().wait()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"{}\n")
+        await asyncio.Event().wait()
+        return response
+
+    async with asking(answer) as requests, asyncio.timeout(30):
+        stream = requests.stream("/api/v1/pods", {"watch": "1"})
+        assert await anext(stream) == [b"{}"]
+        with pytest.raises(StoreUnavailable, match=r"/api/v1/pods: no answer within 0\.2 s"):
+            await requests.request("GET", "/api/v1/pods", timeout_s=0.2)
+        with pytest.raises(StoreUnavailable):
+            await anext(stream)
+
+
+async def test_a_stream_of_a_history_that_is_gone_says_so() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(GONE, status=410)
+
+    async with asking(answer) as requests:
+        with pytest.raises(HistoryCompacted, match="410 too old resource version"):
+            await anext(requests.stream("/api/v1/pods", {"watch": "1"}))
+
+
+async def test_a_token_that_is_renewed_is_in_the_next_request() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=request.headers["Authorization"])
+
+    async with asking(answer, ["first", "second"]) as requests:
+        told = [(await requests.request("GET", "/api/v1/pods")).body for _ in range(2)]
+    assert told == [b"Bearer first", b"Bearer second"]

@@ -1,0 +1,10 @@
+"""The operator's own client of a test's API server."""
+
+from barnabas_kube.client import ApiClient
+from barnabas_kube.kubeconfig import read_kubeconfig
+from e2e.control_plane import ControlPlane
+
+
+def api_client(plane: ControlPlane) -> ApiClient:
+    """As its administrator; for `async with`."""
+    return ApiClient(read_kubeconfig(plane.kubeconfig), "tests")
