@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import aiohttp
-import pytest
 
+from barnabas_kube.kubeconfig import read_kubeconfig
 from barnabas_operator.app.operator_pages import serve_pages
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from e2e.control_plane import ControlPlane
-from e2e.watching_operator import use_api_server
 
 SECONDS_MAX = 60.0
 AUDIT_S = 0.05
@@ -48,14 +47,14 @@ async def until(client: aiohttp.ClientSession, page: str, status: int) -> str:
 
 
 def test_healthz_turns_503_when_the_watch_tells_no_changes_and_200_when_it_does(
-    defined_api_server: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    defined_api_server: ControlPlane,
 ) -> None:
     namespace = f"watch-{uuid4().hex[:8]}"
     defined_api_server.kubectl("create", "namespace", namespace)
-    use_api_server(defined_api_server, monkeypatch)
 
     async def scenario() -> None:
-        operator = Operator(OperatorSettings("image", (namespace,), audit_s=AUDIT_S))
+        settings = OperatorSettings("image", (namespace,), audit_s=AUDIT_S)
+        operator = Operator(settings, read_kubeconfig(defined_api_server.kubeconfig))
         async with aiohttp.ClientSession() as client, pages_of(operator) as pages:
             assert await until(client, f"{pages}/healthz", 200) == "ok\n"
             defined_api_server.kubectl("-n", namespace, "create", "-f-", stdin=json.dumps(PAUSED))

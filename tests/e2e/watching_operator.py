@@ -1,6 +1,7 @@
 """The operator in this process, with its watch, on a real API server: for tests that look inside."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 import kopf
 import pytest
 
+from barnabas_kube.access import find_access
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.watch import make_registry
@@ -24,7 +26,7 @@ def use_api_server(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None
 @asynccontextmanager
 async def watching(settings: OperatorSettings) -> AsyncIterator[Operator]:
     """It runs while inside."""
-    operator, ending = Operator(settings), asyncio.Event()
+    operator, ending = Operator(settings, find_access(os.environ)), asyncio.Event()
     running = asyncio.create_task(
         kopf.operator(
             registry=make_registry(operator.start, operator.stop, operator.metrics.watch_failed),

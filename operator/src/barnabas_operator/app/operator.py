@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import kopf
 
+from barnabas_kube.access import Access, NoAccess, find_access
 from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers.operator_settings import OperatorSettings
@@ -33,6 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         print(f"barnabas operator: takes no arguments, was given {arguments}; allowed: environment variables")
         return EXIT_USAGE
+    try:
+        access = find_access(os.environ)
+    except NoAccess as error:
+        print(f"barnabas operator: {error}", file=sys.stderr)
+        return EXIT_USAGE
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), format=LOG_FORMAT)
     for noisy, level in (
         ("kafka", logging.CRITICAL),
@@ -43,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(TURN_S)
     settings = read_settings(os.environ, f"{os.environ.get('POD_NAME', socket.gethostname())}_{uuid4()}")
     listener, certificates = os.environ.get("HTTP_LISTENER", "0.0.0.0:8080"), os.environ.get("WEBHOOK_CERTIFICATES", "")
-    asyncio.run(_run(settings, listener, certificates))
+    asyncio.run(_run(settings, access, listener, certificates))
     return 0
 
 
@@ -68,8 +74,8 @@ def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSett
     )
 
 
-async def _run(settings: OperatorSettings, listener: str, certificates: str) -> None:
-    operator = Operator(settings)
+async def _run(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
+    operator = Operator(settings, access)
     pages = await serve_pages(operator, listener)
     webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:

@@ -1,12 +1,11 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
-import os
 import time
 from functools import partial
 from typing import Final
 
-from barnabas_kube.access import find_access
+from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.handlers.audit import Audit
 from barnabas_operator.handlers.election import Election
@@ -26,8 +25,9 @@ AGENT: Final = "barnabas-operator"
 class Operator:
     """What is between kopf's start and stop."""
 
-    def __init__(self, settings: OperatorSettings) -> None:
+    def __init__(self, settings: OperatorSettings, access: Access) -> None:
         self._settings = settings
+        self._access = access
         self.inventory = Inventory()
         self.metrics = OperatorMetrics(self.inventory)
         self.leadership = Leadership(time.monotonic) if settings.lease else ALONE
@@ -45,8 +45,8 @@ class Operator:
         return of_watch or (self.lanes.why_dead if self.lanes is not None else None)
 
     async def start(self) -> Lanes:
-        """Connects to the API server that KUBECONFIG, or the pod, names. Raises NoAccess."""
-        self._client = ApiClient(find_access(os.environ), AGENT)
+        """Connects to the API server, and begins."""
+        self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         self.lanes = Lanes(self.inventory, api, self._settings, self.metrics, self.leadership)
         tell, tell_gone = (partial(self.lanes.resource_event, is_gone=is_gone) for is_gone in (False, True))
