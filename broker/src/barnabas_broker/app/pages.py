@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
-from barnabas_broker.app.process_usage import read_usage
+from barnabas_broker.app.process_usage import process_usage
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.broker_families import broker_families
@@ -66,7 +66,7 @@ def make_pages(
         families += await group_families(services)
         families += partition_families(hosted)
         families += replication_families(services, hosted)
-        families += process_families(read_usage())
+        families += process_families(await process_usage())
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
     async def healthz() -> Page:
