@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from kafka.protocol.metadata import MetadataRequest
 
+from barnabas_kafka.connection import connected_client
+from barnabas_lag.kafka.asking import Asking
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.running_exporter import RunningExporter
@@ -137,6 +140,24 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_with_it(start: Start, 
     finally:
         cluster.start(gone)
     exporter.wait_for_value("kafka_consumergroup_lag_sum", 6, 60, consumergroup="billing")
+
+
+@pytest.mark.slow
+def test_what_any_broker_can_answer_another_one_answers_where_the_first_stands_still(
+    cluster: BarnabasCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka.net.manager.random.shuffle", list.sort)  # The client asks broker 0 first.
+    client = connected_client(cluster.bootstrap, 30.0, "test")
+    everything = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    try:
+        assert len(Asking(client).ask_any(everything).brokers) == 3
+        cluster.pause(0)
+        asking = Asking(client)
+        assert asking.ask_any(everything).brokers
+        assert [each.broker_id for each in asking.failures] == [0]
+    finally:
+        cluster.resume(0)
+        client.close()
 
 
 def test_filters_choose_topics_and_groups(start: Start, cluster: BarnabasCluster) -> None:

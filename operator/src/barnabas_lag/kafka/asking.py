@@ -1,16 +1,20 @@
 """Requests to many brokers at once. What one broker does not answer costs nothing of what the others do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, for_code
 
-from barnabas_kafka.connection import reachable
+from barnabas_core.errors import ErrorCode
+from barnabas_kafka.connection import ClusterUnreachable, reachable
 
 Request = Any
 Answer = Any
+
+TRIES: Final = 3
+"""Of what any broker can answer: each may take the whole time-out."""
 
 
 class Failure(NamedTuple):
@@ -33,9 +37,15 @@ class Asking:
     _silent: set[int] = field(default_factory=set)
 
     def ask_any(self, request: Request) -> Answer:
-        """Any broker. Raises ClusterUnreachable."""
-        with reachable():
-            return self._manager.run(self._manager.send, request)
+        """Any broker; where that one does not answer, some others. Raises ClusterUnreachable."""
+        for _ in range(TRIES):
+            with reachable():
+                broker_id, outcome = self._manager.run(self._any, request)
+            if not isinstance(outcome, KafkaError):
+                return outcome
+            self._silent.add(broker_id)
+            self.failed(request, broker_id, outcome)
+        raise ClusterUnreachable(str(self.failures[-1]))
 
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
         """Each broker its requests one after the other, all brokers at once; what was answered.
@@ -60,6 +70,16 @@ class Asking:
         name = type(request).__name__.removesuffix("Request")
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 
+    def refused(self, request: Request, broker_id: int, parts: Iterable[tuple[int, str]]) -> None:
+        """Notes each error code among the codes of parts of an answer once: for which part first, and how many."""
+        names: dict[int, list[str]] = {}
+        for code, name in parts:
+            if code != ErrorCode.NONE:
+                names.setdefault(code, []).append(name)
+        for code, of_code in names.items():
+            others = f" and {len(of_code) - 1} more" if len(of_code) > 1 else ""
+            self.failed(request, broker_id, f"{for_code(code).__name__} for {of_code[0]}{others}")
+
     def meet(self, broker_ids: Sequence[int]) -> None:
         """The client asks nothing of brokers that joined after it looked last. Raises ClusterUnreachable."""
         if any(self._manager.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
@@ -73,6 +93,15 @@ class Asking:
     @property
     def _manager(self) -> Any:
         return self.client._manager
+
+    async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
+        """Who was asked, and what came of it. Raises ClusterUnreachable where nobody is left to be asked."""
+        likely = self._manager.least_loaded_node()
+        known = [likely, *(each.node_id for each in self._manager.cluster.brokers())]
+        broker_id = next((each for each in known if each is not None and each not in self._silent), None)
+        if broker_id is None:
+            raise ClusterUnreachable("; ".join(map(str, self.failures)))
+        return broker_id, await _outcome(self._send(broker_id, request))
 
     async def _together(self, asked: Sequence[tuple[int, Request]]) -> list[Answer | KafkaError]:
         """In the client's thread: all are sent before the first is waited for."""

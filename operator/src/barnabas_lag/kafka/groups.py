@@ -72,12 +72,13 @@ def _described(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Descri
     classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
     coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
-    return {
-        group.group_id: Described(group.group_state, len(group.members))
-        for _, _, answer in asking.ask(requests)
-        for group in answer.groups
-        if group.error_code == ErrorCode.NONE
-    }
+    found: dict[str, Described] = {}
+    for broker_id, request, answer in asking.ask(requests):
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                found[group.group_id] = Described(group.group_state, len(group.members))
+        asking.refused(request, broker_id, ((each.error_code, f"group {each.group_id}") for each in answer.groups))
+    return found
 
 
 def _committed(
@@ -87,14 +88,14 @@ def _committed(
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
     for broker_id, request, answer in asking.ask(requests):
-        for group_id, group in _told(request, answer, many=many):
+        told = _told(request, answer, many=many)
+        for group_id, group in told:
             if group.error_code == ErrorCode.NONE:
                 yield group_id, dict(_offsets(group.topics, known))
-            else:
-                asking.failed(request, broker_id, f"{for_code(group.error_code).__name__} for group {group_id}")
+        asking.refused(request, broker_id, ((group.error_code, f"group {group_id}") for group_id, group in told))
 
 
-def _told(request: Any, answer: Any, *, many: bool) -> Iterable[tuple[str, Any]]:
+def _told(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]:
     return [(each.group_id, each) for each in answer.groups] if many else [(request.group_id, answer)]
 
 

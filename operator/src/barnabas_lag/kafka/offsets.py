@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from kafka.errors import for_code
-
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import Question
@@ -59,15 +57,17 @@ def _told(
     requests = by_broker(timestamps_ms, lambda each: partitions[each].leader)
     batched = {leader: list_offsets({each: timestamps_ms[each] for each in some}) for leader, some in requests.items()}
     for broker_id, request, answer in asking.ask(batched):
-        refused: dict[int, int] = {}
-        for topic in answer.topics:
-            for part in topic.partitions:
-                if part.error_code == ErrorCode.NONE:
-                    told[known[TopicPartition(topic.name, part.partition_index)]] = Told(part.offset, part.timestamp)
-                else:
-                    refused[part.error_code] = refused.get(part.error_code, 0) + 1
-        for code, count in refused.items():
-            asking.failed(request, broker_id, f"{for_code(code).__name__} for {count} partitions")
+        parts = [
+            (TopicPartition(topic.name, part.partition_index), part)
+            for topic in answer.topics
+            for part in topic.partitions
+        ]
+        for partition, part in parts:
+            if part.error_code == ErrorCode.NONE:
+                told[known[partition]] = Told(part.offset, part.timestamp)
+        asking.refused(
+            request, broker_id, ((part.error_code, f"{each.topic}-{each.partition}") for each, part in parts)
+        )
     return told
 
 

@@ -1,0 +1,18 @@
+"""What is noted of requests in vain: short, however many parts of an answer were refused."""
+
+from kafka.protocol.consumer import OffsetFetchRequest
+
+from barnabas_lag.kafka.asking import Asking
+
+NOT_COORDINATOR = 16
+GROUP_AUTHORIZATION_FAILED = 30
+
+
+def test_refusals_of_the_same_kind_are_one_failure_that_names_the_first_and_counts_the_others() -> None:
+    asking = Asking(None)
+    codes = [(NOT_COORDINATOR, f"group {number}") for number in range(2_000)]
+    asking.refused(OffsetFetchRequest(), 3, [*codes, (0, "group ok"), (GROUP_AUTHORIZATION_FAILED, "group secret")])
+    assert list(map(str, asking.failures)) == [
+        "OffsetFetch to broker 3: NotCoordinatorError for group 0 and 1999 more",
+        "OffsetFetch to broker 3: GroupAuthorizationFailedError for group secret",
+    ]
