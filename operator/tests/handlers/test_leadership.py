@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas_operator.handlers.leadership import ALONE, Leadership, NotLeading
+from barnabas_operator.planning.lease import DURATION_S
 
 
 class Clock:
@@ -44,7 +45,7 @@ def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(leadersh
     clock.now_s += 9.9
     assert may_write(leadership)
     with leadership.writing() as seconds_max:
-        assert seconds_max == pytest.approx(15 - 9.9)
+        assert seconds_max == pytest.approx(DURATION_S - 9.9)
     clock.now_s += 0.1
     assert not may_write(leadership)
     leadership.renewed(clock())
@@ -52,7 +53,7 @@ def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(leadersh
 
 
 def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leadership, clock: Clock) -> None:
-    clock.now_s += 5.0
+    clock.now_s += DURATION_S - 10.0
     assert may_write(leadership, needs_s=10.0)
     clock.now_s += 0.1
     assert not may_write(leadership, needs_s=10.0)
@@ -64,7 +65,7 @@ def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(leadersh
         leadership.stop()
         assert not may_write(leadership)
         before = leadership.ended
-        clock.now_s += 15.0
+        clock.now_s += DURATION_S
         assert (before, leadership.ended) == (False, True), "it is over anyway"
 
 
