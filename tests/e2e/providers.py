@@ -107,7 +107,7 @@ def kind(folder: Path) -> Iterator[Cluster]:
     def supply(image: str) -> str:
         if image == BASE_IMAGE:
             return image
-        _run("docker", "build", f"--file={ROOT / IMAGES[image]}", f"--tag={image}:{TAG}", str(ROOT))
+        _run("docker", "build", f"--target={IMAGES[image]}", f"--tag={image}:{TAG}", str(ROOT))
         _run("kind", "load", "docker-image", f"{image}:{TAG}", f"--name={name}")
         return reference(image)
 
