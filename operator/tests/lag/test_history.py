@@ -3,7 +3,7 @@
 from math import inf, isfinite
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_core.topic_partition import TopicPartition
@@ -134,6 +134,7 @@ def test_where_all_unread_records_are_deleted_nothing_left_is_late() -> None:
 numbers = st.one_of(st.none(), st.integers(0, 1_000))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(numbers, numbers, st.integers(0, 1_000), st.integers(0, 2)), min_size=1, max_size=30))
 def test_no_number_is_made_up_whatever_the_cluster_tells(looks: list[tuple[int | None, int | None, int, int]]) -> None:
     told = played(*(readings(*each) for each in looks)).groups["billing"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -71,6 +71,7 @@ def test_limits_take_detail_first_and_whole_groups_and_topics() -> None:
     assert {labels["consumergroup"] for labels, _ in found["kafka_consumergroup_lag_sum"]} == {"x", "y"}
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 60))
 def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[str, int], limit: int) -> None:
     chosen = fitting(sizes, limit)

@@ -31,6 +31,7 @@ def ask(timeline: Timeline, written: list[float], offset: int, now_s: float) -> 
     raise AssertionError(f"still asks after {QUESTIONS_MAX} questions")
 
 
+@settings(deadline=None)
 @given(gaps, st.data())
 def test_questions_end_and_tell_when_any_record_was_written(between: list[float], data: st.DataObject) -> None:
     written = times(between)
@@ -45,6 +46,7 @@ def test_questions_end_and_tell_when_any_record_was_written(between: list[float]
     assert abs(told - written[offset]) <= error_max + 0.001
 
 
+@settings(deadline=None)
 @given(gaps, st.integers(1, 20))
 def test_looks_alone_tell_within_the_time_between_two(between: list[float], every: int) -> None:
     written = times(between)
@@ -60,7 +62,7 @@ def test_looks_alone_tell_within_the_time_between_two(between: list[float], ever
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.floats(0.0, 1_000.0), st.integers(0, 10_000)), min_size=1, max_size=400))
+@given(st.lists(st.tuples(st.floats(0.0, 1_000.0), st.integers(0, 300)), min_size=1, max_size=300))
 def test_a_timeline_stays_in_order_and_bounded_whatever_is_seen(looks: list[tuple[float, int]]) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
     for passed_s, end in looks:
@@ -137,6 +139,7 @@ def test_records_without_timestamps_are_as_old_as_the_first_look() -> None:
     assert timeline.written_s(7) == 100.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 100), max_size=QUESTIONS_MAX * 2), st.integers(0, 99))
 def test_answers_that_contradict_each_other_end_the_questions_all_the_same(answers: list[int], offset: int) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
