@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_USAGE: Final = 2
 DEFAULT_IMAGE: Final = "barnabas-broker:dev"
+DEFAULT_OPERATOR_IMAGE: Final = "barnabas-operator:dev"
 TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
@@ -54,13 +55,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
-    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, BOOTSTRAP, DRIFT_SECONDS, LEASE.
+    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, OPERATOR_IMAGE, BOOTSTRAP, LEASE.
 
+    After DRIFT_SECONDS a round comes at the latest.
     POD_NAMESPACE and RELEASE say which pods are the operator's, POD_MONITOR_LABELS (JSON) how PodMonitors are found.
     """
     names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
     return OperatorSettings(
         broker_image=environment.get("BROKER_IMAGE", DEFAULT_IMAGE),
+        operator_image=environment.get("OPERATOR_IMAGE", DEFAULT_OPERATOR_IMAGE),
         namespaces=tuple(filter(None, names)),
         bootstrap=environment.get("BOOTSTRAP", ""),
         drift_s=float(environment.get("DRIFT_SECONDS", "60")),

@@ -75,7 +75,7 @@ class BrokerRounds:
         self._objects = AppliedObjects(api)
         self._leftovers = Leftovers(api, self._objects)
         self._nodes = Nodes(api)
-        self._surroundings = Surroundings(api, self._objects, settings.neighbours, settings.broker_image)
+        self._surroundings = Surroundings(api, self._objects, settings.neighbours, settings.operator_image)
         self._places = 0
         self.unbalanced = True  # An operator that starts anew does not know.
 

@@ -34,6 +34,8 @@ class OperatorSettings:
     lease: str = ""
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE
+    operator_image: str = "barnabas-operator:dev"
+    """What a lag exporter runs, which the brokers' image does not have."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

@@ -23,7 +23,7 @@ class Surroundings:
     """Of one Cluster. Services for the outside ask for the node ports that they had."""
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours, image: str) -> None:
-        """`image` is for a Cluster that names none."""
+        """`image` is what a lag exporter runs where its Cluster names none."""
         self._api = api
         self._neighbours = neighbours
         self._image = image

@@ -28,7 +28,8 @@ def surrounding_objects(
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
 
     `apis` are the group versions that the API server has: a PodMonitor is made where there can be one. Brokers that are
-    to go, as far as they have `places`, are reached until then. `image` is for a Cluster that names none.
+    to go, as far as they have `places`, are reached until then. `image` is what a lag exporter runs
+    where the Cluster names none.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     return [

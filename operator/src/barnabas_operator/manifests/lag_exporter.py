@@ -30,12 +30,12 @@ def lag_exporter_objects(
 ) -> list[KubeObject]:
     """A Deployment, and a PodMonitor where there can be one; nothing where none is declared.
 
-    `image` is for a Cluster that names none, neither here nor for its brokers.
+    `image` is for a Cluster that names none: that of the operator, for the brokers' has no lag exporter.
     """
     declared = cluster.spec.lag_exporter
     if declared is None:
         return []
-    deployment = _deployment(cluster, declared, declared.image or cluster.spec.brokers.image or image)
+    deployment = _deployment(cluster, declared, declared.image or image)
     return [deployment, *([_pod_monitor(cluster, declared, neighbours)] if MONITORING in apis else [])]
 
 

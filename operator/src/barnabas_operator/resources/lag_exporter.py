@@ -39,6 +39,6 @@ class LagExporter(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     topic_exclude_regex: Annotated[str, Meta(min_length=1, description="no topic whose name has a match")] = "^$"
     group_regex: Annotated[str, Meta(min_length=1, description="only groups whose name has a match")] = ".*"
     group_exclude_regex: Annotated[str, Meta(min_length=1, description="no group whose name has a match")] = "^$"
-    image: Annotated[str, Meta(pattern=r"^\S*$", description="without spaces; left out, that of the brokers")] = ""
+    image: Annotated[str, Meta(pattern=r"^\S*$", description="without spaces; left out, that of the operator")] = ""
     resources: LagExporterResources = LagExporterResources()
     template: LagExporterTemplate = LagExporterTemplate()
