@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from barnabas_broker.app import garbage
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.loop_idle import MeasuringSelector
+from barnabas_broker.app.loop_time import interrupt_threads_soon
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     selector = MeasuringSelector()
     selector.turns.measure_parts()
     garbage.settle()
+    interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, selector))
 
