@@ -93,6 +93,12 @@ ELECTIONS: Final = _group(
     ),
     Metric("spread_ms", "from the first to the last, ms", Better.LOWER),
 )
+LOADED_ELECTIONS: Final = _group(
+    "elections-loaded",
+    f"the same while a producer writes to all of them (session timeout {SESSION_MS / 1e3:g} s)",
+    *ELECTIONS.metrics,
+    Metric("served_s", "until all acknowledge records again, librdkafka, s", Better.LOWER, NO_LONGER),
+)
 
 
 def _loads() -> Iterator[Row]:
@@ -138,6 +144,7 @@ def _changes() -> Iterator[Row]:
         ),
         ("failover.hang", "SIGSTOP", HANG, Failover(fate=Fate.PAUSED)),
         ("elections", "kill -9", ELECTIONS, Elections(1000)),
+        ("elections.loaded", "kill -9, 5,000 records a second", LOADED_ELECTIONS, Elections(1000, under_load=True)),
     ):
         yield Row(f"cluster.{key}", title, group, scenario, place=Place.CLUSTER, slow=True)
 

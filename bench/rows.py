@@ -118,6 +118,7 @@ def _lifecycle() -> Iterator[Row]:
         slow=True,
     )
     yield Row("topics", "1,000 topics of 6 partitions", TOPICS, ManyTopics(1000), quick=False, place=Place.OWN)
+    yield Row("topics.30k", "5,000 topics of 6 partitions", TOPICS, ManyTopics(5000), quick=False, place=Place.OWN)
 
 
 def _raw() -> Iterator[Row]:

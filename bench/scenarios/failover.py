@@ -10,6 +10,7 @@ from typing import Final
 
 from bench.clients.job import NotRun
 from bench.clients.pulse import ANSWER_SECONDS_MAX, LibrdkafkaPulse, Pulse, RawPulse
+from bench.clients.spread_load import SpreadLoad
 from bench.clusters import Cluster
 from bench.metrics import Measurement
 from bench.scenarios.stand import Stand
@@ -20,6 +21,8 @@ LEAD_IN_S: Final = 0.5
 HUNG_S: Final = 0.1
 FAILOVER_SECONDS_MAX: Final = 30.0
 ELECTION_SECONDS_MAX: Final = 60.0
+# Until a topic that was just made takes records in all of its partitions, on a busy machine.
+LOAD_SECONDS_MAX: Final = 180.0
 # Each look has a broker encode a thousand partitions, and this process decode them.
 LOOK_S: Final = 0.02
 
@@ -112,6 +115,8 @@ class Elections:
     """The broker that leads all of a topic's partitions is killed: until one that stays names new leaders for all."""
 
     partitions: int
+    under_load: bool = False
+    """A producer writes to all partitions, so that what an application notices is measured, too."""
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """From the kill to the last leader, and from the first new leader to the last one."""
@@ -121,12 +126,26 @@ class Elections:
         orders = ([victim, stays, controller], [victim, controller, stays])
         assignment = [orders[number % 2] for number in range(self.partitions)]
         with led_topic(cluster, stand.new_topic_name(), assignment) as name:
-            gone_s = time.monotonic()
-            cluster.kill(victim)
-            first_s, last_s = self._watch(cluster, name, victim, stays)
+            kill = self._kill_under_load if self.under_load else self._kill
+            measured = kill(cluster, name, victim, stays)
             cluster.start(victim)
             cluster.wait_until_full(name)
+        return measured
+
+    def _kill(self, cluster: Cluster, name: str, victim: int, stays: int) -> Measurement:
+        gone_s = time.monotonic()
+        cluster.kill(victim)
+        first_s, last_s = self._watch(cluster, name, victim, stays)
         return {"elected_s": last_s - gone_s, "spread_ms": (last_s - first_s) * 1e3}
+
+    def _kill_under_load(self, cluster: Cluster, name: str, victim: int, stays: int) -> Measurement:
+        with SpreadLoad(cluster.bootstrap, name, self.partitions) as load:
+            load.await_all(time.monotonic(), LOAD_SECONDS_MAX)
+            time.sleep(LEAD_IN_S)
+            gone_s = time.monotonic()
+            measured = self._kill(cluster, name, victim, stays)
+            served_s = load.await_all(gone_s, ELECTION_SECONDS_MAX)
+        return {**measured, "served_s": served_s - gone_s}
 
     def _watch(self, cluster: Cluster, name: str, victim: int, stays: int) -> tuple[float, float]:
         """When new leaders were first seen, and when all were."""
