@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.lane_world import play
+from harness.made_up_kind import made_up
 from harness.running_up import RunningUp
 
-__all__ = ["barnabas", "play", "up"]
+__all__ = ["barnabas", "made_up", "play", "up"]
 
 
 @pytest.fixture

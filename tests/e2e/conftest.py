@@ -8,10 +8,11 @@ from e2e.apiserver import api_server, define, prepare_api_server
 from e2e.binaries import CannotStart
 from e2e.control_plane import ControlPlane
 from harness.barnabas_server import prepare_barnabas
+from harness.made_up_kind import made_up
 from harness.require import missing
 from harness.server_process import ServerProcess
 
-__all__ = ["api_server", "broker", "defined_api_server"]
+__all__ = ["api_server", "broker", "defined_api_server", "made_up"]
 
 
 @pytest.fixture(scope="module")

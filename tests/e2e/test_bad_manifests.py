@@ -16,8 +16,9 @@ from barnabas_operator.handlers import webhook as operator_webhook
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.admission import Around, review
+from barnabas_operator.planning.admission import review
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.verdict import Around
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
 from e2e.control_plane import ControlPlane
 from e2e.gates import without_rules

@@ -16,7 +16,9 @@ import pytest
 
 from barnabas_operator.resources.api_objects import InvalidResource, resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.crd import Version, crd_of
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import API_VERSION, GROUP, VERSION
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.yaml_text import yaml_text
@@ -38,10 +40,7 @@ RELEASES: Final[Mapping[int, Sequence[Version]]] = {
     3: (Version(NEXT), Version(VERSION, is_stored=False)),
     4: (Version(NEXT),),
 }
-CRDS: Final[Mapping[str, type[Cluster] | type[Topic]]] = {
-    "clusters.barnabas.dev": Cluster,
-    "topics.barnabas.dev": Topic,
-}
+CRDS: Final = {f"{kind.plural}.{GROUP}": kind for kind in KINDS.values()}
 SPECS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Cluster": {"storage": {"volumes": [{"id": 0, "size": "5Gi"}]}},
     "Topic": {"partitions": 3},
@@ -223,7 +222,7 @@ def test_an_operator_of_one_version_reads_and_reviews_what_comes_in_the_other(
 
 
 def test_a_field_that_newer_definitions_have_stops_an_older_operator_and_is_gone_with_them(plane: ControlPlane) -> None:
-    older = crd_of(Cluster)
+    older = crd_of(CLUSTER)
     newer = json.loads(json.dumps(older))
     root = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root["properties"]["spec"]["properties"]["speed"] = {"type": "integer"}

@@ -15,7 +15,7 @@ from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRef
 from barnabas_operator.handlers.claim_metadata import ClaimMetadata
 from barnabas_operator.handlers.rehearsal import Rehearsal
 from barnabas_operator.kube.api import APPLY, KubeApi
-from barnabas_operator.kube.kinds import path_of
+from barnabas_operator.kube.places import path_of
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects, templated_objects
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.facts import Facts

@@ -33,7 +33,7 @@ def test_no_topic_that_is_created_while_the_audit_lists_is_forgotten(
             for number in range(TOPICS):
                 await asyncio.to_thread(create, number)
             async with asyncio.timeout(SECONDS_MAX):
-                while len(operator.inventory.topics) < TOPICS:
+                while len(operator.inventory.of_kind("Topic")) < TOPICS:
                     await asyncio.sleep(LOOK_S)
 
     asyncio.run(scenario())

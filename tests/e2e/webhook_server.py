@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from barnabas_operator.resources.kinds import KINDS
 from e2e.control_plane import ControlPlane
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -53,7 +54,7 @@ def _configuration(plane: ControlPlane, port: int) -> dict[str, Any]:
         "apiGroups": ["barnabas.dev"],
         "apiVersions": ["v1alpha1"],
         "operations": ["CREATE", "UPDATE", "DELETE"],
-        "resources": ["clusters", "topics", "topics/scale"],
+        "resources": [f"{kind.plural}{part}" for kind in KINDS.values() for part in ("", "/scale")],
     }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -14,6 +14,7 @@ from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.gather import REVISION
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.resources.kinds import KINDS
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory, no_server
 
@@ -46,10 +47,10 @@ class World:
 
     async def round(self) -> bool:
         """Over all that is there now; whether it ended well."""
-        for each in [*self._inventory.topics.values(), *self._inventory.clusters.values()]:
+        for each in list(self._inventory.bodies()):
             self._inventory.keep(each, is_gone=True)
         for each in list(self.api.objects.values()):
-            if each["kind"] in ("Cluster", "Topic"):
+            if each["kind"] in KINDS:
                 self._inventory.keep(each, is_gone=False)
         self.lane.wake()
         return await self.next()

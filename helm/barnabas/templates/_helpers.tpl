@@ -50,13 +50,24 @@ that of the release may be made by helm itself.
 {{- $present | toJson }}
 {{- end }}
 
+{{/* The plurals of all kinds of resources, as a JSON list: each has its definition in the chart. */}}
+{{- define "barnabas.kinds" -}}
+{{- $kinds := list }}
+{{- range $path, $_ := .Files.Glob "crd-files/*.yaml" }}
+{{- $crd := $.Files.Get $path | fromYaml }}
+{{- if and (eq $crd.kind "CustomResourceDefinition") (eq (dig "spec" "group" "" $crd) "barnabas.dev") }}{{ $kinds = append $kinds $crd.spec.names.plural }}{{ end }}
+{{- end }}
+{{- $kinds | toJson }}
+{{- end }}
+
 {{/* What the operator may do in a namespace that it watches. */}}
 {{- define "barnabas.rules" -}}
+{{- $kinds := include "barnabas.kinds" . | fromJsonArray -}}
 - apiGroups: [barnabas.dev]
-  resources: [clusters/status, topics/status]
+  resources: [{{ range $at, $kind := $kinds }}{{ if $at }}, {{ end }}{{ $kind }}/status{{ end }}]
   verbs: [get, patch]
 - apiGroups: [barnabas.dev]
-  resources: [clusters/finalizers, topics/finalizers]
+  resources: [{{ range $at, $kind := $kinds }}{{ if $at }}, {{ end }}{{ $kind }}/finalizers{{ end }}]
   verbs: [update]
 - apiGroups: [internal.barnabas.dev]
   resources: [statedocuments]

@@ -89,7 +89,7 @@ def test_what_is_created_while_an_audit_lists_is_not_gone() -> None:
 
     inventory = Inventory()
     assert audited(inventory, create) == []
-    assert Key("air", "t1") in inventory.topics
+    assert Key("air", "t1") in inventory.of_kind("Topic")
 
 
 def test_what_one_listing_lacks_may_have_been_told_meanwhile() -> None:

@@ -52,8 +52,8 @@ def test_a_second_cluster_takes_no_topic_away_from_the_one_that_has_it() -> None
     assert inventory.cluster_of(FLIGHTS) == ("here", "one")
     inventory.keep(had, is_gone=False)
     inventory.keep(resource("Cluster", "two"), is_gone=False)
-    assert list(inventory.topics_of(Key("here", "one"))) == [had]
-    assert not list(inventory.stray_topics())
+    assert list(inventory.resources_of("Topic", Key("here", "one"))) == [had]
+    assert not list(inventory.strays())
     inventory.keep(CLUSTER, is_gone=True)
     assert inventory.cluster_of(had) == ("here", "one"), "nor where the first is not there (yet)"
     assert inventory.cluster_of(FLIGHTS) == ("here", "two")

@@ -14,7 +14,7 @@ from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.leadership import Leadership
 from barnabas_operator.handlers.operator_metrics import OperatorMetrics
 from barnabas_operator.handlers.webhook import answer
-from barnabas_operator.kube.kinds import path_of
+from barnabas_operator.kube.places import path_of
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory, no_server
 from harness.lane_world import KEY, SETTINGS, WAIT_S, resource, topic

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.admission import Around, Verdict, review
+from barnabas_operator.planning.admission import review
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.verdict import Around, Verdict
 
 Json = dict[str, Any]
 LIVE = ClusterState(

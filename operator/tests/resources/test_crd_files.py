@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.cluster_roles import cluster_roles
-from barnabas_operator.resources.crd import crd_of
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.crd import definitions
 
 ROOT = Path(__file__).resolve().parents[3]
 CRDS = ROOT / "crds"
 OF_THE_CHART = ROOT / "helm" / "barnabas" / "crd-files"
 
 
-MADE = [crd_of(Cluster), crd_of(Topic), *cluster_roles()]
+MADE = definitions()
 
 
 @pytest.mark.parametrize("made", MADE, ids=[each["metadata"]["name"] for each in MADE])

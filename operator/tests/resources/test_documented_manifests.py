@@ -10,8 +10,9 @@ import pytest
 from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.manifests import parse_manifests
-from barnabas_operator.resources.topic import Topic
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md") if "```yaml" in page.read_text())
@@ -38,7 +39,7 @@ def test_examples_are_right(file: Path) -> None:
     assert [said for each in found.of_kind(Cluster) for _, said in pod_problems(each)] == []
 
 
-def has_field(kind: type[Cluster] | type[Topic], path: str) -> bool:
+def has_field(kind: Kind, path: str) -> bool:
     """Whether the schema has such a field; below one that is free all are allowed."""
     schema: Any = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name in path.replace("[]", "").split("."):
@@ -57,4 +58,4 @@ def test_the_translation_names_fields_that_there_are() -> None:
     # What stands below an entry that was named in the same cell is a field of Kubernetes.
     ours = named - {"spec.loadBalancerClass"}
     assert len(ours) > 25
-    assert {path for path in ours if not (has_field(Cluster, path) or has_field(Topic, path))} == set()
+    assert {path for path in ours if not any(has_field(kind, path) for kind in KINDS.values())} == set()

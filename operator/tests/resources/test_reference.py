@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.field_words import with_words
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.reference import reference_text
-from barnabas_operator.resources.topic import Topic
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference.md"
 
@@ -28,8 +28,8 @@ def own_words(field: Mapping[str, Any]) -> str:
     return "" if described.startswith(("Default: ", "default: ", "Allowed: ", "allowed: ")) else described
 
 
-@pytest.mark.parametrize("kind", [Cluster, Topic])
-def test_every_field_says_what_it_does_and_what_its_default_is(kind: type[Cluster] | type[Topic]) -> None:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_every_field_says_what_it_does_and_what_its_default_is(kind: Kind) -> None:
     root = crd_of(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     told = dict(fields({"properties": {part: root["properties"][part] for part in ("spec", "status")}}))
     assert [path for path, field in told.items() if own_words(field) == ""] == []

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from barnabas_operator.handlers.first_lists import KINDS
 from barnabas_operator.handlers.inventory import Inventory
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.resources.kinds import KINDS
 
 log = logging.getLogger(__name__)
 

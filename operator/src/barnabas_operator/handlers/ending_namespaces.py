@@ -1,4 +1,4 @@
-"""Clusters and Topics of namespaces that end: kopf watches no namespace that ends already when the operator starts."""
+"""Resources of namespaces that end: kopf watches no namespace that ends already when the operator starts."""
 
 import asyncio
 import logging
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.resources.kinds import KINDS
 
 log = logging.getLogger(__name__)
 
-KINDS: Final = ("Cluster", "Topic")
 LOOK_S: Final = 5.0
 
 

@@ -6,14 +6,12 @@ kopf's own gate (an index) wakes every object that waits at each that comes: 0.2
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Final
 
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.resources.kinds import KINDS
 
 log = logging.getLogger(__name__)
-
-KINDS: Final = ("Cluster", "Topic")
 
 
 async def take_in(api: KubeApi, namespace: str | None, lanes: Lanes, pauses_s: Iterable[float]) -> None:

@@ -1,16 +1,18 @@
-"""The resources as the watch last told them, and which Cluster a Topic belongs to."""
+"""The resources as the watch last told them, and which Cluster each belongs to."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas_core.topic_name import folded
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.kinds import KINDS
 
 Json = Mapping[str, Any]
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 NOBODY: Final = ""
-"""In the place of the Cluster that a Topic names."""
+"""In the place of the Cluster that a resource names."""
 
 
 class Key(NamedTuple):
@@ -21,68 +23,73 @@ class Key(NamedTuple):
 
 
 class Inventory:
-    """Filled by the watch; everything else reads. A look for a Cluster's Topics costs what they are, not all."""
+    """Filled by the watch; everything else reads. A look for a Cluster's resources costs what they are, not all."""
 
     def __init__(self) -> None:
         self.clusters: Final[dict[Key, Json]] = {}
-        self.topics: Final[dict[Key, Json]] = {}
         self._clusters_in: Final[defaultdict[str, set[Key]]] = defaultdict(set)
-        self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """By namespace and the Cluster that they name, the Topics by name."""
-        self._by_topic: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """By namespace and topic (the same for topics whose names collide), the Topics about it by name: thousands are
-        asked about one by one."""
+        self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
+
+    def of_kind(self, kind: str) -> Mapping[Key, Json]:
+        """All of one kind."""
+        return self.clusters if kind == CLUSTER.name else self._members[kind].all
 
     def bodies(self) -> Iterator[Json]:
         """All."""
-        yield from self.clusters.values()
-        yield from self.topics.values()
+        for kind in (CLUSTER.name, *self._members):
+            yield from self.of_kind(kind).values()
 
-    def cluster_of(self, topic: Json) -> Key | None:
-        """The Cluster that a Topic names, though it may not be there; where it names none, the one that has its topic.
+    def cluster_of(self, body: Json) -> Key | None:
+        """The Cluster that a resource names, though it may not be there; where it names none, the one that has it.
 
         Only where none has it yet it is the only Cluster there is: a second one takes no topic away from the first.
+        A Cluster is its own.
         """
-        return self._cluster_at(_named(topic))
+        return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 
-    def topics_of(self, cluster: Key) -> Iterator[Json]:
-        """The Topics of a Cluster."""
-        yield from self._by_named.get(cluster, {}).values()
+    def resources_of(self, kind: str, cluster: Key) -> Iterator[Json]:
+        """Those of a Cluster that are of such a kind."""
+        members = self._members[kind]
+        yield from members.naming(cluster).values()
         unnamed = Key(cluster.namespace, NOBODY)
         if self._cluster_at(unnamed) == cluster:
-            yield from self._by_named.get(unnamed, {}).values()
+            yield from members.naming(unnamed).values()
 
-    def namesake_of(self, topic: Json) -> str | None:
-        """Another Topic of the same topic in the same Cluster."""
-        return next((name for name, other in self._alike(topic) if topic_name(other) == topic_name(topic)), None)
+    def namesake_of(self, body: Json) -> str | None:
+        """Another resource of its kind that is about the same, in the same Cluster."""
+        named = KINDS[body["kind"]].name_in_kafka
+        return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
 
-    def colliding_with(self, topic: Json) -> str | None:
-        """Another Topic in the same Cluster whose topic's name differs in `.` and `_` only."""
-        return next((name for name, other in self._alike(topic) if topic_name(other) != topic_name(topic)), None)
+    def colliding_with(self, body: Json) -> str | None:
+        """Another resource of its kind in the same Cluster, about what has another name that collides with its own."""
+        named = KINDS[body["kind"]].name_in_kafka
+        return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
 
-    def _alike(self, topic: Json) -> Iterator[tuple[str, Json]]:
-        cluster, name = self.cluster_of(topic), topic["metadata"]["name"]
-        there = self._by_topic.get(_subject(topic), {}) if cluster else {}
-        return ((each, body) for each, body in there.items() if each != name and self.cluster_of(body) == cluster)
+    def _alike(self, body: Json) -> Iterator[tuple[str, Json]]:
+        cluster, name = self.cluster_of(body), body["metadata"]["name"]
+        there = self._members[body["kind"]].alike(body) if cluster else {}
+        return ((each, other) for each, other in there.items() if each != name and self.cluster_of(other) == cluster)
 
-    def stray_topics(self) -> Iterator[Json]:
-        """Topics without a Cluster: it is not there (any more, or yet), or not named where there are several."""
-        for named, topics in self._by_named.items():
-            if self._cluster_at(named) not in self.clusters:
-                yield from topics.values()
+    def strays(self) -> Iterator[Json]:
+        """Resources without a Cluster: it is not there (any more, or yet), or not named where there are several."""
+        for members in self._members.values():
+            for named, bodies in members.by_named():
+                if self._cluster_at(named) not in self.clusters:
+                    yield from bodies.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """What the watch tells of a Cluster or a Topic, or a listing, which may be older.
+        """What the watch tells of a resource, or a listing, which may be older.
 
         kopf keeps the order of what it tells of one object, not of that and another one which has its name since.
         """
-        known = (self.clusters if body["kind"] == "Cluster" else self.topics).get(key_of(body))
+        kind = body["kind"]
+        known = self.of_kind(kind).get(key_of(body))
         if known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known))):
             return
-        if body["kind"] == "Cluster":
+        if kind == CLUSTER.name:
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
         else:
-            self._keep_topic(key_of(body), body, is_gone=is_gone)
+            self._members[kind].keep(key_of(body), body, is_gone=is_gone)
 
     def _cluster_at(self, named: Key) -> Key | None:
         if named.name != NOBODY:
@@ -97,15 +104,44 @@ class Inventory:
             self.clusters[key] = needed(body)
             self._clusters_in[key.namespace].add(key)
 
-    def _keep_topic(self, key: Key, body: Json, *, is_gone: bool) -> None:
-        before = self.topics.pop(key, None)
+
+class _Members:
+    """The resources of one kind, which belong to Clusters."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self.all: Final[dict[Key, Json]] = {}
+        self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
+        """By namespace and the Cluster that they name, the resources by name."""
+        self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
+        """By namespace and what they are about in Kafka (the same for names that collide), the resources by name:
+        thousands are asked about one by one."""
+
+    def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
+        """By the Cluster that they name, whether it is there or not."""
+        return self._by_named.items()
+
+    def naming(self, cluster: Key) -> Mapping[str, Json]:
+        """Those that name this Cluster (or nobody), by name."""
+        return self._by_named.get(cluster, {})
+
+    def alike(self, body: Json) -> Mapping[str, Json]:
+        """Those that are about the same, or what has a name that collides, in any Cluster of the namespace."""
+        return self._by_subject.get(self._subject(body), {})
+
+    def keep(self, key: Key, body: Json, *, is_gone: bool) -> None:
+        """What is so now."""
+        before = self.all.pop(key, None)
         if before is not None:
             _take(self._by_named, _named(before), key.name)
-            _take(self._by_topic, _subject(before), key.name)
+            _take(self._by_subject, self._subject(before), key.name)
         if not is_gone:
-            kept = self.topics[key] = needed(body)
+            kept = self.all[key] = needed(body)
             self._by_named[_named(kept)][key.name] = kept
-            self._by_topic[_subject(kept)][key.name] = kept
+            self._by_subject[self._subject(kept)][key.name] = kept
+
+    def _subject(self, body: Json) -> Key:
+        return Key(body["metadata"]["namespace"], self._kind.folded(self._kind.name_in_kafka(body)))
 
 
 def needed(body: Json) -> Json:
@@ -114,11 +150,6 @@ def needed(body: Json) -> Json:
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}
     return {**body, "metadata": meta}
-
-
-def topic_name(body: Json) -> str:
-    """The topic that a Topic is about."""
-    return str(body.get("spec", {}).get("topicName") or body["metadata"]["name"])
 
 
 def key_of(body: Json) -> Key:
@@ -138,13 +169,9 @@ def _is_another(body: Json, known: Json) -> bool:
     return bool(body["metadata"].get("uid") != known["metadata"].get("uid"))
 
 
-def _named(topic: Json) -> Key:
-    named = topic.get("spec", {}).get("cluster") or topic.get("status", {}).get("cluster") or NOBODY
-    return Key(topic["metadata"]["namespace"], named)
-
-
-def _subject(topic: Json) -> Key:
-    return Key(topic["metadata"]["namespace"], folded(topic_name(topic)))
+def _named(body: Json) -> Key:
+    named = body.get("spec", {}).get("cluster") or body.get("status", {}).get("cluster") or NOBODY
+    return Key(body["metadata"]["namespace"], named)
 
 
 def _take(kept: defaultdict[Key, dict[str, Json]], at: Key, name: str) -> None:

@@ -1,4 +1,4 @@
-"""One Cluster's lane: all that is done to it and its Topics is done here, one round after the other."""
+"""One Cluster's lane: all that is done to it and its resources is done here, one round after the other."""
 
 import asyncio
 import logging
@@ -13,16 +13,16 @@ from barnabas_operator.handlers.answers import Answers
 from barnabas_operator.handlers.broker_calls import Patience, blocking
 from barnabas_operator.handlers.broker_rounds import BrokerRounds, BrokersOutcome
 from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.kind_rounds import Seen
 from barnabas_operator.handlers.leadership import ALONE, Leadership
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.handlers.resource_rounds import Found, ResourceRounds
 from barnabas_operator.handlers.round_parts import Blips, RoundIncomplete, RoundParts, is_expected, retry_pause_s
 from barnabas_operator.handlers.running_brokers import RunningBrokers
 from barnabas_operator.handlers.status_writer import StatusWriter
-from barnabas_operator.handlers.topic_rounds import Bodies, TopicRounds
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.kafka.topic_reconciler import Outcome
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
 from barnabas_operator.planning.claim_conditions import CANNOT_GROW
@@ -74,7 +74,7 @@ class Lane:
         self._statuses = StatusWriter(api)
         self._rounds = BrokerRounds(api, settings)
         self._on_round = on_round
-        self._topics = TopicRounds(self._statuses, self._connected)
+        self._resources = ResourceRounds(self._statuses, self._connected)
         self._running = RunningBrokers(self._connected)
         self._loop = asyncio.get_running_loop()
         self._answers = Answers(self._loop.time)
@@ -151,40 +151,40 @@ class Lane:
             return self._settings.drift_s
         if not self._leadership.is_held:
             return await self._stand_by(body)
-        topics = {topic["metadata"]["name"]: topic for topic in self._inventory.topics_of(self.key)}
+        resources = self._resources.found(self._inventory, self.key)
         if self._loop.time() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
             self._statuses.forget()
             self._running.forget()
             self._applied_at = self._loop.time()
         if "deletionTimestamp" in body["metadata"]:
-            return await self._end(body, topics)
+            return await self._end(body, resources)
         cluster, problem = _read(body)
         if problem is not None or cluster.spec.pause:
-            return await self._leave(cluster, body, topics, problem, _why_left(cluster, problem))
-        return await self._bring(cluster, body, topics)
+            return await self._leave(cluster, body, resources, problem, _why_left(cluster, problem))
+        return await self._bring(cluster, body, resources)
 
     async def _stand_by(self, body: Json) -> float:
         """Another operator acts: the brokers are only asked, for what the webhook has to know."""
         self.state = await self._look(_read(body)[0])
         return self._settings.drift_s
 
-    async def _leave(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None, why: str) -> float:
+    async def _leave(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None, why: str) -> float:
         """All stays as it is, for the resource says so, or cannot be carried out; the Topics hear `why`."""
-        await self._topics.wait(topics, why)
+        await self._resources.wait(resources, why)
         await self._tell(cluster, body, told)
         return self._settings.drift_s
 
-    async def _end(self, body: Json, topics: Bodies) -> float:
+    async def _end(self, body: Json, resources: Found) -> float:
         """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
         cluster, problem = _read(body)
         if await self._rounds.namespace_ends(cluster):
-            return await self._let_go(body, topics)
+            return await self._let_go(body, resources)
         if cluster.spec.deletion_policy == "Protect":
             if problem is not None or cluster.spec.pause:
-                return await self._leave(cluster, body, topics, PROTECTED, _why_left(cluster, problem))
-            return await self._bring(cluster, body, topics, PROTECTED)
-        await self._topics.release(topics)
+                return await self._leave(cluster, body, resources, PROTECTED, _why_left(cluster, problem))
+            return await self._bring(cluster, body, resources, PROTECTED)
+        await self._resources.release(resources)
         parts = RoundParts("/".join(self.key))
         waiting = await parts.run(self._rounds.erase(cluster)) if cluster.erases else None
         problem = parts.problem() or waiting
@@ -196,13 +196,13 @@ class Lane:
         await self._statuses.release(body)
         return self._settings.drift_s
 
-    async def _let_go(self, body: Json, topics: Bodies) -> float:
+    async def _let_go(self, body: Json, resources: Found) -> float:
         """All that the Cluster has goes with its namespace, where the operator may do nothing else any more."""
-        await self._topics.release(topics)
+        await self._resources.release(resources)
         is_gone = await self._statuses.release(body)
         return self._settings.drift_s if is_gone else self._settings.busy_s
 
-    async def _bring(self, cluster: Cluster, body: Json, topics: Bodies, told: Refusal | None = None) -> float:
+    async def _bring(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None = None) -> float:
         """`told` is what the Cluster says whatever else is the matter."""
         parts = RoundParts("/".join(self.key))
         await parts.run(self._statuses.keep_held(body, wanted=_is_held(cluster)))
@@ -211,14 +211,14 @@ class Lane:
         self._pods = brokers.pods if brokers is not None else self._pods
         if brokers is not None and state is not None:
             await parts.run(self._settle(cluster, brokers, state))
-        outcome = await parts.run(self._bring_topics(cluster, topics, state))
-        state = self.state = outcome.state if outcome is not None else state
+        seen = await parts.run(self._bring_resources(cluster, resources, state, parts))
+        state = self.state = seen.state if seen is not None else state
         waiting = brokers.waiting if brokers is not None else None
         version = await parts.run(self._bring_version(cluster, brokers, state)) or VersionOutcome()
         problem = parts.problem()
         self._note_answers(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
-        ahead = outcome.ahead if outcome is not None else None
+        ahead = seen.ahead if seen is not None else None
         if ahead is not None and ahead.is_rebalanced:
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         if self._blips.is_one(parts):
@@ -235,16 +235,18 @@ class Lane:
         is_busy = is_waiting or is_stepping or is_behind
         return self._settings.busy_s if is_busy else self._settings.drift_s
 
-    async def _bring_topics(self, cluster: Cluster, topics: Bodies, state: ClusterState | None) -> Outcome | None:
+    async def _bring_resources(
+        self, cluster: Cluster, resources: Found, state: ClusterState | None, parts: RoundParts
+    ) -> Seen | None:
         """Without brokers, or what is known of their places, only what can be done without."""
         if state is None or self._pods is None:
-            await self._topics.wait(topics, f"Cluster {cluster.metadata.name} does not answer yet")
+            await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
         pods = self._pods.pods
         told = {number: pods[number].rack if number in pods else None for number in state.racks}
         due = () if cluster.spec.rolling.pause else self._pods.remaining()
         restarting = {*due, *self._pods.unready()}
-        return await self._topics.bring(cluster, topics, told, restarting)
+        return await self._resources.bring(cluster, resources, Seen(state, told, restarting), parts)
 
     async def _bring_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None

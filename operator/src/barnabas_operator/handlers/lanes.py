@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from barnabas_operator.handlers.inventory import Inventory, Key, key_of
 from barnabas_operator.handlers.lane import Lane
 from barnabas_operator.handlers.leadership import ALONE, Leadership, NotLeading
@@ -19,10 +17,11 @@ from barnabas_operator.handlers.status_writer import StatusWriter
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.topic_checks import CLUSTER_NOT_FOUND, Refusal
-from barnabas_operator.planning.topic_status import topic_status
-from barnabas_operator.resources.api_objects import resource_of
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.api_objects import readable_part
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kinds import KINDS
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +95,8 @@ class Lanes:
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
-        """A Cluster or a Topic is there, has changed or is gone."""
-        if body["kind"] == "Cluster":
+        """A resource is there, has changed or is gone."""
+        if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
         else:
             self._inventory.keep(body, is_gone=is_gone)
@@ -144,10 +143,10 @@ class Lanes:
             lane.wake()
 
     async def _tell_strays(self) -> None:
-        """Topics without a Cluster hear why nothing happens; those that shall go, go: nobody could delete anything."""
+        """Resources without a Cluster hear why nothing happens; those that shall go, go: nobody could delete any."""
         while True:
             await self._strays_changed.wait()
-            await asyncio.sleep(STRAY_PAUSE_S)  # A Topic may be applied just before its Cluster.
+            await asyncio.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
             self._strays_changed.clear()
             if not self._leadership.is_held:
                 continue
@@ -155,29 +154,28 @@ class Lanes:
                 await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
             except Exception as error:  # Nobody else lets them go.
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
-                log.warning("topics without a cluster: trying again: %s", error, exc_info=is_bug)
+                log.warning("resources without a cluster: trying again: %s", error, exc_info=is_bug)
                 self._strays_changed.set()
 
     def _strays_now(self) -> list[Json]:
-        strays = self._inventory.stray_topics()
+        strays = self._inventory.strays()
         return [body for body in strays if self._has_begun(body["metadata"]["namespace"])]
 
     async def _tell_stray(self, body: Json) -> None:
         if "deletionTimestamp" in body["metadata"]:
             await self._statuses.release(body)
             return
-        topic = resource_of(Topic, {**body, "spec": {}})
+        resource = readable_part(KINDS[body["kind"]].resource, {**body, "spec": {}})
         why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
-        status = topic_status(topic, None, why, now())
-        await self._statuses.write([(replace(topic, status=status), body)])
+        await self._statuses.write([(rules_of(body["kind"]).without_cluster(resource, why, now()), body)])
 
     def _why_stray(self, body: Json) -> str:
         namespace = body["metadata"]["namespace"]
         there = sorted(key.name for key in self._inventory.clusters if key.namespace == namespace)
         named, has = body.get("spec", {}).get("cluster"), body.get("status", {}).get("cluster")
         if has is not None:
-            return (
-                f"the topic is in the Cluster {has}, which is not there; allowed: make {has} again, or this Topic anew"
-            )
+            kind = KINDS[body["kind"]]
+            why = f"the {kind.thing} is in the Cluster {has}, which is not there"
+            return f"{why}; allowed: make {has} again, or this {kind.name} anew"
         allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
         return f"spec.cluster is {named or 'missing'}; {allowed}"

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from barnabas_operator.handlers.inventory import NOBODY, Inventory, Key, key_of
+from barnabas_operator.handlers.inventory import NOBODY, Inventory, Key
 from barnabas_operator.handlers.leadership import Leadership
 from barnabas_operator.resources.object_meta import READY
 
@@ -114,7 +114,7 @@ class _Resources(Collector):
         yield states
 
     def _row(self, body: Json) -> _Row:
-        cluster = key_of(body) if body["kind"] == "Cluster" else self._inventory.cluster_of(body)
+        cluster = self._inventory.cluster_of(body)
         meta, ready = body["metadata"], _ready(body)
         labels = (body["kind"], meta["namespace"], cluster.name if cluster is not None else NOBODY)
         is_paused = bool(body.get("spec", {}).get("pause"))

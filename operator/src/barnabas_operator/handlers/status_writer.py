@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -12,10 +13,10 @@ from barnabas_operator.handlers.event_writer import EventWriter
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.planning.status_events import status_events
-from barnabas_operator.resources.api_objects import status_json
-from barnabas_operator.resources.cluster import Cluster, ClusterStatus
+from barnabas_operator.resources.api_objects import ResourceT, status_json
+from barnabas_operator.resources.cluster import ClusterStatus
 from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX, merge_conditions, shortened
-from barnabas_operator.resources.topic import Topic, TopicStatus
+from barnabas_operator.resources.resource import Resource, Status
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +24,6 @@ FINALIZER: Final = "barnabas.dev/deletion-policy"
 AT_ONCE_MAX: Final = 16
 
 Json = Mapping[str, Any]
-Resource = TypeVar("Resource", Cluster, Topic)
-Status = ClusterStatus | TopicStatus
-
-_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
-    kind: tuple(field.encode_name for field in msgspec.structs.fields(kind)) for kind in (ClusterStatus, TopicStatus)
-}
 
 
 class _Written(NamedTuple):
@@ -65,13 +60,13 @@ class StatusWriter:
         """What is gone by now would be remembered for ever; of the rest some may be written once more."""
         self._written.clear()
 
-    async def write(self, changed: Iterable[tuple[Resource, Json]]) -> list[Resource]:
+    async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
         """Each resource with its new status, and its object as it is now. Those whose object was found to be gone."""
         told = list(changed)
         there = await asyncio.gather(*(self._write(resource, body) for resource, body in told))
         return [resource for (resource, _), is_there in zip(told, there, strict=True) if not is_there]
 
-    async def _write(self, resource: Cluster | Topic, body: Json) -> bool:
+    async def _write(self, resource: Resource, body: Json) -> bool:
         """Whether the object is there, as far as is known."""
         known = self._newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
@@ -80,7 +75,7 @@ class StatusWriter:
         status = status_json(resource)
         if status == before:
             return True
-        whole = {name: status.get(name) for name in _FIELDS[type(new)]}  # A null takes a field away.
+        whole = {name: status.get(name) for name in _fields(type(new))}  # A null takes a field away.
         meta = body["metadata"]
         async with self._turns:
             try:
@@ -169,12 +164,17 @@ def is_held_as(body: Json, *, wanted: bool) -> bool:
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 
+@cache
+def _fields(kind: type[Status]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
 def _bounded(status: Status | None, known: Status | None) -> Status:
     """What the API server takes; the transition times of what was `known`, which the resource may not have yet."""
     assert status is not None, "only a resource with a new status is written"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))
-    if isinstance(status, TopicStatus) or status.rolling is None:
+    if not isinstance(status, ClusterStatus) or status.rolling is None:
         return status
     message = shortened(status.rolling.message, MESSAGE_LENGTH_MAX)
     return replace(status, rolling=replace(status.rolling, message=message))

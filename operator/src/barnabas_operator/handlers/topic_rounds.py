@@ -2,38 +2,37 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from barnabas_operator.handlers.broker_calls import blocking
+from barnabas_operator.handlers.kind_rounds import Bodies, Connected, Seen
 from barnabas_operator.handlers.moment import now
-from barnabas_operator.handlers.read_topics import ReadTopics
+from barnabas_operator.handlers.read_resources import ReadResources
 from barnabas_operator.handlers.status_writer import FINALIZER, StatusWriter, is_held_as
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
 from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.memory import Wanted
 from barnabas_operator.planning.steps import CreateTopic, describe
 from barnabas_operator.planning.topic_checks import INVALID_SPEC, KUBERNETES_ERROR, Refusal
-from barnabas_operator.planning.waiting_topics import may_go, told_to_wait, with_problem
+from barnabas_operator.planning.waiting_topics import may_go, told_to_wait
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
-Bodies = Mapping[str, Json]
-"""By name, as the watch told them last."""
 Racks = Mapping[int, str | None]
 
 
 class TopicRounds:
-    """Of one Cluster. `connected` answers with its brokers."""
+    """The `KindRounds` of Topics."""
 
-    def __init__(self, statuses: StatusWriter, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+    def __init__(self, statuses: StatusWriter, connected: Connected) -> None:
         self._statuses = statuses
         self._connected = connected
-        self._read = ReadTopics()
+        self._read = ReadResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
         """Nobody looks after them any more."""
@@ -48,19 +47,19 @@ class TopicRounds:
         )
         await self.release({name: bodies[name] for name in going})
 
-    async def bring(self, cluster: Cluster, bodies: Bodies, racks: Racks, restarting: Collection[int]) -> Outcome:
-        """`racks` are those of the brokers that answered: they have been told."""
+    async def bring(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """Also what no Topic is about: replicas that are to be elsewhere, the brokers' own topics."""
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
         declared = await self._held(declared, bodies)
-        outcome = await self._steps(Wanted(cluster, tuple(declared), tuple(ending)), racks, restarting)
+        outcome = await self._steps(Wanted(cluster, tuple(declared), tuple(ending)), seen.racks, seen.restarting)
         after = outcome.wanted
         await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
         stays = {topic.metadata.name for topic in after.removed}
         leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
         await self.release({name: bodies[name] for name in leaving})
-        return outcome
+        return seen._replace(state=outcome.state, ahead=outcome.ahead)
 
     async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
         """The others are told what is wrong."""

@@ -11,6 +11,7 @@ import kopf
 from barnabas_operator.handlers.lanes import Lanes
 from barnabas_operator.handlers.logins import Logins
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP, VERSION
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,6 @@ class Backoffs(Iterable[float]):
 BACKOFFS: Final = Backoffs((1, 1, 2, 3, 5), 10)
 ERROR_DELAYS_S: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60)
 
-RESOURCES: Final = ((GROUP, VERSION, "clusters"), (GROUP, VERSION, "topics"))
 OBJECTS: Final = (
     ("", "v1", "configmaps"),
     ("", "v1", "persistentvolumeclaims"),
@@ -85,9 +85,10 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error:
         with traced(event, on_error):
             lanes[0].object_event(event["object"], is_gone=event["type"] == GONE)
 
-    for kinds, tell in ((RESOURCES, resource), (OBJECTS, owned)):
-        for kind in kinds:
-            kopf.on.event(*kind, registry=registry)(tell)
+    for kind in KINDS.values():
+        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry)(resource)
+    for place in OBJECTS:
+        kopf.on.event(*place, registry=registry)(owned)
     return registry
 
 

@@ -1,14 +1,17 @@
-"""The validating webhook: the API server asks before it stores a change of a Cluster or a Topic."""
+"""The validating webhook: the API server asks before it stores a change of a resource."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.handlers.inventory import Inventory, Key
 from barnabas_operator.handlers.rehearsal import Rehearse
-from barnabas_operator.planning.admission import Around, Verdict, changes, review
+from barnabas_operator.planning.admission import changes, review
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.verdict import Around, Verdict
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kinds import kind_of_plural
 
 Json = Mapping[str, Any]
 StateOf = Callable[[Key], ClusterState | None]
@@ -26,24 +29,32 @@ NAMESPACE_CONTROLLERS: Final = (
 async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, rehearse: Rehearse) -> dict[str, Any]:
     """An `AdmissionReview` with its response."""
     request = request_body["request"]
-    old, new = request.get("oldObject"), request.get("object")
-    if request.get("subResource") == "scale":
-        old, new = _scaled(request, inventory)
-    verdict = review(old, new, _around(old or new or {}, inventory, state_of))
-    if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
-        verdict = verdict._replace(refusal=await rehearse(resource_of(Cluster, new)))
-    if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
-        verdict = Verdict()  # A namespace that ends takes everything along.
+    verdict = await _judged(request, inventory, state_of, rehearse)
+    is_deletion = request.get("object") is None
     return {
         "apiVersion": request_body["apiVersion"],
         "kind": "AdmissionReview",
-        "response": {"uid": request["uid"], **_response(verdict, is_deletion=new is None)},
+        "response": {"uid": request["uid"], **_response(verdict, is_deletion=is_deletion)},
     }
+
+
+async def _judged(request: Json, inventory: Inventory, state_of: StateOf, rehearse: Rehearse) -> Verdict:
+    old, new = request.get("oldObject"), request.get("object")
+    if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
+        return Verdict()  # A namespace that ends takes everything along.
+    if request.get("subResource") == "scale":
+        old, new = _scaled(request, inventory)
+        if old is None:
+            return Verdict()  # The watch has not told of it yet.
+    verdict = review(old, new, _around(old or new or {}, inventory, state_of))
+    if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
+        verdict = verdict._replace(refusal=await rehearse(resource_of(Cluster, new)))
+    return verdict
 
 
 def _is_to_be_applied(new: Json) -> bool:
     """A Cluster whose objects may be others now: none of one that is paused, whatever the API server would say."""
-    return new.get("kind") == "Cluster" and not new.get("spec", {}).get("pause")
+    return new["kind"] == CLUSTER.name and not new.get("spec", {}).get("pause")
 
 
 def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
@@ -56,16 +67,17 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """`kubectl scale` sends a `Scale`: the Topic with another number of partitions."""
-    stored = inventory.topics.get(Key(request["namespace"], request["name"]))
+    """`kubectl scale` sends a `Scale`: the resource with another number, such as a Topic's of partitions."""
+    kind = kind_of_plural(request["resource"]["resource"])
+    stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
-        return {}, {}
-    partitions = request["object"]["spec"].get("replicas")
-    return stored, {**stored, "spec": {**stored.get("spec", {}), "partitions": partitions}}
+        return None, None
+    number = request["object"]["spec"].get("replicas")
+    return stored, {**stored, "spec": {**stored.get("spec", {}), kind.scaled_field: number}}
 
 
 def _around(body: Json, inventory: Inventory, state_of: StateOf) -> Around:
-    cluster = inventory.cluster_of(body) if body.get("kind") == "Topic" else None
+    cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
     if cluster is None:
         return Around()
     state = state_of(cluster)

@@ -3,67 +3,32 @@
 Conditions tell the same afterwards; here it is told to whoever applies the change, before anything has happened.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-import msgspec
-
-from barnabas_core.config.broker_config import unused_settings
-from barnabas_operator.planning.cluster_checks import refuse_change
-from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.pod_properties import pod_problems
-from barnabas_operator.planning.rebalance import APPROVAL, APPROVED
-from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY, not_internal, refuse, valid_config, valid_name
-from barnabas_operator.planning.topic_config import declared_texts
+from barnabas_operator.planning.rules_of_kinds import rules_of
+from barnabas_operator.planning.verdict import Around, Verdict
 from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.kinds import KINDS
 
 Json = Mapping[str, Any]
-NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
-APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-WITHOUT_A_CLUSTER: Final = (valid_name, not_internal, valid_config)
-
-
-class _AppliedSpec(msgspec.Struct):
-    config: dict[str, Any] = {}
-
-
-class _Applied(msgspec.Struct):
-    """What `kubectl apply` notes of the manifest that it was given."""
-
-    spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
-
-
-class Verdict(NamedTuple):
-    """`refusal` names the field, the value and what is allowed; None: it may be stored. `warnings` are told anyway."""
-
-    refusal: str | None = None
-    warnings: tuple[str, ...] = ()
-
-
-class Around(NamedTuple):
-    """What is there beside a Topic: who has the same topic, by name; what the brokers said last; and who has a topic
-    whose name differs in `.` and `_` only."""
-
-    taken_by: str | None = None
-    state: ClusterState | None = None
-    collides_with: str | None = None
 
 
 def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
     """`old` is None for a resource to be created, `new` for one to be deleted."""
-    if new is None:
-        return _review_deletion(old or {})
-    if not changes(old, new):
-        return Verdict(warnings=tuple(_unknown_words(old, new)))
+    kind = (new or old or {})["kind"]
+    rules = rules_of(kind)
+    if new is None and _is_protected(old or {}):
+        return _protected(old or {})
+    told = Verdict(warnings=tuple(rules.warnings(old, new)))
+    if new is None or not changes(old, new):
+        return told
     try:
-        if new["kind"] == "Cluster":
-            verdict = _review_cluster(resource_of(Cluster, new), _before(Cluster, old))
-            return verdict._replace(warnings=(*_unasked_disks(old, new), *_unknown_words(old, new), *verdict.warnings))
-        return _review_topic(resource_of(Topic, new), _before(Topic, old), around)
+        wanted = resource_of(KINDS[kind].resource, new)
     except InvalidResource as error:
         return Verdict(str(error))
+    verdict = rules.review(wanted, _before(KINDS[kind].resource, old), around)
+    return verdict._replace(warnings=(*told.warnings, *verdict.warnings))
 
 
 def changes(old: Json | None, new: Json) -> bool:
@@ -79,164 +44,10 @@ def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
         return None
 
 
-def _review_deletion(old: Json) -> Verdict:
-    if old.get("spec", {}).get("deletionPolicy") != "Protect":
-        return Verdict(warnings=tuple(_lost_disks(old)))
+def _is_protected(old: Json) -> bool:
+    return bool(old.get("spec", {}).get("deletionPolicy") == "Protect")
+
+
+def _protected(old: Json) -> Verdict:
     kind, name = old["kind"], old["metadata"]["name"]
     return Verdict(f"{kind} {name} stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first")
-
-
-def _lost_disks(old: Json) -> Iterator[str]:
-    """What goes with a Cluster that keeps all else: who deletes it may not think of it."""
-    spec = old.get("spec", {})
-    volumes = spec.get("storage", {}).get("volumes", ())
-    ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
-    if old["kind"] == "Cluster" and ids and spec.get("deletionPolicy", "Retain") == "Retain":
-        told = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
-        yield f"deleteClaim is true: {told}, though spec.deletionPolicy is Retain"
-
-
-def _review_cluster(wanted: Cluster, before: Cluster | None) -> Verdict:
-    problems = [message for _, message in pod_problems(wanted)]
-    change = refuse_change(before, wanted, in_pods=True) if before is not None else None
-    if change is not None:
-        problems.append(change.message)
-    told = before.spec.config if before is not None else {}
-    news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
-    unused = (f"spec.config {warning}" for warning in unused_settings(news))
-    return Verdict("; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before)))
-
-
-def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
-    """What listeners say of addresses without effect: once."""
-    known = before.spec.listeners if before is not None else ()
-    for index, each in enumerate(wanted.spec.listeners):
-        if each in known:
-            continue
-        if each.advertised_host and each.type == "internal":
-            yield f"spec.listeners[{index}].advertisedHost has no effect: pods are told each broker's own name"
-        if each.preferred_node_port_address_type and not each.is_at_node:
-            idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
-            yield f"{idle}: it is for the type nodeport without advertisedHost"
-
-
-def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
-    """Disks cost money, and never shrink."""
-    if old is None and "storage" not in new.get("spec", {}):
-        disk = ClusterSpec().storage.volumes[0]
-        yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
-
-
-def _unknown_words(old: Json | None, new: Json) -> Iterator[str]:
-    """What an annotation says that nobody understands."""
-    word = _annotations(new).get(APPROVAL, APPROVED)
-    if new["kind"] == "Cluster" and word != APPROVED and word != _annotations(old or {}).get(APPROVAL):
-        yield f"the annotation {APPROVAL} is {word}, which has no effect; allowed: {APPROVED}"
-
-
-def _annotations(resource: Json) -> Mapping[str, str]:
-    return resource.get("metadata", {}).get("annotations") or {}
-
-
-def _review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
-    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
-
-    So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
-    """
-    if wanted.spec.pause:
-        around = Around()
-    refusals = [
-        _taken(wanted, around),
-        _collides(wanted, before, around),
-        _decreased(wanted, before),
-        *_elsewhere(wanted, before),
-    ]
-    if around.state is not None:
-        refusal = refuse(wanted, around.state.complete)
-        refusals.append(refusal.message if refusal is not None and refusal.reason != CLUSTER_NOT_READY else None)
-    else:
-        found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
-        refusals += [refusal.message for refusal in found if refusal is not None]
-    said = next(filter(None, refusals), None)
-    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, around)))
-
-
-def _taken(wanted: Topic, around: Around) -> str | None:
-    if around.taken_by is None:
-        return None
-    return f"topic {wanted.topic_name} is managed by the Topic {around.taken_by} already; allowed: one Topic each"
-
-
-def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:
-    """Of two that come before there is either topic, the second is told."""
-    is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
-    if around.collides_with is None or is_there:
-        return None
-    why = f"topic {wanted.topic_name} and that of the Topic {around.collides_with} differ in '.' and '_' only"
-    return f"{why}, which metrics cannot tell apart; allowed: another name"
-
-
-def _decreased(wanted: Topic, before: Topic | None) -> str | None:
-    had, has = before.spec.partitions if before else None, wanted.spec.partitions
-    if had is None or (has is not None and has >= had):
-        return None
-    now = "missing" if has is None else has
-    return f"Decreasing partitions not supported: spec.partitions is {now}; allowed: {had} or more"
-
-
-def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
-    """Another topic is another resource."""
-    was, now = (before or wanted).spec, wanted.spec
-    if was.topic_name != now.topic_name:
-        had = was.topic_name or "leave it out"
-        yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, it cannot change"
-    has_it = before.status.cluster if before is not None and before.status is not None else None
-    left_out = () if was.cluster is not None else (None,)
-    if has_it is not None and now.cluster not in (has_it, *left_out):
-        way_out = ", or leave it out" if left_out else ""
-        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
-
-
-def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:
-    return (text for warn in WARNINGS if (text := warn(wanted, before, around)) is not None)
-
-
-def keys_move(wanted: Topic, before: Topic | None, around: Around) -> str | None:
-    """A key's partition is its hash modulo the number of partitions."""
-    found = around.state.topics.get(wanted.topic_name) if around.state is not None else None
-    had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
-    has = wanted.spec.partitions
-    if had is None or has is None or has <= had:
-        return None
-    return f"{had} to {has} partitions: keys map to other partitions"
-
-
-def one_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
-    """Every restart of its broker is an outage."""
-    if wanted.spec.replicas != 1:
-        return None
-    return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
-
-
-def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
-    """Nobody may be away."""
-    fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
-    if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
-        return None
-    return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
-
-
-def lost_nulls(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
-    """`kubectl apply` stores no null, but keeps a note of what it was given."""
-    try:
-        applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config
-    except msgspec.DecodeError:
-        return None  # Anybody may write anything there.
-    lost = [name for name, value in applied.items() if value is None and name not in wanted.spec.config]
-    if not lost:
-        return None
-    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"
-
-
-Warn = Callable[[Topic, Topic | None, Around], str | None]
-WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica, lost_nulls)

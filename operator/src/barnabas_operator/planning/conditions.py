@@ -1,12 +1,15 @@
 """A resource's conditions: whether it is as declared, or why not, or that nothing is done for it. Pure."""
 
-from collections.abc import Iterator
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.api_objects import ResourceT
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions
+from barnabas_operator.resources.resource import Resource
 
 RECONCILED: Final = "Reconciled"
 PAUSED: Final = "Paused"
@@ -14,7 +17,7 @@ PAUSE: Final = "spec.pause is true: nothing is changed"
 
 
 def conditions_of(
-    resource: Cluster | Topic,
+    resource: Resource,
     problem: Refusal | None,
     now: str,
     *,
@@ -27,16 +30,16 @@ def conditions_of(
     """
     if problem is not None:
         yield condition(resource, READY, status, problem.reason, problem.message, now)
-    elif resource.spec.pause:
+    elif resource.is_paused:
         yield condition(resource, READY, "Unknown", PAUSED, PAUSE, now)
     else:
         yield condition(resource, READY, "True", RECONCILED, note, now)
-    if resource.spec.pause:
+    if resource.is_paused:
         yield condition(resource, RECONCILIATION_PAUSED, "True", PAUSED, PAUSE, now)
 
 
 def condition(
-    resource: Cluster | Topic,
+    resource: Resource,
     kind: str,
     status: Literal["True", "False", "Unknown"],
     reason: str,
@@ -52,3 +55,17 @@ def condition(
         last_transition_time=now,
         observed_generation=resource.metadata.generation,
     )
+
+
+def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> ResourceT:
+    """With its conditions as they are now, `now` in RFC 3339; what else was known of it stays."""
+    before = resource.status or KINDS[resource.kind].status()
+    conditions = merge_conditions(before.conditions, conditions_of(resource, problem, now))
+    generation = resource.metadata.generation
+    return replace(resource, status=replace(before, conditions=conditions, observed_generation=generation))
+
+
+def told_before(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The condition of that type in a status as JSON; empty where it has none."""
+    told: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+    return told

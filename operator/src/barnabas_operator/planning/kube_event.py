@@ -3,17 +3,18 @@
 from typing import Any, Final, Literal
 
 from barnabas_operator.planning.object_names import OPERATOR_NAME
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import API_VERSION, shortened
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.resource import Resource
 
 MESSAGE_LENGTH_MAX: Final = 1_024
 """What the newer API of Events allows (KEP-383)."""
 
 EventType = Literal["Normal", "Warning"]
+Said = tuple[EventType, str, str]
+"""Type, reason and message of an Event."""
 
 
-def kube_event(about: Cluster | Topic, kind: EventType, reason: str, message: str, now: str) -> dict[str, Any]:
+def kube_event(about: Resource, kind: EventType, reason: str, message: str, now: str) -> dict[str, Any]:
     """`reason` is the word that monitoring looks for; `now` in RFC 3339. Too long a message is cut."""
     namespace = about.metadata.namespace or "default"
     return {

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from barnabas_operator.planning.server_properties import cluster_problems
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.manifests import Declared, ManifestError, Manifests, Place
-from barnabas_operator.resources.topic import Topic
 
 
 def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:
@@ -15,7 +14,7 @@ def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestErr
     clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]
     if not clusters:
         return (ManifestError(Place(directory, 1, 1), "no manifest declares a Cluster; allowed: exactly one"),)
-    return (*_other_clusters(clusters), *_invalid_cluster(clusters[0]), *_strange_topics(manifests, clusters[0]))
+    return (*_other_clusters(clusters), *_invalid_cluster(clusters[0]), *_of_another(manifests, clusters[0]))
 
 
 def _other_clusters(clusters: list[Declared]) -> Iterator[ManifestError]:
@@ -35,9 +34,9 @@ def _invalid_cluster(declared: Declared) -> Iterator[ManifestError]:
         yield ManifestError(declared.place(path), message)
 
 
-def _strange_topics(manifests: Manifests, cluster: Declared) -> Iterator[ManifestError]:
+def _of_another(manifests: Manifests, cluster: Declared) -> Iterator[ManifestError]:
     name = cluster.resource.metadata.name
     for item in manifests.declared:
-        if isinstance(item.resource, Topic) and item.resource.spec.cluster not in (None, name):
+        if not isinstance(item.resource, Cluster) and item.resource.spec.cluster not in (None, name):
             message = f"spec.cluster is {item.resource.spec.cluster!r}; allowed: {name}, the Cluster declared here"
             yield ManifestError(item.place(("spec", "cluster")), message)

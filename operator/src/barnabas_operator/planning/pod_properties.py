@@ -21,7 +21,7 @@ from barnabas_operator.planning.server_properties import (
 from barnabas_operator.planning.template_checks import template_problems
 from barnabas_operator.planning.topic_config import declared_texts
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.crd_rules import LISTENERS_OF_BROKERS, NAME_MAX, PORT_MIN
+from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, NAME_MAX, PORT_MIN
 from barnabas_operator.resources.schema_check import Path, dotted
 
 MIN_ISR: Final = "min.insync.replicas"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.crd_rules import MEMORY_MIN, SIZE_MIN
+from barnabas_operator.resources.cluster_kind import MEMORY_MIN, SIZE_MIN
 from barnabas_operator.resources.quantity import quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
 

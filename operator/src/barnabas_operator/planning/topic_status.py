@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from barnabas_operator.planning.cluster_state import TopicState, Trouble
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.losses import named, records_lost
@@ -53,6 +55,11 @@ def topic_status(
         under_replicated_partitions=len(troubles) if found else None,
         offline_partitions=len(offline) if found else None,
     )
+
+
+def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
+    """The Topic with the status that says why nobody brings it about, now (RFC 3339)."""
+    return replace(topic, status=topic_status(topic, None, why, now))
 
 
 def _offline(offline: Sequence[Trouble]) -> Refusal:

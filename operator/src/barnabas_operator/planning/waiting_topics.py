@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from msgspec.structs import replace
-
-from barnabas_operator.planning.conditions import conditions_of
+from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.topic_checks import (
     CLUSTER_NOT_FOUND,
     CLUSTER_NOT_READY,
@@ -12,8 +10,8 @@ from barnabas_operator.planning.topic_checks import (
     Refusal,
     deletion_protected,
 )
-from barnabas_operator.resources.object_meta import READY, condition_of, merge_conditions
-from barnabas_operator.resources.topic import Topic, TopicStatus
+from barnabas_operator.resources.object_meta import READY, condition_of
+from barnabas_operator.resources.topic import Topic
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
 """Why it was not ready, in words that brokers had no part in: they may be so no more."""
@@ -27,14 +25,6 @@ def may_go(topic: Topic) -> bool:
 def told_to_wait(topic: Topic, why: str, now: str) -> Topic:
     """With the status of one that waits; as it is where all that it says is still so."""
     return with_problem(topic, _refusal(topic, why), now) if _has_news(topic) else topic
-
-
-def with_problem(topic: Topic, problem: Refusal | None, now: str) -> Topic:
-    """What was known of the topic stays."""
-    before = topic.status or TopicStatus()
-    conditions = merge_conditions(before.conditions, conditions_of(topic, problem, now))
-    generation = topic.metadata.generation
-    return replace(topic, status=replace(before, conditions=conditions, observed_generation=generation))
 
 
 def _has_news(topic: Topic) -> bool:

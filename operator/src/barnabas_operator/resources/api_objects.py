@@ -1,20 +1,19 @@
 """Resources as the API server gives them: JSON with more metadata than ours, already checked by its schema or not."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.schema_check import findings
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.resource import Resource
+from barnabas_operator.resources.schema_check import Finding, findings
 
-ResourceT = TypeVar("ResourceT", Cluster, Topic)
+ResourceT = TypeVar("ResourceT", bound=Resource)
 JsonObject = Mapping[str, Any]
 
 _META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(ObjectMeta))
-_SCHEMAS: Final = {kind: msgspec.inspect.type_info(kind) for kind in (Cluster, Topic)}
 
 
 class InvalidResource(ValueError):
@@ -30,14 +29,8 @@ def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
 
     Raises InvalidResource.
     """
-    meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
-    plain = {
-        "apiVersion": body.get("apiVersion"),
-        "kind": body.get("kind"),
-        "metadata": meta,
-        "spec": body.get("spec", {}),
-    }
-    problems = [finding.message for finding in findings(_SCHEMAS[kind], plain)]
+    plain = _plain(body)
+    problems = [finding.message for finding in findings(_described(kind), plain)]
     if problems:
         raise InvalidResource(problems)
     try:
@@ -47,23 +40,45 @@ def resource_of(kind: type[ResourceT], body: JsonObject) -> ResourceT:
 
 
 def readable_part(kind: type[ResourceT], body: JsonObject) -> ResourceT:
-    """The resource with those fields of its spec that can be read; all others have their defaults.
+    """The resource with those fields of its spec that can be read; all others have their defaults, or are None.
 
     Another version of the operator, or nobody, may have checked it: what becomes of what it owns must still be known.
     """
-    spec = {name: value for name, value in (body.get("spec") or {}).items() if _is_readable(kind, body, name, value)}
-    return resource_of(kind, {**body, "spec": spec})
-
-
-def _is_readable(kind: type[ResourceT], body: JsonObject, name: str, value: object) -> bool:
+    plain, types = _plain(body), {field.name: field.type for field in msgspec.structs.fields(kind)}
+    wrong = {finding.path[1] for finding in findings(_described(kind), plain) if _is_in_spec(finding)}
+    spec = {name: value for name, value in (body.get("spec") or {}).items() if name not in wrong}
+    meta = msgspec.convert(plain["metadata"], ObjectMeta)
     try:
-        resource_of(kind, {**body, "spec": {name: value}, "status": None})
-    except InvalidResource:
-        return False
-    return True
+        status = msgspec.convert(body.get("status"), types["status"])
+    except msgspec.ValidationError:
+        status = None
+    return kind(kind=kind.__name__, metadata=meta, spec=_part_of(types["spec"], spec), status=status)
 
 
-def status_json(resource: Cluster | Topic) -> dict[str, Any]:
+def _is_in_spec(finding: Finding) -> bool:
+    return len(finding.path) > 1 and finding.path[0] == "spec"
+
+
+def _part_of(kind: type[msgspec.Struct], given: JsonObject) -> msgspec.Struct:
+    fields = msgspec.structs.fields(kind)
+    there = {
+        each.name: msgspec.convert(given[each.encode_name], each.type) for each in fields if each.encode_name in given
+    }
+    return kind(**{each.name: None for each in fields if each.required} | there)
+
+
+def _plain(body: JsonObject) -> dict[str, Any]:
+    meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
+    said = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind")}
+    return {**said, "metadata": meta, "spec": body.get("spec", {})}
+
+
+@cache
+def _described(kind: type[Resource]) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(kind)
+
+
+def status_json(resource: Resource) -> dict[str, Any]:
     """The status as the API server takes it and gives it back: JSON's lists, so that the two compare as equal."""
     status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(resource.status)) if resource.status else {}
     return status

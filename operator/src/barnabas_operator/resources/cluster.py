@@ -8,15 +8,9 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.object_meta import (
-    API_VERSION,
-    ApiVersion,
-    Conditions,
-    Message,
-    ObjectMeta,
-    ObservedGeneration,
-)
+from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
+from barnabas_operator.resources.resource import Resource, Status
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 from barnabas_operator.resources.topic import ConfigValue
 
@@ -221,11 +215,9 @@ class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     message: Annotated[Message, Meta(description="the same in words")] = ""
 
 
-class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the cluster was found to be at the last reconciliation."""
 
-    conditions: Conditions = ()
-    observed_generation: ObservedGeneration | None = None
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
     cluster_id: Annotated[str, Meta(description="the id that Kafka's clients are told")] | None = None
@@ -250,12 +242,10 @@ class ClusterStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
 
 
-class Cluster(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Cluster(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A cluster of brokers."""
 
-    api_version: ApiVersion = API_VERSION
     kind: Literal["Cluster"] = "Cluster"
-    metadata: ObjectMeta
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus | None = None
 

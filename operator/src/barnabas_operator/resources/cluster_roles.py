@@ -6,6 +6,10 @@ Pure. They never depend on a release of the chart: brokers serve on when the ope
 from collections.abc import Sequence
 from typing import Any, Final
 
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import GROUP
+
 Json = dict[str, Any]
 
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -16,17 +20,36 @@ WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 def cluster_roles() -> list[Json]:
     """All of them. Kubernetes adds the last three to its roles view, edit and admin; each has what is before it."""
-    seen = [
-        _rule("barnabas.dev", READ, "clusters", "topics", "clusters/status", "topics/status", "topics/scale"),
-        _rule("internal.barnabas.dev", READ, "statedocuments"),
-    ]
-    scaled = _rule("barnabas.dev", ("update", "patch"), "topics/scale")
     return [
         _role(BROKER_ROLE, broker_rules()),
-        _role("barnabas-view", seen, added_to="view"),
-        _role("barnabas-edit", [_rule("barnabas.dev", WRITE, "topics"), scaled], added_to="edit"),
-        _role("barnabas-admin", [_rule("barnabas.dev", WRITE, "clusters")], added_to="admin"),
+        _role("barnabas-view", _seen(), added_to="view"),
+        _role("barnabas-edit", _written("edit"), added_to="edit"),
+        _role("barnabas-admin", _written("admin"), added_to="admin"),
     ]
+
+
+def _seen() -> list[Json]:
+    kinds = KINDS.values()
+    whole, statuses = (each.plural for each in kinds), (f"{each.plural}/status" for each in kinds)
+    return [
+        _rule(GROUP, READ, *whole, *statuses, *map(_scale, filter(_is_scaled, kinds))),
+        _rule("internal.barnabas.dev", READ, "statedocuments"),
+    ]
+
+
+def _written(by: str) -> list[Json]:
+    kinds = [each for each in KINDS.values() if each.writer == by]
+    scaled = [_scale(each) for each in kinds if _is_scaled(each)]
+    rules = [_rule(GROUP, WRITE, *(each.plural for each in kinds))]
+    return [*rules, _rule(GROUP, ("update", "patch"), *scaled)] if scaled else rules
+
+
+def _is_scaled(kind: Kind) -> bool:
+    return kind.scaled_field is not None
+
+
+def _scale(kind: Kind) -> str:
+    return f"{kind.plural}/scale"
 
 
 def broker_rules() -> list[Json]:

@@ -12,21 +12,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import NODEFAULT, UNSET, inspect
 
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import cluster_roles
-from barnabas_operator.resources.crd_rules import (
-    COLUMNS,
-    LIST_KEYS,
-    LIST_RULES,
-    NAMES,
-    NOT_FILLED_IN,
-    ROOT_RULES,
-    RULES,
-    SCALE,
-)
 from barnabas_operator.resources.field_words import with_words
-from barnabas_operator.resources.object_meta import GROUP, VERSION
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.kind import Kind, column
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import GROUP, VERSION, Condition
 from barnabas_operator.resources.yaml_text import yaml_text
 
 Json = dict[str, Any]
@@ -47,66 +37,92 @@ VERSIONS: Final = (Version(VERSION),)
 """The one that the operator speaks comes first: the chart's webhook asks for it."""
 
 
-def crd_of(kind: type[Cluster] | type[Topic], versions: Sequence[Version] = VERSIONS) -> Json:
-    """The whole definition of one resource."""
-    names = NAMES[kind]
-    root = schema_of(inspect.type_info(kind))
+_READY: Final = '.status.conditions[?(@.type=="Ready")]'
+FIRST_COLUMNS: Final = (
+    column("Ready", "string", f"{_READY}.status"),
+    column("Reason", "string", f"{_READY}.reason", wide=True),
+)
+LAST_COLUMNS: Final = (
+    column("Age", "date", ".metadata.creationTimestamp"),
+    column("Message", "string", f"{_READY}.message"),
+)
+
+
+def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> Json:
+    """The whole definition of one kind."""
+    root = schema_of(kind, inspect.type_info(kind.resource))
     for given in ("apiVersion", "kind", "metadata"):
         del root["properties"][given]
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    root["required"] = ["spec"] if kind is Topic else []
-    root["x-kubernetes-validations"] = ROOT_RULES[kind]
+    root["required"] = [field for field in root["required"] if field != "metadata"]  # The API server sees to it.
     alike = {
         "served": True,
-        "additionalPrinterColumns": COLUMNS[kind],
-        "subresources": {"status": {}, **({"scale": SCALE} if kind is Topic else {})},
+        "additionalPrinterColumns": [*FIRST_COLUMNS, *kind.columns, *LAST_COLUMNS],
+        "subresources": {"status": {}, **_scale(kind)},
         "schema": {"openAPIV3Schema": root},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{GROUP}"},
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
-            "names": names,
+            "names": _names(kind),
             "versions": [{"name": each.name, "storage": each.is_stored, **alike} for each in versions],
         },
     }
 
 
-def schema_of(kind: inspect.Type) -> Json:
-    """A structural schema (OpenAPI v3) of what a field may hold."""
-    return _SCHEMAS[type(kind)](kind)
+def _names(kind: Kind) -> Json:
+    return {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+        "shortNames": [kind.short_name],
+        "categories": ["barnabas"],
+    }
 
 
-def _metadata(kind: inspect.Type) -> Json:
+def _scale(kind: Kind) -> Json:
+    field = kind.scaled_field
+    paths = {"specReplicasPath": f".spec.{field}", "statusReplicasPath": f".status.{field}"}
+    return {"scale": paths} if field is not None else {}
+
+
+def schema_of(of: Kind, kind: inspect.Type) -> Json:
+    """A structural schema (OpenAPI v3) of what a field of such a resource may hold."""
+    return _SCHEMAS[type(kind)](of, kind)
+
+
+def _metadata(of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.Metadata)
     said = kind.extra_json_schema or {}
-    schema = schema_of(kind.type)
+    schema = schema_of(of, kind.type)
     return {"description": said["description"]} | {**schema, **said} if "description" in said else schema
 
 
-def _struct(kind: inspect.Type) -> Json:
+def _struct(of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.StructType)
     required = [field.encode_name for field in kind.fields if field.required]
-    schema: Json = {"type": "object", "properties": {field.encode_name: _field(field) for field in kind.fields}}
+    schema: Json = {"type": "object", "properties": {field.encode_name: _field(of, field) for field in kind.fields}}
     if kind.cls.__doc__:
         schema = {"description": kind.cls.__doc__.split("\n\n")[0].replace("\n", " "), **schema}
     if required:
         schema["required"] = required
-    if kind.cls in RULES:
-        schema["x-kubernetes-validations"] = RULES[kind.cls]
+    if kind.cls in of.rules:
+        schema["x-kubernetes-validations"] = of.rules[kind.cls]
     return schema
 
 
-def _field(field: inspect.Field) -> Json:
-    schema = schema_of(field.type)
-    default = _plain_default(field)
+def _field(of: Kind, field: inspect.Field) -> Json:
+    schema = schema_of(of, field.type)
+    default = _plain_default(of, field)
     return with_words(schema if default is UNSET else {**schema, "default": default})
 
 
-def _plain_default(field: inspect.Field) -> Any:
+def _plain_default(of: Kind, field: inspect.Field) -> Any:
     """What the API server fills in; a part that is left out is filled in with its own defaults."""
     value = field.default_factory() if field.default_factory is not NODEFAULT else field.default
     if value in (NODEFAULT, None, "", (), {}):
@@ -115,9 +131,9 @@ def _plain_default(field: inspect.Field) -> Any:
         return [_whole(each) for each in value]
     if not isinstance(value, msgspec.Struct):
         return value
-    if type(value) in NOT_FILLED_IN:
+    if type(value) in of.not_filled_in:
         return UNSET
-    filled_in = (_plain_default(each) for each in _fields_of(type(value)))
+    filled_in = (_plain_default(of, each) for each in _fields_of(type(value)))
     return {} if any(each is not UNSET for each in filled_in) else UNSET
 
 
@@ -133,55 +149,58 @@ def _whole(value: msgspec.Struct) -> Json:
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
 
-def _dict(kind: inspect.Type) -> Json:
+def _dict(of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.DictType)
     if isinstance(kind.value_type, inspect.AnyType):
         return dict(FREE)
-    return {"type": "object", "additionalProperties": schema_of(kind.value_type), "maxProperties": ENTRIES_MAX}
+    return {"type": "object", "additionalProperties": schema_of(of, kind.value_type), "maxProperties": ENTRIES_MAX}
 
 
-def _list(kind: inspect.Type) -> Json:
+def _list(of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.VarTupleType)
     item = kind.item_type
-    schema: Json = {"type": "array", "items": schema_of(item), "maxItems": kind.max_length or ENTRIES_MAX}
+    schema: Json = {"type": "array", "items": schema_of(of, item), "maxItems": kind.max_length or ENTRIES_MAX}
     if kind.min_length is not None:
         schema["minItems"] = kind.min_length
-    if isinstance(item, inspect.StructType) and item.cls in LIST_KEYS:
-        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [LIST_KEYS[item.cls]]}
-        if item.cls in LIST_RULES:
-            schema["x-kubernetes-validations"] = LIST_RULES[item.cls]
+    keys = {Condition: "type", **of.list_keys}
+    if isinstance(item, inspect.StructType) and item.cls in keys:
+        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [keys[item.cls]]}
+        if item.cls in of.list_rules:
+            schema["x-kubernetes-validations"] = of.list_rules[item.cls]
     return schema
 
 
-def _union(kind: inspect.Type) -> Json:
+def _union(of: Kind, kind: inspect.Type) -> Json:
     """Either a value or none at all, a quantity, or any plain value."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:
-        bounds = (item for each in choices for item in schema_of(each).items())
-        either = {name: bound for name, bound in bounds if name not in ("type", "pattern")}  # `RULES` say it in words.
+        bounds = (item for each in choices for item in schema_of(of, each).items())
+        either = {
+            name: bound for name, bound in bounds if name not in ("type", "pattern")
+        }  # `Kind.rules` say it in words.
         return {"x-kubernetes-int-or-string": True, **either}
-    return schema_of(choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
+    return schema_of(of, choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 
 
-def _integer(kind: inspect.Type) -> Json:
+def _integer(_of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.IntType)
     bounds = {"minimum": kind.ge, "maximum": kind.le}
     return {"type": "integer", **{name: bound for name, bound in bounds.items() if bound is not None}}
 
 
-def _string(kind: inspect.Type) -> Json:
+def _string(_of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.StrType)
     said = {"minLength": kind.min_length, "maxLength": kind.max_length or TEXT_MAX, "pattern": kind.pattern}
     return {"type": "string", **{name: value for name, value in said.items() if value is not None}}
 
 
-def _literal(kind: inspect.Type) -> Json:
+def _literal(_of: Kind, kind: inspect.Type) -> Json:
     assert isinstance(kind, inspect.LiteralType)
     return {"type": "string", "enum": list(kind.values)}
 
 
-_SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], Json]]] = {
+_SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[Kind, inspect.Type], Json]]] = {
     inspect.Metadata: _metadata,
     inspect.StructType: _struct,
     inspect.DictType: _dict,
@@ -190,15 +209,20 @@ _SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[inspect.Type], Json]]] = {
     inspect.IntType: _integer,
     inspect.StrType: _string,
     inspect.LiteralType: _literal,
-    inspect.BoolType: lambda _: {"type": "boolean"},
-    inspect.FloatType: lambda _: {"type": "number"},
-    inspect.AnyType: lambda _: dict(FREE_VALUE),
+    inspect.BoolType: lambda _of, _: {"type": "boolean"},
+    inspect.FloatType: lambda _of, _: {"type": "number"},
+    inspect.AnyType: lambda _of, _: dict(FREE_VALUE),
 }
+
+
+def definitions() -> list[Json]:
+    """The definition of each kind, and the ClusterRoles."""
+    return [*map(crd_of, KINDS.values()), *cluster_roles()]
 
 
 def main() -> None:
     """Writes a file for each object into each directory."""
-    for made in (crd_of(Cluster), crd_of(Topic), *cluster_roles()):
+    for made in definitions():
         for directory in sys.argv[1:]:
             file = Path(directory) / f"{made['metadata']['name']}.yaml"
             file.write_text(yaml_text(made), encoding="utf-8")

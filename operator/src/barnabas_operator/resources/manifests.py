@@ -16,16 +16,12 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
-from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import API_VERSION
+from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.schema_check import Finding, Path, dotted, findings, shown
-from barnabas_operator.resources.topic import Topic
 
-Resource = Cluster | Topic
-ResourceT = TypeVar("ResourceT", Cluster, Topic)
-
-KINDS: Final[Mapping[str, type[Resource]]] = {"Cluster": Cluster, "Topic": Topic}
-
+ResourceT = TypeVar("ResourceT", bound=Resource)
 
 MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
@@ -100,7 +96,7 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
             else:
                 yield replace(item, file=file, first_line=first_line)
     if empty:
-        yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(KINDS)}")
+        yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(_kinds())}")
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
@@ -140,7 +136,7 @@ def _parse_document(document: object) -> Iterator[Declared | ManifestError]:
     for finding in found:
         yield ManifestError(_place(document, finding), finding.message)
     if not found and isinstance(plain, Mapping):
-        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]]), "", 1, document)
+        yield Declared(msgspec.convert(plain, KINDS[plain["kind"]].resource), "", 1, document)
 
 
 def _plain(value: object) -> object:
@@ -166,19 +162,24 @@ def _document_findings(document: object) -> Iterator[Finding]:
             (), f"the document is {shown(document)}; allowed: a mapping with apiVersion, kind, metadata, spec"
         )
         return
-    for name, choices in (("apiVersion", (API_VERSION,)), ("kind", tuple(KINDS))):
+    for name, choices in (("apiVersion", (API_VERSION,)), ("kind", _kinds())):
         if name not in document:
             yield Finding((), f"{name} is missing; allowed: {' or '.join(choices)}")
         elif document[name] not in choices:
             yield Finding((name,), f"{name} is {shown(document[name])}; allowed: {' or '.join(choices)}")
             return  # The fields of another kind of thing are not ours to judge.
-    if document.get("kind") in KINDS:
+    if document.get("kind") in _kinds():
         yield from findings(_type_of(document["kind"]), document)
+
+
+def _kinds() -> tuple[str, ...]:
+    """Those that may be in a file."""
+    return tuple(name for name, kind in KINDS.items() if kind.is_in_files)
 
 
 @cache
 def _type_of(kind: str) -> msgspec.inspect.Type:
-    return msgspec.inspect.type_info(KINDS[kind])
+    return msgspec.inspect.type_info(KINDS[kind].resource)
 
 
 def _place(document: object, finding: Finding) -> Place:

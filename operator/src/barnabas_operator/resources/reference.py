@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.field_words import bounds_words, default_words
-from barnabas_operator.resources.topic import Topic
+from barnabas_operator.resources.kinds import KINDS
 
 Json = Mapping[str, Any]
 
@@ -31,7 +30,7 @@ TITLES: Final = {"spec": "What you want", "status": "What the operator found"}
 
 def reference_text() -> str:
     """The whole page."""
-    definitions = [crd_of(kind)["spec"] for kind in (Cluster, Topic)]
+    definitions = [crd_of(kind)["spec"] for kind in KINDS.values()]
     head = HEAD.format(version=f"{definitions[0]['group']}/{definitions[0]['versions'][0]['name']}")
     return head + TEMPLATES + "".join(_section(each) for each in definitions)
 

@@ -1,11 +1,12 @@
-"""The `Topic` resource: names and defaults as Strimzi's KafkaTopic has them, where they fit."""
+"""The kind `Topic`: names and defaults as Strimzi's KafkaTopic has them, where they fit."""
 
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from barnabas_core.topic_name import NAME_LENGTH_MAX
-from barnabas_operator.resources.object_meta import API_VERSION, ApiVersion, Conditions, ObjectMeta, ObservedGeneration
+from barnabas_core.topic_name import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
+from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.resource import Resource, Status
 
 # Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
 PARTITIONS_MAX: Final = 10_000
@@ -71,11 +72,9 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
 
 
-class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """What the topic was found to be at the last reconciliation."""
 
-    conditions: Conditions = ()
-    observed_generation: ObservedGeneration | None = None
     cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
     topic_id: (
@@ -92,12 +91,10 @@ class TopicStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
 
 
-class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Topic(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A topic of a Cluster."""
 
-    api_version: ApiVersion = API_VERSION
     kind: Literal["Topic"] = "Topic"
-    metadata: ObjectMeta
     spec: TopicSpec
     status: TopicStatus | None = None
 
@@ -105,3 +102,62 @@ class Topic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     def topic_name(self) -> str:
         """The topic's name in Kafka."""
         return self.spec.topic_name or self.metadata.name
+
+
+TOPIC: Final = Kind(
+    resource=Topic,
+    status=TopicStatus,
+    plural="topics",
+    short_name="bt",
+    writer="edit",
+    thing="topic",
+    columns=(
+        column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
+        column("Partitions", "integer", ".status.partitions"),
+        column("Replicas", "integer", ".status.replicas"),
+        column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
+        column("Drifted", "string", '.status.conditions[?(@.type=="Drifted")].message', wide=True),
+    ),
+    rules={
+        Topic: [
+            {
+                "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
+                "message": (
+                    "metadata.name has more than 249 characters; allowed: 249, as many as a topic's name may have"
+                ),
+            },
+            {  # As long as no Cluster has the topic, a wrong name can be put right. Left out, it may be said later.
+                "rule": (
+                    "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
+                    " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
+                ),
+                "messageExpression": (
+                    "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
+                    " + '; allowed: ' + self.status.cluster + ', which has the topic'"
+                    " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                ),
+            },
+        ],
+        TopicSpec: [
+            {
+                "rule": "!has(oldSelf.partitions) || (has(self.partitions) && self.partitions >= oldSelf.partitions)",
+                "messageExpression": (
+                    "'Decreasing partitions not supported: spec.partitions is %s; allowed: %d or more'"
+                    ".format([has(self.partitions) ? '%d'.format([self.partitions]) : 'missing', oldSelf.partitions])"
+                ),
+            },
+            {
+                "rule": f"!has(self.topicName) || !(self.topicName in {sorted(('.', '..', *INTERNAL_TOPICS))})",
+                "messageExpression": (
+                    "'spec.topicName is ' + self.topicName"
+                    " + '; allowed: any name but . and .. and those of the brokers own topics'"
+                ),
+            },
+            fixed("topicName"),
+        ],
+    },
+    scaled_field="partitions",
+    name_field="topicName",
+    folded=folded,
+    is_in_files=True,
+)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from barnabas_operator.resources.manifests import Resource
+from barnabas_operator.resources.resource import Resource
 
 # Text that is a string without quotes in YAML 1.1 and 1.2 alike.
 PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*")

@@ -1,0 +1,33 @@
+"""What is judged and told of the resources of one kind, beyond what holds for all kinds. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.verdict import Around, Verdict
+from barnabas_operator.resources.resource import Resource
+
+Json = Mapping[str, Any]
+
+
+def _allowed(_wanted: Resource, _before: Resource | None, _around: Around) -> Verdict:
+    return Verdict()
+
+
+def _nothing(_first: object, _second: object) -> Iterable[Any]:
+    return ()
+
+
+class KindRules(NamedTuple):
+    """Functions of a kind's own type: each kind gets resources of its type alone."""
+
+    review: Callable[[Any, Any, Around], Verdict] = _allowed
+    """Of what is wanted, what was before (None for a new one, or one that cannot be read), and what is around it."""
+    warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
+    """Of the object before (None: a new one) and after (None: it is to be deleted), whatever changes."""
+    events: Callable[[Any, Json], Iterable[Said]] = _nothing
+    """What is worth an Event: of the resource with its new status, and the status before."""
+    without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
+    """The resource with the status that says why it has no Cluster, now (RFC 3339)."""

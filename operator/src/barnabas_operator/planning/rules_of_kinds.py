@@ -1,0 +1,24 @@
+"""The rules of each kind. A kind without a line has none of its own."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_operator.planning.cluster_admission import cluster_warnings, review_cluster
+from barnabas_operator.planning.cluster_events import cluster_events
+from barnabas_operator.planning.kind_rules import KindRules
+from barnabas_operator.planning.topic_admission import review_topic
+from barnabas_operator.planning.topic_events import topic_events
+from barnabas_operator.planning.topic_status import without_cluster
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.topic import TOPIC
+
+RULES: Final[Mapping[str, KindRules]] = {
+    CLUSTER.name: KindRules(review_cluster, cluster_warnings, cluster_events),
+    TOPIC.name: KindRules(review_topic, events=topic_events, without_cluster=without_cluster),
+}
+"""By the field `kind`."""
+
+
+def rules_of(kind: str) -> KindRules:
+    """Those of the kind of that name."""
+    return RULES.get(kind, KindRules())

@@ -1,0 +1,21 @@
+"""What is said of a change before it is stored. Pure."""
+
+from typing import NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState
+
+
+class Verdict(NamedTuple):
+    """`refusal` names the field, the value and what is allowed; None: it may be stored. `warnings` are told anyway."""
+
+    refusal: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Around(NamedTuple):
+    """What is there beside a resource of a Cluster: who is about the same in Kafka, by name; what the brokers said
+    last; and who is about something whose name collides, as topics do that differ in `.` and `_` only."""
+
+    taken_by: str | None = None
+    state: ClusterState | None = None
+    collides_with: str | None = None

@@ -1,0 +1,137 @@
+"""The kind `Cluster`: its names, columns, and the rules that its types cannot express."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
+from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.quantity import ALLOWED
+from barnabas_operator.resources.template import BrokerServiceTemplate
+
+Json = dict[str, Any]
+NAME_MAX: Final = 40
+PORT_MIN: Final = 1024
+"""Below it a port is only for root, and brokers run as nobody special."""
+MEMORY_MIN: Final = "128Mi"
+SIZE_MIN: Final = "1Gi"
+
+
+def _quantities(field: str) -> Json:
+    """Amounts of resources, in words that its pattern would not have."""
+    wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
+    return {
+        "rule": f"!has(self.{field}) || self.{field}.all(name, isQuantity(string(self.{field}[name])))",
+        "messageExpression": (
+            f"'spec.brokers.resources.{field}.' + {wrong} + ' is ' + string(self.{field}[{wrong}])"
+            f" + '; allowed: {ALLOWED}'"
+        ),
+    }
+
+
+def _memory(field: str) -> Json:
+    memory = f"string(self.{field}['memory'])"
+    return {
+        "rule": (
+            f"!has(self.{field}) || !('memory' in self.{field}) || !isQuantity({memory})"
+            f" || quantity({memory}).compareTo(quantity('{MEMORY_MIN}')) >= 0"
+        ),
+        "messageExpression": (
+            f"'spec.brokers.resources.{field}.memory is ' + {memory} + ({memory}.matches('^[0-9]+$') ? ' (bytes)' : '')"
+            f" + '; allowed: {MEMORY_MIN} or more'"
+        ),
+    }
+
+
+_SIZE: Final = "string(self.size)"
+_WITH_BYTES: Final = "^[0-9.]+ ?[kKMGTPE]i?[bB]$"
+
+_RULES: Final[Mapping[type, list[Json]]] = {
+    Cluster: [
+        {
+            "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
+            "messageExpression": (
+                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters without a dot,"
+                " for pods and their names in DNS are made of it'"
+            ),
+        }
+    ],
+    Resources: [_quantities("requests"), _quantities("limits"), _memory("requests"), _memory("limits")],
+    Volume: [
+        {
+            "rule": f"isQuantity({_SIZE})",
+            "messageExpression": (
+                f"'spec.storage.volumes size is ' + {_SIZE} + '; allowed: {ALLOWED}'"
+                f" + ({_SIZE}.matches('{_WITH_BYTES}') ? '; write ' + {_SIZE}.lowerAscii().replace('b', '')"
+                ".replace(' ', '').replace('i', '').upperAscii() + 'i' : '')"
+            ),
+        },
+        {
+            "rule": f"!isQuantity({_SIZE}) || quantity({_SIZE}).compareTo(quantity('{SIZE_MIN}')) >= 0",
+            "messageExpression": (
+                f"'spec.storage.volumes size is ' + {_SIZE} + ({_SIZE}.matches('^[0-9]+$') ? ' (bytes)' : '')"
+                f" + '; allowed: {SIZE_MIN} or more, such as 10Gi'"
+            ),
+        },
+        fixed("storageClass", "spec.storage.volumes"),
+    ],
+}
+
+_TAKEN_PORTS: Final = [9091, 9404]
+LISTENERS_OF_BROKERS: Final = ["http", "replication"]
+"""The names of these ports, in pods and Services."""
+
+_LIST_RULES: Final[Mapping[type, list[Json]]] = {
+    Volume: [
+        {
+            "rule": "oldSelf.all(was, self.exists(each, each.id == was.id))",
+            "messageExpression": (
+                "'Removing volumes is not supported: spec.storage.volumes lacks the id %d; allowed: all ids there were'"
+                ".format([oldSelf.filter(was, !self.exists(each, each.id == was.id))[0].id])"
+            ),
+        }
+    ],
+    Listener: [
+        {
+            "rule": "self.all(each, self.exists_one(other, other.port == each.port))",
+            "messageExpression": (
+                "'spec.listeners has the port %d twice; allowed: each port once'"
+                ".format([self.filter(each, !self.exists_one(other, other.port == each.port))[0].port])"
+            ),
+        },
+        {
+            "rule": f"self.all(each, each.port >= {PORT_MIN} && !(each.port in {_TAKEN_PORTS}))",
+            "messageExpression": (
+                "'spec.listeners has the port %d; allowed: 1024 to 65535 without those of the brokers, 9091 and 9404'"
+                f".format([self.filter(each, each.port < {PORT_MIN} || each.port in {_TAKEN_PORTS})[0].port])"
+            ),
+        },
+        {
+            "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
+            "message": (  # An expression of each name would cost more than the API server allows.
+                f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}; allowed: any other,"
+                " for these are the names of the brokers' own ports"
+            ),
+        },
+    ],
+}
+
+CLUSTER: Final = Kind(
+    resource=Cluster,
+    status=ClusterStatus,
+    plural="clusters",
+    short_name="bc",
+    writer="admin",
+    thing="cluster",
+    columns=(
+        column("Brokers", "integer", ".status.readyBrokers"),
+        column("Topics", "integer", ".status.topics"),
+        column("Controller", "integer", ".status.controller", wide=True),
+        column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
+        column("Offline", "integer", ".status.offlinePartitions", wide=True),
+    ),
+    rules=_RULES,
+    list_rules=_LIST_RULES,
+    list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId"},
+    not_filled_in=frozenset({Storage}),  # The webhook warns of disks that nobody asked for.
+    is_in_files=True,
+)

@@ -1,0 +1,72 @@
+"""What a kind of resource is: its names, columns, and the rules that its types cannot express."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from barnabas_operator.resources.resource import Resource, Status
+
+Json = dict[str, Any]
+NOTHING: Mapping[type, Any] = {}
+
+
+class Kind(NamedTuple):
+    """CRD, ClusterRoles, reference, watch, audit, metrics and the chart's rights are made of it.
+
+    A resource of any kind but Cluster belongs to a Cluster of its namespace: to the one that `spec.cluster` names,
+    else to the one of `status.cluster`, else to the only one that there is.
+    """
+
+    resource: type[Resource]
+    """Its class has the name of the kind."""
+    status: type[Status]
+    plural: str
+    short_name: str
+    writer: Literal["edit", "admin"]
+    """Which of Kubernetes' own roles may make, change and delete it; `view` may read every kind."""
+    thing: str
+    """What it is about, in a sentence."""
+    columns: tuple[Json, ...] = ()
+    """Of `kubectl get`, between Ready and Reason, and Age and Message, which every kind has."""
+    rules: Mapping[type, list[Json]] = NOTHING
+    """CEL, by the Struct that it is about. A rule with `oldSelf` holds for changes only. Each says the field, the value
+    and what is allowed."""
+    list_rules: Mapping[type, list[Json]] = NOTHING
+    """CEL about lists, by what is in them."""
+    list_keys: Mapping[type, str] = NOTHING
+    """The field that tells the entries of a list apart, by what is in the list."""
+    not_filled_in: frozenset[type] = frozenset()
+    """Left out, these stay so in what is stored."""
+    scaled_field: str | None = None
+    """The field of spec and status that `kubectl scale` sets."""
+    name_field: str | None = None
+    """The field of spec that holds the name in Kafka, where that is not `metadata.name`."""
+    folded: Callable[[str], str] = str
+    """What names in Kafka that collide have in common."""
+    is_in_files: bool = False
+    """Whether `barnabas up` reads it from manifest files."""
+
+    @property
+    def name(self) -> str:
+        """As in the field `kind`."""
+        return self.resource.__name__
+
+    def name_in_kafka(self, body: Mapping[str, Any]) -> str:
+        """What the resource is about, by its JSON."""
+        named = body.get("spec", {}).get(self.name_field) if self.name_field is not None else None
+        return str(named or body["metadata"]["name"])
+
+
+def column(name: str, kind: str, path: str, *, wide: bool = False) -> Json:
+    """One column; a wide one is shown by `-o wide` only."""
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
+
+
+def fixed(field: str, inside: str = "spec") -> Json:
+    """The rule of a field that never changes once the resource is there, nor comes or goes."""
+    return {
+        "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        "messageExpression": (
+            f"'{inside}.{field} is ' + (has(self.{field}) ? self.{field} : 'missing') + '; allowed: '"
+            f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'leave it out') + ', it cannot change'"
+        ),
+    }

@@ -1,0 +1,22 @@
+"""All kinds of resources. A new kind is a file with its types and its `Kind`, and a line here."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.topic import TOPIC
+
+KINDS: Final[Mapping[str, Kind]] = {
+    CLUSTER.name: CLUSTER,
+    TOPIC.name: TOPIC,
+}
+"""By the field `kind`. Read when asked about, never copied at import."""
+
+
+def kind_of_plural(plural: str) -> Kind:
+    """The kind that the API server calls so. Raises LookupError."""
+    for kind in KINDS.values():
+        if kind.plural == plural:
+            return kind
+    raise LookupError(f"no kind has the plural {plural}; allowed: {', '.join(each.plural for each in KINDS.values())}")

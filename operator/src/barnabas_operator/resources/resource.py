@@ -1,0 +1,41 @@
+"""What the resources of all kinds have in common."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from barnabas_operator.resources.object_meta import (
+    API_VERSION,
+    ApiVersion,
+    Condition,
+    Conditions,
+    ObjectMeta,
+    ObservedGeneration,
+)
+
+
+class Status(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a resource was found to be at the last reconciliation."""
+
+    conditions: Conditions = ()
+    observed_generation: ObservedGeneration | None = None
+
+
+class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A resource of any kind. Each kind has its own `kind`, `spec` and `status`."""
+
+    api_version: ApiVersion = API_VERSION
+    kind: str
+    metadata: ObjectMeta
+    spec: Any
+    status: Status | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those of its status; none before the first one."""
+        return self.status.conditions if self.status is not None else ()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is to be done about it. A kind without `spec.pause` is never paused."""
+        return bool(getattr(self.spec, "pause", False))

@@ -1,0 +1,260 @@
+"""A kind that is added to the table of kinds is defined, watched, counted and reviewed without another change."""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+
+from barnabas_operator.handlers.audit import Audit
+from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
+from barnabas_operator.handlers.first_lists import take_in
+from barnabas_operator.handlers.inventory import Inventory, Key
+from barnabas_operator.handlers.kind_rounds import Bodies, Connected, Seen
+from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.handlers.operator_metrics import OperatorMetrics
+from barnabas_operator.handlers.read_resources import ReadResources
+from barnabas_operator.handlers.resource_rounds import ROUNDS
+from barnabas_operator.handlers.status_writer import FINALIZER, StatusWriter
+from barnabas_operator.handlers.webhook import answer
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_roles import cluster_roles
+from barnabas_operator.resources.crd import definitions
+from barnabas_operator.resources.manifests import parse_manifests
+from barnabas_operator.resources.reference import reference_text
+from harness.kube_memory import KubeMemory, no_server
+from harness.lane_world import KEY, SETTINGS, Play, World, resource, topic
+from harness.made_up_kind import Mirror, MirrorStatus
+
+WAIT_S = 10.0
+Json = Mapping[str, Any]
+TOO_WIDE = "spec.width is 10 (integer); allowed: an integer from 1 to 9"
+CLUSTER = resource("Cluster", "one", pause=True)
+
+pytestmark = pytest.mark.usefixtures("made_up")
+
+
+def mirror(name: str, source: object = "flights", **spec: Any) -> dict[str, Any]:
+    return resource("Mirror", name, source=source, **spec)
+
+
+def kept(*bodies: Json) -> Inventory:
+    inventory = Inventory()
+    for body in bodies:
+        inventory.keep(body, is_gone=False)
+    return inventory
+
+
+def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
+    async def never(_: Cluster) -> str:
+        return "only Clusters have objects"
+
+    asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **request}}
+    response: dict[str, Any] = asyncio.run(answer(asked, inventory, lambda _: None, never))["response"]
+    return response
+
+
+def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:
+    (found,) = [each["spec"] for each in definitions() if each["metadata"]["name"] == "mirrors.barnabas.dev"]
+    names, version = found["names"], found["versions"][0]
+    assert (names["kind"], names["singular"], names["shortNames"]) == ("Mirror", "mirror", ["bm"])
+    columns = [each["name"] for each in version["additionalPrinterColumns"]]
+    assert columns == ["Ready", "Reason", "Width", "Age", "Message"]
+    assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.width"
+    root = version["schema"]["openAPIV3Schema"]
+    assert root["required"] == ["spec"]
+    (rule,) = root["properties"]["spec"]["x-kubernetes-validations"]
+    assert "oldSelf.source" in rule["rule"]
+
+
+def test_it_is_in_the_reference() -> None:
+    assert "\n# Mirror\n" in reference_text()
+    assert "`spec.width` | integer | `2` | 1 to 9 | How many at a time |" in reference_text()
+
+
+def test_people_get_rights_to_it() -> None:
+    roles = {each["metadata"]["name"]: each["rules"] for each in cluster_roles()}
+    assert {"mirrors", "mirrors/status", "mirrors/scale"} <= set(roles["barnabas-view"][0]["resources"])
+    assert [rule["resources"] for rule in roles["barnabas-edit"]] == [
+        ["topics", "mirrors"],
+        ["topics/scale", "mirrors/scale"],
+    ]
+    assert [rule["resources"] for rule in roles["barnabas-admin"]] == [["clusters"]]
+
+
+def test_the_inventory_knows_its_cluster_its_namesakes_and_strays() -> None:
+    inventory = kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS, STRAY)
+    assert inventory.cluster_of(MIRROR_OF_FLIGHTS) == KEY
+    assert list(inventory.resources_of("Mirror", KEY)) == [MIRROR_OF_FLIGHTS]
+    assert not list(inventory.resources_of("Topic", KEY))
+    assert inventory.namesake_of(placed(mirror("b"))) == "a"
+    assert inventory.colliding_with(placed(mirror("b", "Flights"))) == "a"
+    assert list(inventory.strays()) == [STRAY]
+    inventory.keep(MIRROR_OF_FLIGHTS, is_gone=True)
+    assert [body["kind"] for body in inventory.bodies()] == ["Cluster", "Mirror"]
+
+
+def placed(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "metadata": {**body["metadata"], "uid": body["metadata"]["name"], "resourceVersion": "1"}}
+
+
+CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS = placed(CLUSTER), placed(mirror("a"))
+STRAY = placed(mirror("s", cluster="two"))
+
+
+def test_the_audit_finds_that_one_went() -> None:
+    inventory, looks, told = kept(MIRROR_OF_FLIGHTS), count(1), list[Json]()
+
+    async def scenario() -> None:
+        done = asyncio.Event()
+        async with no_server() as connection:
+            api = KubeMemory(connection)
+
+            def asked(_method: str, path: str, _body: Json) -> None:
+                if path.endswith("/mirrors") and next(looks) == 4:
+                    done.set()
+
+            api.refuse = asked
+            running = asyncio.create_task(Audit(inventory, api, ("air",), told.append, 0.0).run())
+            async with asyncio.timeout(WAIT_S):
+                await done.wait()
+            running.cancel()
+
+    asyncio.run(scenario())
+    assert MIRROR_OF_FLIGHTS in told
+
+
+def test_it_is_found_in_a_namespace_that_ends() -> None:
+    async def scenario() -> Json:
+        async with no_server() as connection:
+            api, told = KubeMemory(connection), asyncio.Queue[Json]()
+            meta = {"name": "air", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": meta}
+            api.put(mirror("a"))
+            running = asyncio.create_task(EndingNamespaces(api, ("air",), told.put_nowait).run())
+            async with asyncio.timeout(WAIT_S):
+                found = await told.get()
+            running.cancel()
+            return found
+
+    assert asyncio.run(scenario())["kind"] == "Mirror"
+
+
+def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
+    async def scenario() -> dict[str, Any]:
+        async with no_server() as connection:
+            api, inventory, written = KubeMemory(connection), Inventory(), asyncio.Queue[Json]()
+
+            def watched(method: str, path: str, body: Json) -> None:
+                if method == "PATCH" and path.endswith("/mirrors/a/status"):
+                    written.put_nowait(body)
+
+            api.put(mirror("a"))
+            api.refuse = watched
+            lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            await take_in(api, KEY.namespace, lanes, (0.0,))
+            async with asyncio.timeout(WAIT_S):
+                body = await written.get()
+            await lanes.close()
+            return dict(body["status"]["conditions"][0])
+
+    told = asyncio.run(scenario())
+    assert (told["type"], told["status"], told["reason"]) == ("Ready", "False", "ClusterNotFound")
+    assert told["message"] == "spec.cluster is missing; there is no Cluster in the namespace air yet"
+
+
+def test_prometheus_is_told_of_it() -> None:
+    page = asyncio.run(OperatorMetrics(kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)).page()).decode()
+    assert 'barnabas_resources{cluster="one",kind="Mirror",resource_namespace="air"} 1.0' in page
+
+
+def test_the_webhook_refuses_what_its_types_and_policies_do_not_allow() -> None:
+    inventory = kept(CLUSTER_OF_AIR)
+    assert reviewed(inventory, object=mirror("a"))["allowed"]
+    wrong = reviewed(inventory, object=mirror("a", width=12))
+    assert wrong["status"]["message"] == "spec.width is 12 (integer); allowed: an integer from 1 to 9"
+    protected = mirror("a", deletionPolicy="Protect")
+    refused = reviewed(inventory, oldObject=protected)
+    assert refused["status"]["message"].startswith("Mirror a stays: spec.deletionPolicy is Protect")
+
+
+def scaled(to: int) -> dict[str, Any]:
+    asked = {"resource": {"resource": "mirrors"}, "subResource": "scale", "namespace": "air", "name": "a"}
+    return {**asked, "object": {"kind": "Scale", "spec": {"replicas": to}}}
+
+
+def test_the_webhook_knows_which_field_a_scale_sets() -> None:
+    inventory = kept(CLUSTER_OF_AIR, MIRROR_OF_FLIGHTS)
+    assert reviewed(inventory, **scaled(9))["allowed"]
+    assert reviewed(inventory, **scaled(10))["status"]["message"] == TOO_WIDE
+
+
+def test_a_scale_of_one_that_the_watch_has_not_told_of_is_allowed() -> None:
+    assert reviewed(Inventory(), **scaled(9))["allowed"]
+
+
+def test_manifest_files_have_it_only_where_it_says_so() -> None:
+    text = "apiVersion: barnabas.dev/v1alpha1\nkind: Mirror\nmetadata: {name: a}\nspec: {source: b}\n"
+    (error,) = parse_manifests({"a.yaml": text}).errors
+    assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic"
+
+
+class MirrorRounds:
+    """Notes what it was called for."""
+
+    calls: tuple[tuple[str, list[str]], ...] = ()
+
+    def __init__(self, _statuses: StatusWriter, _connected: Connected) -> None:
+        type(self).calls = ()
+
+    async def release(self, bodies: Bodies) -> None:
+        type(self).calls += (("release", sorted(bodies)),)
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        type(self).calls += ((why, sorted(bodies)),)
+
+    async def bring(self, _cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        topics = sorted(seen.state.topics)
+        type(self).calls += ((f"beside {topics}", sorted(bodies)),)
+        raise ValueError("a mistake of ours")
+
+
+def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ROUNDS, "Mirror", MirrorRounds)
+
+    async def scenario(world: World) -> None:
+        world.api.put(resource("Cluster", "one"))
+        world.api.put(topic("flights"))
+        world.api.put(mirror("a"))
+        assert not await world.round()
+        assert MirrorRounds.calls[-1] == ("beside ['flights']", ["a"])
+        assert world.said("Topic", "flights")[:2] == ("True", "Reconciled")
+        assert world.said("Cluster", "one")[1:] == ("InternalError", "ValueError: a mistake of ours")
+        world.api.put(resource("Cluster", "one", pause=True))
+        await world.round()
+        assert MirrorRounds.calls[-1] == ("Cluster one is paused: set its spec.pause to false", ["a"])
+        world.api.put({**resource("Cluster", "one", goes=True, held=True)})
+        await world.round()
+        assert MirrorRounds.calls[-1] == ("release", ["a"])
+
+    play(scenario)
+
+
+def test_what_can_be_read_of_a_wrong_one_is_known_though_a_required_field_is_not() -> None:
+    wrong = mirror("a", 5, width=3, deletionPolicy="Protect", speed=1)
+    good, bad = ReadResources(Mirror).all([placed({**wrong, "status": {"width": 3}})])
+    ((found, why),) = bad
+    assert not good
+    assert found.spec.deletion_policy == "Protect"
+    assert (found.spec.width, found.status) == (3, MirrorStatus(width=3))
+    assert "spec.source is 5" in why
+    assert "speed" in why
+
+
+def test_inventories_keep_kinds_apart() -> None:
+    inventory = kept(placed(topic("a")), placed(mirror("a")))
+    assert inventory.of_kind("Topic").keys() == inventory.of_kind("Mirror").keys() == {Key("air", "a")}
+    assert FINALIZER not in inventory.of_kind("Mirror")[Key("air", "a")]["metadata"]["finalizers"]

@@ -1,0 +1,57 @@
+"""A kind of resource that nobody but tests knows: `made_up` is a fixture, for a conftest.py."""
+
+from typing import Annotated, Final, Literal
+
+import pytest
+from msgspec import Meta, Struct
+
+from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.resource import Resource, Status
+
+SOURCE_LENGTH_MAX: Final = 20
+
+
+class MirrorSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a mirror shall be."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster's name")] = None
+    source: Annotated[str, Meta(max_length=SOURCE_LENGTH_MAX, description="what is mirrored")]
+    width: Annotated[int, Meta(ge=1, le=9, description="how many at a time")] = 2
+    deletion_policy: Annotated[Literal["Retain", "Protect"], Meta(description="whether it may go")] = "Retain"
+
+
+class MirrorStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What the mirror was found to be."""
+
+    width: Annotated[int, Meta(description="how many there are")] | None = None
+
+
+class Mirror(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A mirror of something else."""
+
+    kind: Literal["Mirror"] = "Mirror"
+    spec: MirrorSpec
+    status: MirrorStatus | None = None
+
+
+MIRROR: Final = Kind(
+    resource=Mirror,
+    status=MirrorStatus,
+    plural="mirrors",
+    short_name="bm",
+    writer="edit",
+    thing="mirror",
+    columns=(column("Width", "integer", ".status.width"),),
+    rules={MirrorSpec: [fixed("source")]},
+    scaled_field="width",
+    name_field="source",
+    folded=str.casefold,
+)
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Kind:
+    """In the table of kinds as long as the test runs."""
+    monkeypatch.setitem(KINDS, MIRROR.name, MIRROR)
+    return MIRROR
