@@ -53,6 +53,7 @@ def make_pages(
     """
 
     async def metrics() -> Page:
+        usage = await process_usage()
         hosted = await look_at_all(services.replicas.partitions())
         families = [
             *broker_families(services, hosted),
@@ -66,7 +67,7 @@ def make_pages(
         families += await group_families(services)
         families += partition_families(hosted)
         families += replication_families(services, hosted)
-        families += process_families(await process_usage())
+        families += process_families(usage)
         return Page(HTTPStatus.OK, CONTENT_TYPE, render(families))
 
     async def healthz() -> Page:
