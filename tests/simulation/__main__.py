@@ -41,7 +41,7 @@ def main() -> int:
             print("\n".join(outcome.events), f"\nuntil {outcome.seconds:.6f} s, {outcome.acknowledged} acknowledged")
         if failures == options.failures_max:
             break
-        if time.monotonic() - said_s > PROGRESS_S:
+        if done < len(seeds) and time.monotonic() - said_s > PROGRESS_S:
             said_s = time.monotonic()
             print(f"{done} of {len(seeds)} seeds, {failures} failed, {acknowledged} records", flush=True)
     print(f"{done} seeds in {time.monotonic() - began_s:.0f} s: {failures} failed, {acknowledged} records acknowledged")

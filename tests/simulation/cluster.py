@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.app.compaction import make_inspector
+from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.node import Machine, Node
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.model import PartitionState
@@ -16,6 +16,7 @@ from barnabas_broker.metadata.store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.storage import file_names
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import parse_broker_config
@@ -23,6 +24,7 @@ from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation.disk import SimulatedDisk
+from simulation.helper import SimulatedHelper
 from simulation.loop import START_MS, Host, MachineClock, SimulatedLoop
 from simulation.network import Connection, Network, Server
 from simulation.power import unkept_promises, wrong_beliefs
@@ -68,6 +70,8 @@ class SimulatedBroker:
         self.clock = cluster.make_clock()
         self.host: Host | None = None
         self.node: Node | None = None
+        self.cleaner: LogCleaner | None = None
+        self.helper: SimulatedHelper | None = None
         self.wanted = True
         """Whether it is to be started again whenever it ends."""
         self._knows_of_lost_pages = False
@@ -108,11 +112,24 @@ class SimulatedBroker:
             endpoint = Endpoint("PLAINTEXT", self.name, 9092)
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
             await node.host()
+            self._start_cleaner(host, node)
             dispatcher = Dispatcher(node.services, RAW_HANDLERS, message_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")
             self._ends(host)
+
+    def _start_cleaner(self, host: Host, node: Node) -> None:
+        if self.cluster.compacts:
+            self.helper = helper = SimulatedHelper(self.disk, self.cluster.random)
+            logs, replicas = node.services.logs, node.services.replicas
+            self.cleaner = make_cleaner(logs, replicas, helper, host, host, node.current_config)  # type: ignore[arg-type]
+            self.cleaner.start()
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a round is under way."""
+        return self.helper is not None and self.helper.is_asked
 
     def _check_beliefs(self, logs: LogManager) -> None:
         for each in logs.log_dirs:
@@ -134,7 +151,7 @@ class SimulatedBroker:
         self.cluster.network.take_down(self.name, silently=silently)
         self.disk.process_ends()
         self._were_clean = self._marked_clean()
-        self.host = self.node = None
+        self.host = self.node = self.cleaner = self.helper = None
         if self._knows_of_lost_pages:  # The next life could not know; that a machine runs on is all that it has.
             self._knows_of_lost_pages = False
             self.boot_id += " and another"
@@ -192,6 +209,8 @@ class SimulatedBroker:
     async def _stop(self, host: Host, node: Node) -> None:
         await node.hand_over()
         self.cluster.network.take_down(self.name)
+        if self.cleaner is not None:
+            await self.cleaner.stop()
         with suppress(StoreUnavailable):
             await node.stop()
         self._ends(host)
@@ -233,6 +252,7 @@ class SimulatedCluster:
         violation: Callable[[str], object],
         *,
         is_one_machine: bool,
+        compacts: bool,
     ) -> None:
         self.loop = loop
         self.violation = violation
@@ -242,6 +262,8 @@ class SimulatedCluster:
         self.network = Network(loop, random)
         self.is_one_machine = is_one_machine
         """Whether all brokers have one clock, and a store that sees a process end."""
+        self.compacts = compacts
+        """Whether the brokers compact."""
         self._clock = MachineClock(loop)
         self.store = StoreState(random, is_one_machine=is_one_machine)
         self.brokers = [SimulatedBroker(self, number) for number in range(1, brokers + 1)]

@@ -13,15 +13,18 @@ from simulation.disk import EIO, ENOSPC
 from simulation.loop import Host
 
 BETWEEN_S: Final = 1.0
+STRANDED: Final = 8
+"""How often a leader is left alone, where `_kill` is done four times."""
 
 
 class Faults:
-    """`topic` is the one whose replicas are moved about."""
+    """`topic` is the one whose replicas are moved about; `stranded` the one whose leaders are left alone, if any."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, topic: str) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random, topic: str, *, stranded: str | None) -> None:
         self._cluster = cluster
         self._random = random
         self._topic = topic
+        self._stranded = stranded
         self._is_over = False
         self._lost_power = False
         """Since the cluster was last healthy: only one replica at a time may lose what it had not synced."""
@@ -45,6 +48,7 @@ class Faults:
             + [self._slow, self._fill_disk, self._store_away, self._store_flaky, self._forget_history]
             + [self._reassign] * 2
             + [self._elect_preferred, self._set_clock]
+            + [self._strand] * (0 if self._stranded is None else STRANDED)
         )
         while self._cluster.loop.time() < end_s:
             await asyncio.sleep(self._random.expovariate(1 / BETWEEN_S))
@@ -157,9 +161,51 @@ class Faults:
         if host is None or host.is_paused:
             return
         seconds = self._random.choice([0.1, 0.5, 2, 6]) * self._random.uniform(0.5, 1.5)
+        self._pause_for(broker, host, seconds)
+
+    def _pause_for(self, broker: SimulatedBroker, host: Host, seconds: float) -> None:
         self._cluster.note(f"pause {broker.name} for {seconds:.2f} s")
         host.is_paused = True
         self._later(seconds, lambda: host.resume() if host.is_paused else None)
+
+    def _strand(self) -> None:
+        """A leader goes on without its followers, as the only one in sync; then they go on without it."""
+        state = self._cluster.states().get((self._stranded or "", 0))
+        if state is None or state.leader < 0 or self._cluster.network.cut:
+            return
+        leader = self._cluster.brokers[state.leader - 1]
+        names = [broker.name for broker in self._cluster.brokers if broker is not leader]
+        ways = {way for name in names for way in ((leader.name, name), (name, leader.name))}
+        self._cluster.note(f"{leader.name} is left alone")
+        self._cluster.network.cut |= ways
+        self._later(0.05, partial(self._depose_once_alone, leader, leader.host, ways))
+
+    def _depose_once_alone(self, leader: SimulatedBroker, host: Host | None, ways: set[tuple[str, str]]) -> None:
+        """Once it has what nobody else has, and compacts."""
+        state = self._cluster.states().get((self._stranded or "", 0))
+        if state is not None and state.leader == leader.broker_id and leader.host is host:
+            is_alone = state.isr == (leader.broker_id,)
+            then = self._depose_in_a_round if is_alone else self._depose_once_alone
+            self._later(self._random.uniform(0.3, 1.5) if is_alone else 0.05, partial(then, leader, host, ways))
+        else:
+            self._cluster.network.cut -= ways
+
+    def _depose_in_a_round(self, leader: SimulatedBroker, host: Host | None, ways: set[tuple[str, str]]) -> None:
+        if leader.is_compacting or self._random.random() < 0.05:
+            self._depose(leader, host, ways)
+        else:
+            self._later(0.02, partial(self._depose_in_a_round, leader, host, ways))
+
+    def _depose(self, leader: SimulatedBroker, host: Host | None, ways: set[tuple[str, str]]) -> None:
+        self._cluster.network.cut -= ways
+        if host is None or leader.host is not host or host.is_paused:
+            return
+        if self._random.random() < 0.7:
+            self._pause_for(leader, host, self._random.uniform(3.5, 5))
+        else:
+            self._cluster.note(f"kill {leader.name}, which was alone")
+            leader.kill()
+            self._later(self._random.expovariate(1), partial(self._start, leader))
 
     def _cut(self) -> None:
         network, names = self._cluster.network, [broker.name for broker in self._cluster.brokers]

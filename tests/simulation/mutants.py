@@ -29,6 +29,10 @@ from barnabas_broker.storage.log import Log
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_core.errors import ErrorCode
 from simulation.clients import Producer
+from simulation.compaction_mutants import (
+    forgets_a_round_of_compaction_that_a_crash_ended,
+    keeps_what_is_left_of_a_compacted_log_that_was_cut,
+)
 from simulation.storage_mutants import (
     drops_the_lowest_segment_first,
     forgives_holes,
@@ -297,6 +301,7 @@ LOST: Final = r"^(lost: |seen and gone: )"
 DIFFERENT: Final = r"^(two values at |the replicas of .* differ)"
 LEADERS: Final = r": (\d+ led in epoch|it is in the ISR and ends at|its high watermark goes back)"
 BEHIND: Final = r": it is in the ISR and ends at"
+COMPACTED: Final = r"^compaction: |^the replicas of wild-0 differ: "
 COMMITS: Final = r"^group .*committed|^group members: "
 
 _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
@@ -323,6 +328,8 @@ _SHOWN_BY: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] = {
     lets_a_clean_mark_come_back: r" takes /logs\d for shut down cleanly",
     drops_the_lowest_segment_first: r" started: .* has a hole",
     forgives_holes: r" started: .* has a hole",
+    forgets_a_round_of_compaction_that_a_crash_ended: COMPACTED,
+    keeps_what_is_left_of_a_compacted_log_that_was_cut: COMPACTED,
     nobody_produces: r"^too little was acknowledged: ",
 }
 
@@ -331,14 +338,21 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 }
 
 SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
-    "advances-with-too-few-in-sync": 3,
-    "commits-offsets-before-they-are-replicated": 7,
+    "advances-with-too-few-in-sync": 4,
+    "commits-offsets-before-they-are-replicated": 13,
     "counts-a-shrink-before-it-is-written": 7,
+    "drops-the-lowest-segment-first": 6,
     "elects-a-replica-that-lacks-records": 9,
     "elects-from-outside-the-isr": 1,
+    "followers-forget-the-producers": 2,
+    "forgets-a-round-of-compaction-that-a-crash-ended": 24,
+    "forgets-the-members-in-a-failover": 2,
+    "forgives-holes": 6,
+    "joins-the-isr-before-the-epochs-start": 1,
     "keeps-its-place-with-a-log-from-a-failed-disk": 11,
-    "lets-a-clean-mark-come-back": 56,
-    "takes-a-failed-sync-for-a-full-disk": 20,
+    "keeps-what-is-left-of-a-compacted-log-that-was-cut": 14,
+    "lets-a-clean-mark-come-back": 59,
+    "takes-a-failed-sync-for-a-full-disk": 35,
     "takes-any-life-of-a-broker-into-the-isr": 9,
     "truncates-to-the-high-watermark": 2,
     "trusts-a-disk-that-lost-power": 1,

@@ -17,6 +17,7 @@ from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
 from simulation.clients import Client, Committer, Failed, Producer, Reader
 from simulation.cluster import ACCEPTED_S, SimulatedCluster
+from simulation.compaction import CLEANER_SETTINGS, WILD, Compaction
 from simulation.consumer_group import ConsumerGroup
 from simulation.faults import Faults
 from simulation.history import History
@@ -34,6 +35,7 @@ TOPIC = "t"
 TOPIC_CHANGES_SHARE = 0.5
 """Of the seeds: topics come and go besides."""
 LOG_DIR_MOVES_SHARE = 0.5
+COMPACTION_SHARE = 0.5
 CUT_EACH = 10
 """In each so-many-th seed all machines lose power at last, and no group reads: what nobody has now must be told."""
 
@@ -58,7 +60,8 @@ def run(seed: int) -> Outcome:
     loop = SimulatedLoop(Random(seed))
     ids = Random(seed)
     asyncio.set_event_loop(loop)
-    simulation = Simulation(loop, random, cuts_all_power=seed % CUT_EACH == CUT_EACH - 1)
+    compacts = Random(f"compaction {seed}").random() < COMPACTION_SHARE
+    simulation = Simulation(loop, random, cuts_all_power=seed % CUT_EACH == CUT_EACH - 1, compacts=compacts)
     try:
         with (
             unhandled_exceptions_fail(loop, simulation.history),
@@ -101,7 +104,7 @@ def garbage_at_the_end() -> Iterator[None]:
 class Simulation:
     """A cluster of three, or now and then of more."""
 
-    def __init__(self, loop: SimulatedLoop, random: Random, *, cuts_all_power: bool) -> None:
+    def __init__(self, loop: SimulatedLoop, random: Random, *, cuts_all_power: bool, compacts: bool) -> None:
         self._loop = loop
         self._random = random
         self._cuts_all_power = cuts_all_power
@@ -113,9 +116,13 @@ class Simulation:
             loop,
             random,
             brokers,
-            {"replica.fetch.max.bytes": fetch_bytes} | group_members.SETTINGS | log_dir_moves.SETTINGS,
+            {"replica.fetch.max.bytes": fetch_bytes}
+            | group_members.SETTINGS
+            | log_dir_moves.SETTINGS
+            | CLEANER_SETTINGS,
             self.history.violation,
             is_one_machine=random.random() < 0.5,
+            compacts=compacts,
         )
         self._bootstrap = [broker.name for broker in self.cluster.brokers]
         self._topics = (
@@ -126,8 +133,11 @@ class Simulation:
         self._moves = (
             LogDirMoves(self.cluster, self.history, self._client) if random.random() < LOG_DIR_MOVES_SHARE else None
         )
+        self._compaction = (
+            Compaction(self.cluster, self.history, self._client, Random(random.getrandbits(64))) if compacts else None
+        )
         self._watch = Watch(self.cluster, self.history)
-        self._faults = Faults(self.cluster, random, TOPIC)
+        self._faults = Faults(self.cluster, random, TOPIC, stranded=WILD if compacts else None)
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
     async def run(self) -> None:
@@ -145,6 +155,8 @@ class Simulation:
             self._group.start()
         if self._topics is not None:
             self._topics.start()
+        if self._compaction is not None:
+            self._compaction.start()
         watching = self._loop.create_task(self._watch.run())
         await self._faults.run(FAULTY_S)
         if self._cuts_all_power:
@@ -157,6 +169,8 @@ class Simulation:
             task.cancel()
         if self._topics is not None:
             self._topics.stop()
+        if self._compaction is not None:
+            self._compaction.stop()
         if not self._cuts_all_power:
             accepting = self._loop.create_task(self._accept_losses_in_time())
             await self._group.settle()
@@ -241,6 +255,8 @@ class Simulation:
             await self._moves.settle()
         if self._topics is not None:
             await self._check_topics(self._topics)
+        if self._compaction is not None:
+            self._compaction.check_at_the_end()
         self._watch.check_replicas()
         if self.history.acknowledged_count < ACKNOWLEDGED_MIN * self.partitions:
             self.history.violation(f"too little was acknowledged: {self.history.acknowledged_count} records")

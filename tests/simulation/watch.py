@@ -12,6 +12,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import SimulatedCluster
+from simulation.compaction import COMPACTED, WILD, Latest, latest_by_key
 from simulation.history import History
 from simulation.loop import Host
 from simulation.store import StoreState
@@ -118,6 +119,8 @@ class Watch:
 
     def _look_at_records(self, broker_id: int, partition: Partition, state: PartitionState) -> None:
         """Whoever is in the ISR has all that is committed, and so has the leader of now."""
+        if partition.topic_partition.topic == WILD:
+            return
         if broker_id not in state.isr or partition.log.log_end_offset >= self._committed_end(partition):
             return
         committed, end = self._committed_end(partition), partition.log.log_end_offset
@@ -134,17 +137,37 @@ class Watch:
             self._history.violation(violation)
 
     def check_replicas(self) -> None:
-        """At the end all replicas hold the same bytes, of what none of them has deleted."""
+        """At the end all replicas hold the same bytes, of what none of them has deleted, or else the same values."""
         logs: dict[TopicPartition, list[tuple[int, Partition]]] = {}
         for broker in self._cluster.brokers:
             for partition in broker.partitions():
                 logs.setdefault(partition.topic_partition, []).append((broker.broker_id, partition))
         for topic_partition, replicas in logs.items():
-            start = max(partition.log_start_offset for _, partition in replicas)
-            contents = {broker_id: _bytes_from(partition, start) for broker_id, partition in replicas}
-            if len(set(contents.values())) > 1:
-                sizes = {broker_id: len(data) for broker_id, data in contents.items()}
-                self._history.violation(f"the replicas of {topic_partition} differ: bytes by broker {sizes}")
+            if self._cluster.compacts and topic_partition.topic in COMPACTED:
+                self._check_values(topic_partition, replicas)
+            else:
+                self._check_bytes(topic_partition, replicas)
+
+    def _check_bytes(self, topic_partition: TopicPartition, replicas: list[tuple[int, Partition]]) -> None:
+        start = max(partition.log_start_offset for _, partition in replicas)
+        contents = {broker_id: _bytes_from(partition, start) for broker_id, partition in replicas}
+        if len(set(contents.values())) > 1:
+            sizes = {broker_id: len(data) for broker_id, data in contents.items()}
+            self._history.violation(f"the replicas of {topic_partition} differ: bytes by broker {sizes}")
+
+    def _check_values(self, topic_partition: TopicPartition, replicas: list[tuple[int, Partition]]) -> None:
+        """Each replica compacts, and removes tombstones, at its time."""
+        (one_id, one), *others = replicas
+        expected = _values(one)
+        for other_id, other in others:
+            found = _values(other)
+            for key in sorted(key for key in {*expected, *found} if expected.get(key) != found.get(key)):
+                what = f"{one_id} has {expected.get(key)}, {other_id} has {found.get(key)}"
+                self._history.violation(f"the replicas of {topic_partition} differ: of {key!r} {what}")
+
+
+def _values(partition: Partition) -> dict[bytes, Latest]:
+    return {key: latest for key, latest in latest_by_key(partition).items() if latest.value is not None}
 
 
 def _bytes_from(partition: Partition, offset: int) -> bytes:

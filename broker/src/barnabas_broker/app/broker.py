@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from barnabas_broker.app import garbage
-from barnabas_broker.app.compaction import make_cleaner, make_inspector
+from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
@@ -208,7 +208,8 @@ class Broker:
 
     def _start_cleaner(self, node: Node) -> LogCleaner:
         services = node.services
-        cleaner = make_cleaner(services.logs, services.replicas, self._timers, self._clock, node.current_config)
+        helper = make_helper(self._timers, node.current_config)
+        cleaner = make_cleaner(services.logs, services.replicas, helper, self._timers, self._clock, node.current_config)
         cleaner.start()
         self._takedown.append(cleaner.stop)
         return cleaner

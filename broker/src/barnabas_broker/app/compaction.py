@@ -24,8 +24,18 @@ def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
     return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock)
 
 
+def make_helper(timers: Timers, config: Callable[[], BrokerConfig]) -> Helper:
+    """For compaction; `config` gives the settings in force."""
+    return Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
+
+
 def make_cleaner(
-    logs: LogManager, replicas: ReplicaManager, timers: Timers, clock: Clock, config: Callable[[], BrokerConfig]
+    logs: LogManager,
+    replicas: ReplicaManager,
+    helper: Helper,
+    timers: Timers,
+    clock: Clock,
+    config: Callable[[], BrokerConfig],
 ) -> LogCleaner:
     """Over all logs; `config` gives the settings in force."""
 
@@ -36,7 +46,6 @@ def make_cleaner(
             return NOTHING_STABLE
         return partition.last_stable_offset if partition.failure is None else NOTHING_STABLE
 
-    helper = Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
     return LogCleaner(
         logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.log_failed
     )

@@ -1,0 +1,205 @@
+"""Compacted topics: writers of keys, an administrator who changes settings, and what has to be left of it all."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.wire.messages import message_class
+from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
+from simulation.clients import NONE, Client, Failed
+from simulation.cluster import SimulatedCluster
+from simulation.history import OFFSETS_TOPIC, History
+from simulation.topic_changes import ALTER_CONFIGS, CREATE_TOPICS, PRODUCE, SET, TOPIC
+
+KEYED: Final = "keyed"
+WILD: Final = "wild"
+"""Elects whoever lives, so that logs are cut where they were compacted: records may go, but replicas have to agree."""
+COMPACTED: Final = KEYED, WILD, OFFSETS_TOPIC
+CLEANED_OFTEN: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "internal.segment.bytes": "300",  # A round makes many new segments, one after the other.
+}
+CONFIGS: Final = {
+    KEYED: CLEANED_OFTEN,
+    WILD: CLEANED_OFTEN | {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+}
+ACKS: Final = {KEYED: -1, WILD: 1}
+KEYS: Final = 4
+"""As many are in use at a time."""
+VALUES_EACH: Final = 6
+"""Of a key, on average; then it is left as it is, for the end to look at."""
+TOMBSTONE_SHARE: Final = 0.2
+ALTERED: Final = {
+    "cleanup.policy": ("compact", "compact,delete"),
+    "min.compaction.lag.ms": ("0", "500"),
+    "min.cleanable.dirty.ratio": ("0.01", "0.5"),
+    "internal.segment.bytes": ("300", "600"),
+}
+"""What the administrator sets while everything goes on."""
+CLEANER_SETTINGS: Final = {"log.cleaner.backoff.ms": "300"}
+
+
+class Latest(NamedTuple):
+    """What a log has of a key: None for a tombstone."""
+
+    offset: int
+    value: bytes | None
+
+
+def latest_by_key(partition: Partition) -> dict[bytes, Latest]:
+    """What a consumer of the whole log keeps, tombstones too."""
+    found: dict[bytes, Latest] = {}
+    for segment in partition.log.segments:
+        data = segment.file.read_at(0, segment.size_bytes)
+        position = 0
+        while len(data) - position >= HEADER_BYTES:
+            header = parse_header(data, position)
+            for record in decode_batch(data, position, header, 1 << 20):
+                value = None if record.value is None else bytes(record.value)
+                found[bytes(record.key or b"")] = Latest(header.base_offset + record.offset_delta, value)
+            position += header.size_bytes
+    return found
+
+
+class Written:
+    """One key, which one writer writes, one value after the other."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, bytes | None] = {}
+        self.acknowledged: tuple[int, int] | None = None
+        """The number of the last that was, and its offset."""
+        self.in_doubt: set[int] = set()
+
+    def why_wrong(self, latest: Latest | None) -> str | None:
+        """None where a log may have this at last."""
+        if self.acknowledged is None:
+            return None
+        number, offset = self.acknowledged
+        late = {each for each in self.in_doubt if each < number}  # They may have come after the last.
+        possible = late | {each for each in self.sent if each >= number}
+        if latest is None:
+            is_deleted = any(self.sent[each] is None for each in possible)
+            return None if is_deleted else f"offset {offset} was acknowledged, and nothing is there"
+        if latest.offset < offset:
+            return f"offset {offset} was acknowledged, and {latest} is the last"
+        if latest.value not in {self.sent[each] for each in possible}:
+            return f"offset {offset} was acknowledged last, and {latest} is there"
+        return None
+
+
+class Compaction:
+    """Of two topics, beside `__consumer_offsets`, which is compacted too."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, history: History, make_client: Callable[[str], Client], random: Random
+    ) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._admin = make_client("admin")
+        self._writers = {topic: make_client("p0") for topic in CONFIGS}
+        self._random = random
+        self._number = 0
+        self._written: dict[tuple[str, bytes], Written] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Until `stop`."""
+        spawn = self._cluster.loop.spawn
+        self._tasks = [spawn(self._admin.host, self._administer())]
+        self._tasks += [spawn(client.host, self._write(client, topic)) for topic, client in self._writers.items()]
+
+    def stop(self) -> None:
+        """Nothing is written or altered any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _administer(self) -> None:
+        while True:
+            with suppress(Failed):
+                missing = [name for name in CONFIGS if (name, 0) not in self._cluster.states()]
+                if missing:
+                    await self._create(missing[0])
+                else:
+                    await self._alter(self._random.choice(list(CONFIGS)))
+            await asyncio.sleep(self._random.expovariate(1))
+
+    async def _create(self, topic_name: str) -> None:
+        request = message_class("CreateTopicsRequest")
+        config, configs = request.CreatableTopic.CreatableTopicConfig, CONFIGS[topic_name]
+        wanted = [config(name=name, value=value) for name, value in configs.items()]
+        topic = request.CreatableTopic(
+            name=topic_name, num_partitions=1, replication_factor=3, assignments=[], configs=wanted
+        )
+        await self._admin.any(CREATE_TOPICS, request(topics=[topic], timeout_ms=2000, validate_only=False))
+
+    async def _alter(self, topic_name: str) -> None:
+        name = self._random.choice(sorted(ALTERED))
+        value = self._random.choice(ALTERED[name])
+        self._cluster.note(f"alter {topic_name} to {name}={value}")
+        request = message_class("IncrementalAlterConfigsRequest")
+        resource = request.AlterConfigsResource
+        config = resource.AlterableConfig(name=name, config_operation=SET, value=value)
+        wanted = resource(resource_type=TOPIC, resource_name=topic_name, configs=[config])
+        await self._admin.any(ALTER_CONFIGS, request(resources=[wanted], validate_only=False))
+
+    async def _write(self, client: Client, topic_name: str) -> None:
+        while True:
+            await asyncio.sleep(client.random.expovariate(8))
+            with suppress(Failed):
+                await self._write_one(client, topic_name)
+
+    def _topic(self, name: str) -> tuple[UUID, int] | None:
+        """Its id and its leader, as some broker has them."""
+        for broker in self._cluster.brokers:
+            document = broker.node.image.topics.get(name) if broker.node is not None else None
+            if document is not None and document.partitions[0].leader >= 0:
+                return document.topic_id, document.partitions[0].leader
+        return None
+
+    async def _write_one(self, client: Client, topic_name: str) -> None:
+        """One record to one key. Raises Failed."""
+        topic = self._topic(topic_name)
+        if topic is None:
+            return
+        self._number = number = self._number + 1
+        key = f"key {number // VALUES_EACH + client.random.randrange(KEYS)}".encode()
+        value = None if client.random.random() < TOMBSTONE_SHARE else f"{number}".encode()
+        written = self._written.setdefault((topic_name, key), Written())
+        written.sent[number] = value
+        written.in_doubt.add(number)
+        batch = encode_batch([Record(0, client.host.now_ms(), key, value)])
+        response = await client.ask(f"b{topic[1]}", PRODUCE, _produce(topic[0], ACKS[topic_name], bytes(batch)))
+        result = response.responses[0].partition_responses[0]
+        if result.error_code == NONE:
+            written.acknowledged = number, result.base_offset
+            written.in_doubt.discard(number)
+
+    def check_at_the_end(self) -> None:
+        """Each replica has of each key what was acknowledged last, or what came after it."""
+        if self._history.is_told_lost(KEYED, 0):
+            return
+        for broker in self._cluster.brokers:
+            for partition in broker.partitions():
+                if partition.topic_partition.topic == KEYED:
+                    self._check_acknowledged(broker.name, latest_by_key(partition))
+
+    def _check_acknowledged(self, name: str, latest: dict[bytes, Latest]) -> None:
+        for (topic, key), written in self._written.items():
+            why = written.why_wrong(latest.get(key)) if topic == KEYED else None
+            if why is not None:
+                self._history.violation(f"compaction: {key!r} of {topic} on {name}: {why}")
+
+
+def _produce(topic_id: UUID, acks: int, records: bytes) -> Any:
+    request = message_class("ProduceRequest")
+    topic = request.TopicProduceData
+    data = topic.PartitionProduceData(index=0, records=records)
+    return request(
+        transactional_id=None, acks=acks, timeout_ms=1500, topic_data=[topic(topic_id=topic_id, partition_data=[data])]
+    )

@@ -1,0 +1,41 @@
+"""Known mistakes of compaction where logs are cut, each put in by a patch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from barnabas_broker.storage import log_loader
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import _cut
+
+
+@contextmanager
+def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
+    """As Kafka does: without the values that were removed for those that are cut now."""
+
+    def mistaken(log: Log, offset: int) -> None:
+        if offset >= log.log_end_offset:
+            log.epochs.truncate_from_end(log.log_end_offset)
+            log.load_epochs()
+        elif offset < log.segments.first.base_offset:
+            log.truncate_fully_and_start_at(offset, 0)
+        else:
+            _cut(log, offset)
+
+    with patch("barnabas_broker.storage.log.truncate", mistaken):
+        yield
+
+
+@contextmanager
+def forgets_a_round_of_compaction_that_a_crash_ended() -> Iterator[None]:
+    """What it removed is missed only once the log is cut."""
+    load = log_loader._load
+
+    def mistaken(*arguments: Any) -> Log:
+        log = load(*arguments)
+        log.superseded_until = 0
+        return log
+
+    with patch.object(log_loader, "_load", mistaken):
+        yield

@@ -1,0 +1,46 @@
+"""The helper process of compaction, without the process."""
+
+import asyncio
+from random import Random
+from typing import Final
+
+from barnabas_broker.storage.cleaner.helper import HelperDied
+from barnabas_broker.storage.cleaner.requests import MapKeys, Request, Response
+from barnabas_broker.storage.cleaner.worker import Worker
+from barnabas_broker.storage.files import FileSystem
+
+DELAYS_S: Final = (0.0, 0.01, 0.1)
+MAP_DELAYS_S: Final = (0.01, 0.3, 1.0)
+"""The map of keys is made of all that is dirty, a new segment of a few old ones."""
+DEATH_SHARE: Final = 0.03
+"""Of the requests: the work is done, and the process ends before it says so."""
+
+
+class SimulatedHelper:
+    """Answers as `Helper` does: some time after the work was done, and meanwhile the log may change."""
+
+    def __init__(self, files: FileSystem, random: Random) -> None:
+        self.starts = 1
+        self.is_asked = False
+        """Somebody waits for an answer."""
+        self._files = files
+        self._random = random
+        self._worker = self._start()
+
+    def _start(self) -> Worker:
+        return Worker(self._files, lambda _: None)
+
+    async def request(self, request: Request) -> Response:
+        """The answer. HelperDied: the next request finds a process without a map of keys."""
+        self.is_asked = True
+        answer = await asyncio.to_thread(self._worker.answer, request)
+        await asyncio.sleep(self._random.choice(MAP_DELAYS_S if isinstance(request, MapKeys) else DELAYS_S))
+        self.is_asked = False
+        if self._random.random() < DEATH_SHARE:
+            self._worker = self._start()
+            self.starts += 1
+            raise HelperDied("the simulated helper process was killed")
+        return answer
+
+    async def stop(self) -> None:
+        """There is nothing to end."""
