@@ -61,6 +61,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
     ("option", "value", "allowed"),
     [
         ("--bootstrap", "localhost", "HOST:PORT, several separated by commas"),
+        (
+            "--bootstrap",
+            "localhost:9092,localhost:99999",
+            "HOST:PORT, several separated by commas, each port from 1 to",
+        ),
         ("--interval", "0.5", "a number from 1 to 3600"),
         ("--interval", "soon", "a number from 1 to 3600"),
         ("--listen-address", "here:99999", "HOST:PORT or :PORT, the port from 0 to 65535"),

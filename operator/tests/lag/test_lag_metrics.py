@@ -12,7 +12,7 @@ from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 from barnabas_lag.exposition.catalogue import CATALOGUE, IS_PREFERRED
 from barnabas_lag.exposition.families import OF_PARTITION, ClusterMetrics
-from barnabas_lag.exposition.limits import Limits, fitting
+from barnabas_lag.exposition.limits import Limits, fitting, shown
 
 ENOUGH = Limits(1_000, 1_000, 1_000)
 ODD_NAME = 'a "group"\\ with\nanything é'
@@ -71,6 +71,18 @@ def test_limits_take_detail_first_and_whole_groups_and_topics() -> None:
     assert {labels["consumergroup"] for labels, _ in found["kafka_consumergroup_lag_sum"]} == {"x", "y"}
 
 
+def test_groups_that_nobody_reads_for_are_cut_off_before_those_with_members() -> None:
+    partition = TopicPartition("a", 0)
+    members = {"console-consumer-1": 0, "console-consumer-2": 0, "payments": 3, "kip-848": None}
+    groups = {name: GroupReading("", number, {partition: 5}) for name, number in members.items()}
+    history = History(60.0)
+    history.look(Readings(1, {partition: PartitionReading(1, (1,), (1,), 0, 10)}, groups), 1_000.0)
+    of_them = shown(history.evaluate(1_000.0), {"a": 1}, Limits(topic_partitions=9, group_partitions=1, groups=3))
+    assert set(of_them.groups) == {"kip-848", "payments", "console-consumer-1"}
+    assert of_them.detailed_groups == {"kip-848"}
+    assert of_them.cut_off == {"max-topic-partitions": 0, "max-group-partitions": 2, "max-groups": 1}
+
+
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 20)), st.integers(0, 60))
 def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[str, int], limit: int) -> None:
@@ -78,6 +90,6 @@ def test_what_fits_is_within_the_limit_and_nothing_more_would_fit(sizes: dict[st
     total = sum(sizes[name] for name in chosen)
     assert total <= limit
     before = 0
-    for name in sorted(sizes):
+    for name in sizes:
         assert (name in chosen) == (before + sizes[name] <= limit)
         before += sizes[name] if name in chosen else 0

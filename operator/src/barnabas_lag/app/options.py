@@ -101,8 +101,12 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     for name, default, help_text in (
         ("topic-partitions", 50_000, "partitions that have series of their own, whole topics in the order of names"),
-        ("group-partitions", 50_000, "partitions of groups that have, whole groups in the order of names"),
-        ("groups", 10_000, "groups that are told of, in the order of names"),
+        (
+            "group-partitions",
+            50_000,
+            "partitions of groups that have, whole groups by name, those without members last",
+        ),
+        ("groups", 10_000, "groups that are told of, by name, those without members last"),
     ):
         allowed = number(int, 0, SERIES_MAX)
         parser.add_argument(
