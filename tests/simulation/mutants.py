@@ -349,14 +349,17 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "forgets-the-members-in-a-failover": 2,
     "forgives-holes": 6,
     "joins-the-isr-before-the-epochs-start": 1,
-    "keeps-its-place-with-a-log-from-a-failed-disk": 11,
-    "keeps-what-is-left-of-a-compacted-log-that-was-cut": 14,
+    "keeps-its-place-with-a-log-from-a-failed-disk": 48,
+    "keeps-the-leader-epoch": 1,
+    "keeps-what-is-left-of-a-compacted-log-that-was-cut": 3,
     "lets-a-clean-mark-come-back": 59,
+    "swaps-a-copy-that-is-not-synced": 9,
     "takes-a-failed-sync-for-a-full-disk": 35,
     "takes-any-life-of-a-broker-into-the-isr": 9,
     "truncates-to-the-high-watermark": 2,
-    "trusts-a-disk-that-lost-power": 1,
-    "writes-epochs-without-a-sync": 5,
+    "trusts-a-disk-that-lost-power": 4,
+    "writes-epochs-without-a-sync": 6,
+    "writes-without-compare-and-set": 1,
 }
 """The first seed that shows the mistake, when this was written: where to begin the search for one.
 
