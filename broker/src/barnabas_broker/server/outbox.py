@@ -16,11 +16,11 @@ TURN_BYTES: Final = 256 * 1024
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_buffer", "_descriptor", "_held_bytes", "_parts", "_send", "_warm_bytes", "bytes_sent", "cold")
+    __slots__ = ("_buffer", "_held_bytes", "_parts", "_send", "_socket", "_warm_bytes", "bytes_sent", "cold")
 
     def __init__(self, connection_socket: socket.socket, gather_buffer: memoryview) -> None:
         self._buffer = gather_buffer
-        self._descriptor = connection_socket.fileno()
+        self._socket = connection_socket
         self._send = connection_socket.send
         self._parts: deque[Part] = deque()
         self.bytes_sent = 0
@@ -112,7 +112,7 @@ class Outbox:
                 self.cold = part
                 return 0
             self._warm_bytes = piece_bytes
-        sent = os.sendfile(self._descriptor, file.fileno(), position, min(self._warm_bytes, budget))
+        sent = os.sendfile(self._socket.fileno(), file.fileno(), position, min(self._warm_bytes, budget))
         if sent == 0:
             raise ConnectionAbortedError(f"file ended {length} bytes before the slice being sent did")
         self._warm_bytes -= sent
