@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,7 +178,8 @@ def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say
     names = [name for name in usable if not plan.only or name in plan.only]
     for number in range(plan.first, plan.first + plan.rounds):
         chance = random.Random(f"{plan.seed}/{number}")
-        faults = tuple(chance.sample(names, 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1))
+        count = 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1
+        faults = _possible(chance.sample(names, count))
         told = _inflict(arena, faults, chance)
         heal_s = _heal(arena, writers)
         report.rounds.append(Round(faults, heal_s))
@@ -187,6 +188,12 @@ def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say
         say(f"{clock} round {number}: {' + '.join(told)}; healed in {heal_s:.1f} s; {answers} answers")
         if arena.problems:
             return
+
+
+def _possible(names: Sequence[str]) -> tuple[str, ...]:
+    """There is one API server: what is stopped cannot be frozen."""
+    are_its_own = all(FAULTS[name].needs_api_server for name in names)
+    return tuple(names[:1] if are_its_own else names)
 
 
 def _inflict(arena: Arena, names: tuple[str, ...], chance: random.Random) -> list[str]:
