@@ -63,3 +63,20 @@ def test_an_api_server_that_nobody_reaches_is_named_with_the_request() -> None:
         KubeUnreachable, match=r"GET http://127\.0\.0\.1:1/api/v1/namespaces/air/pods/main-broker-1: Cannot connect"
     ):
         asyncio.run(run())
+
+
+NOT_OF_THE_KIND = "failed to create typed patch object (air/main-lag-exporter; apps/v1, Kind=Deployment): "
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ".spec.paused: field not declared in schema",
+        '.spec.template.spec.tolerations: expected list, got &{"a"}',
+        'errors:\n  .spec.template.spec.volumes: duplicate entries for key [name="a"]',
+    ],
+)
+def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(wrong: str) -> None:
+    with pytest.raises(KubeRefused, match="main-lag-exporter") as refused:
+        evict(500, NOT_OF_THE_KIND + wrong)
+    assert refused.value.is_about_the_object

@@ -20,7 +20,7 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
-UNKNOWN_FIELD: Final = "field not declared in schema"  # The API server says so of what is applied with the status 500.
+NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # So it says of what is applied, with the status 500.
 TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an eviction.
 
 
@@ -215,7 +215,7 @@ def _refusal(status: int, body: bytes) -> Exception:
     except ValueError:
         said = {}
     message = str(said.get("message", text))
-    if UNKNOWN_FIELD in message:
+    if NONE_OF_ITS_KIND in message:
         return KubeRefused(INVALID[0], "Invalid", message)
     if TWO_BUDGETS in message:
         return KubeRefused(TOO_MANY, "TooManyRequests", message)

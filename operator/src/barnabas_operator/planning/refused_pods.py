@@ -4,7 +4,8 @@ import re
 from typing import Final
 
 _ABOUT: Final = re.compile(
-    r'^\S+ "[^"]*" is invalid: |^.*: strict decoding error: |^failed to create typed patch object \([^)]*\): \.'
+    r'^\S+ "[^"]*" is invalid: |^.*: strict decoding error: '
+    r"|^failed to create typed patch object \([^)]*\): (errors:\s*)?\."
 )
 _FIELDS: Final = (
     (r"spec\.template\.spec\.containers\[0\]\.resources", "spec.brokers.resources"),
