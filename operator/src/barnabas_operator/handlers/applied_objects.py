@@ -140,6 +140,6 @@ def _content(found: Json) -> bytes:
 
 def _refusal(item: Json, error: KubeRefused, *, is_gone: bool) -> Refusal:
     reason = INVALID_SPEC if error.is_about_the_object else KUBERNETES_ERROR
-    said = in_words_of_the_cluster(error.message)
+    said = in_words_of_the_cluster(item["kind"], error.message)
     name = f"{item['kind']} {item['metadata']['name']}"
     return Refusal(reason, f"{name} is missing, and cannot be made: {said}" if is_gone else f"{name}: {said}")

@@ -54,7 +54,7 @@ class Rehearsal:
         for each, answer in zip((pods, *others), answers[1:], strict=False):
             if isinstance(answer, KubeRefused) and answer.is_about_the_object:
                 name = "" if each is pods else f"{each['kind']} {each['metadata']['name']}: "
-                return name + in_words_of_the_cluster(answer.message)
+                return name + in_words_of_the_cluster(each["kind"], answer.message)
         for answer in answers:
             _log_what_failed(cluster, answer)
         return None
