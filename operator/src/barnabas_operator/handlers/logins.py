@@ -1,6 +1,7 @@
 """The credentials that kopf asks for: at the start, and again whenever the API server refused those that it has."""
 
 import asyncio
+import os
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -20,9 +21,13 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Those of KUBECONFIG, or of the pod's own account; None where there is neither."""
+        """Those of KUBECONFIG where it is set, else of the pod's own account; None where there is neither.
+
+        As `find_access` chooses: kopf by itself would take ~/.kube/config before the pod's account.
+        """
         number = next(self._numbers)
         if number:
             await asyncio.sleep(PAUSE_S)
-        found = kopf.login_with_kubeconfig(**given) or kopf.login_with_service_account(**given)
+        log_in = kopf.login_with_kubeconfig if os.environ.get("KUBECONFIG") else kopf.login_with_service_account
+        found = log_in(**given)
         return replace(found, priority=number) if found is not None else None
