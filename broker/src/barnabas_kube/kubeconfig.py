@@ -77,9 +77,10 @@ def read_kubeconfig(path: Path) -> Access:
         tls = _tls(path.parent, cluster, user) if cluster.server.startswith("https://") else None
     except (OSError, binascii.Error) as error:
         raise NoAccess(f"KUBECONFIG={path}: certificates: {error}") from error
+    server = cluster.server.rstrip("/")
     if user.token_file is not None:
-        return Access(cluster.server, tls, token_file(path.parent / user.token_file))
-    return Access(cluster.server, tls, lambda: user.token)
+        return Access(server, tls, token_file(path.parent / user.token_file))
+    return Access(server, tls, lambda: user.token)
 
 
 def _tls(directory: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:

@@ -237,6 +237,13 @@ def test_a_kubeconfig_may_hold_a_token_or_name_a_file_with_it(tmp_path: Path) ->
         access.read_token()
 
 
+@pytest.mark.parametrize("server", ["http://h:1", "http://h:1/", "http://h:1/k8s/clusters/c-1/"])
+def test_the_server_of_a_kubeconfig_may_end_in_a_slash(tmp_path: Path, server: str) -> None:
+    """Paths are put behind it, and the API server knows none that begins with two."""
+    for user in ({"token": "t"}, {"tokenFile": "tok"}):
+        assert find_access(kubeconfig(tmp_path, user, {"server": server})).server == server.rstrip("/")
+
+
 @pytest.mark.parametrize(
     ("user", "cluster", "complaint"),
     [
