@@ -1,10 +1,11 @@
 """The objects of the lag exporter that a Cluster declares."""
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
 
-from barnabas_lag.app.options import parse
+from barnabas_lag.app.options import parse, regex
 from barnabas_operator.manifests.cluster_objects import surrounding_objects, templated_objects
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.neighbours import Neighbours
@@ -105,6 +106,15 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
         f"{here}.{pod}.name is 'lag-exporter' (string), which template.container changes{leave_out}",
         f"{here}.template.container.args is a list, by which the operator starts it{leave_out}",
     ]
+
+
+@pytest.mark.parametrize("text", ["a{99999999999}", "(" * 2_000 + ")" * 2_000], ids=["a number", "parentheses"])
+def test_an_expression_that_is_too_much_for_python_is_refused_as_any_other(text: str) -> None:
+    (said,) = (problem for _, problem in pod_problems(cluster_with(LagExporter(group_regex=text))))
+    assert said.startswith("spec.lagExporter.groupRegex is ")
+    assert "; allowed: a regular expression of Python; " in said
+    with pytest.raises(ArgumentTypeError, match="allowed: a regular expression of Python"):
+        regex(text)
 
 
 def test_its_pod_may_do_as_little_as_a_brokers() -> None:

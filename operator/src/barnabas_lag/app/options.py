@@ -118,7 +118,7 @@ def regex(text: str) -> re.Pattern[str]:
     """A filter. Raises argparse.ArgumentTypeError."""
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # Too large a number, too many parentheses.
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a regular expression of Python; {error}") from error
 
 
