@@ -45,6 +45,12 @@ def test_nothing_is_made_unless_it_is_asked_for() -> None:
     assert not [each for each in rendered("ConfigMap") if "grafana_dashboard" in each["metadata"].get("labels", {})]
 
 
+def test_a_release_of_before_is_upgraded_with_the_values_that_it_has() -> None:
+    """`helm upgrade --reuse-values` takes no defaults of the new chart: what is new in it is not there at all."""
+    plain = "--set=webhook.enabled=false"  # Its certificate is another one each time.
+    assert template(plain, "--set=prometheusRules=null", "--set=dashboards=null") == template(plain)
+
+
 @pytest.mark.parametrize("file", sorted((FILES / "dashboards").glob("*.json")), ids=lambda file: file.stem)
 def test_each_dashboard_is_a_config_map_that_the_sidecar_finds(file: Path) -> None:
     maps = rendered("ConfigMap", "dashboards.enabled=true", "dashboards.annotations.grafana_folder=Kafka")

@@ -23,7 +23,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- fail (printf "watchNamespaces is %s and watchAnyNamespace is true; allowed: one of them" (toJson .Values.watchNamespaces)) }}
 {{- end }}
 {{- $own := include "barnabas.labels" . | fromYaml }}
-{{- range $field, $given := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels "prometheusRules.labels" .Values.prometheusRules.labels "dashboards.labels" .Values.dashboards.labels }}
+{{- range $field, $given := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels "prometheusRules.labels" (.Values.prometheusRules).labels "dashboards.labels" (.Values.dashboards).labels }}
 {{- range $label, $value := $given }}
 {{- if hasKey $own $label }}
 {{- fail (printf "%s has %s: %v; allowed: any label but the chart's own, %s" $field $label $value (keys $own | sortAlpha | join ", ")) }}
