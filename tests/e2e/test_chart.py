@@ -13,8 +13,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
+from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE
 from barnabas_operator.planning.facts import Facts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.apiserver import prepare_api_server
 from e2e.binaries import CannotStart
@@ -218,9 +221,13 @@ def ask_release(
 def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(installed: ControlPlane) -> None:
     cluster = Cluster(
         metadata=ObjectMeta(name="flights", namespace=NAMESPACE, uid="u-1"),
-        spec=ClusterSpec(brokers=Brokers(replicas=3)),
+        spec=ClusterSpec(brokers=Brokers(replicas=3), lag_exporter=LagExporter()),
     )
-    objects = [*surrounding_objects(cluster, "image"), *broker_objects(cluster, Facts(), "image", 3)]
+    objects = [
+        *surrounding_objects(cluster),
+        *broker_objects(cluster, Facts(), "image", 3),
+        *lag_exporter_objects(cluster, "image", (), NOBODY_ELSE),
+    ]
     made = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     apply = ("apply", "--server-side", "-f-", f"--as={OPERATOR}")
     installed.kubectl(*apply, stdin=made)

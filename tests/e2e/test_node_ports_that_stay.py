@@ -37,7 +37,7 @@ class Outside:
     async def round(self) -> PodsState:
         """Of an operator that has just started. What was found when it ended."""
         objects = AppliedObjects(self.api)
-        assert await Surroundings(self.api, objects, NOBODY_ELSE, "image").apply(self.cluster, places=2) is None
+        assert await Surroundings(self.api, objects, NOBODY_ELSE).apply(self.cluster, places=2) is None
         found = await gather_pods(self.api, self.cluster, Nodes(self.api))
         await mark_stale_pods(self.api, self.cluster, found)
         for each in broker_objects(self.cluster, found.facts, "broker:dev", 2):

@@ -44,7 +44,7 @@ def test_services_of_removed_listeners_and_brokers_are_deleted(api_server: Contr
         async with api_client(api_server) as connection:
             api = KubeApi(connection)
             leftovers = Leftovers(api, AppliedObjects(api))
-            for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED), "image"):
+            for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED)):
                 await api.apply(each)
             assert found() == ALWAYS | names(BY_NODE, 3) | names(BALANCED, 3)
             await leftovers.remove(

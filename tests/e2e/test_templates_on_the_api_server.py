@@ -85,7 +85,7 @@ def objects_of(cluster: Cluster) -> list[dict[str, Any]]:
     replicas = cluster.spec.brokers.replicas
     keys = [(each.name, number) for each in cluster.spec.listeners for number in range(replicas)]
     facts = Facts(dict.fromkeys(keys, 31000), dict.fromkeys(keys, "balancer"))
-    return [*surrounding_objects(cluster, "image", [MONITORING]), *broker_objects(cluster, facts, "image", replicas)]
+    return [*surrounding_objects(cluster, [MONITORING]), *broker_objects(cluster, facts, "image", replicas)]
 
 
 def with_api(plane: ControlPlane, work: Any) -> Any:

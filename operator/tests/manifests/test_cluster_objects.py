@@ -84,7 +84,7 @@ def test_pods_of_other_listeners_are_told_nothing_of_their_node(listener: Listen
 def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
     assert {config.listeners.inter_broker for config in settings_of(CLUSTER, FACTS)} == {"REPLICATION"}
     neighbours = Neighbours("ops", "barnabas")
-    (policy,) = of_kind(surrounding_objects(CLUSTER, "image", neighbours=neighbours), "NetworkPolicy").values()
+    (policy,) = of_kind(surrounding_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
     (first, _) = policy["spec"]["ingress"]
     assert [each["port"] for each in first["ports"]] == [9091]
     brokers, operator = first["from"]
@@ -95,13 +95,13 @@ def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_re
 
 
 def test_where_the_operator_is_no_pod_only_brokers_reach_the_listener_of_brokers() -> None:
-    (policy,) = of_kind(surrounding_objects(CLUSTER, "image"), "NetworkPolicy").values()
+    (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
     assert len(policy["spec"]["ingress"][0]["from"]) == 1
 
 
 def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
     neighbours = Neighbours(monitor_labels={"release": "prometheus"})
-    (monitor,) = of_kind(surrounding_objects(CLUSTER, "image", {MONITORING}, neighbours), "PodMonitor").values()
+    (monitor,) = of_kind(surrounding_objects(CLUSTER, {MONITORING}, neighbours), "PodMonitor").values()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["metadata"]["labels"]["barnabas.dev/cluster"] == "flights"
 
@@ -109,7 +109,7 @@ def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
 def test_a_listener_that_names_who_may_reach_it_is_not_open_to_others() -> None:
     peers = ({"podSelector": {"matchLabels": {"reads": "flights"}}},)
     guarded = with_listeners(INSIDE, replace(OUTSIDE, network_policy_peers=peers))
-    (policy,) = of_kind(surrounding_objects(guarded, "image"), "NetworkPolicy").values()
+    (policy,) = of_kind(surrounding_objects(guarded), "NetworkPolicy").values()
     (_, anybody, some) = policy["spec"]["ingress"]
     assert [each["port"] for each in anybody["ports"]] == [9092, "http"]
     assert (some["from"], [each["port"] for each in some["ports"]]) == (list(peers), [9094])
@@ -134,7 +134,7 @@ def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
 
 
 def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None:
-    for each in (*surrounding_objects(CLUSTER, "image", {MONITORING}), *broker_objects(CLUSTER, FACTS, "image", 3)):
+    for each in (*surrounding_objects(CLUSTER, {MONITORING}), *broker_objects(CLUSTER, FACTS, "image", 3)):
         meta = each["metadata"]
         assert meta["namespace"] == "air"
         assert meta["labels"]["barnabas.dev/cluster"] == "flights"
@@ -164,13 +164,13 @@ def test_a_pod_names_the_files_of_its_own_settings() -> None:
 @pytest.mark.parametrize(("brokers", "policy"), [(1, "AlwaysAllow"), (2, "IfHealthyBudget"), (3, "IfHealthyBudget")])
 def test_a_budget_holds_back_who_is_not_ready_only_where_there_are_others(brokers: int, policy: str) -> None:
     wanted = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=brokers)))
-    (budget,) = of_kind(surrounding_objects(wanted, "image"), "PodDisruptionBudget").values()
+    (budget,) = of_kind(surrounding_objects(wanted), "PodDisruptionBudget").values()
     assert (budget["spec"]["maxUnavailable"], budget["spec"]["unhealthyPodEvictionPolicy"]) == (1, policy)
 
 
 def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
-    assert not of_kind(surrounding_objects(CLUSTER, "image"), "PodMonitor")
-    assert of_kind(surrounding_objects(CLUSTER, "image", {MONITORING}), "PodMonitor")
+    assert not of_kind(surrounding_objects(CLUSTER), "PodMonitor")
+    assert of_kind(surrounding_objects(CLUSTER, {MONITORING}), "PodMonitor")
 
 
 def test_brokers_wait_for_the_addresses_that_kubernetes_has_not_given_yet() -> None:

@@ -8,6 +8,7 @@ import pytest
 from barnabas_lag.app.options import parse, regex
 from barnabas_operator.manifests.cluster_objects import surrounding_objects, templated_objects
 from barnabas_operator.manifests.kube_object import KubeObject
+from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.object_names import selector
@@ -27,7 +28,9 @@ def cluster_with(exporter: LagExporter | None, **spec: Any) -> Cluster:
 
 def objects(exporter: LagExporter | None, **spec: Any) -> dict[tuple[str, str], KubeObject]:
     neighbours = Neighbours(monitor_labels={"release": "prometheus"})
-    made = surrounding_objects(cluster_with(exporter, **spec), "image", [MONITORING], neighbours)
+    cluster = cluster_with(exporter, **spec)
+    made = surrounding_objects(cluster, [MONITORING], neighbours)
+    made += lag_exporter_objects(cluster, "image", [MONITORING], neighbours)
     return {(each["kind"], each["metadata"]["name"]): each for each in made}
 
 

@@ -97,6 +97,13 @@ class AppliedObjects:
         self._gone.discard(key)
         return True
 
+    async def remove(self, kind: str, found: Json) -> None:
+        """Deletes this very object, of which the Cluster has no use any more. Raises KubeRefused, KubeUnreachable."""
+        meta = found["metadata"]
+        log.info("%s: %s %s is of no use any more, and goes", meta["namespace"], kind, meta["name"])
+        self.forget_one(kind, meta["name"])
+        await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
+
     async def ask(self, item: Json) -> None:
         """Whether there can be such a one; whether what is there may become it, only `apply` says.
 

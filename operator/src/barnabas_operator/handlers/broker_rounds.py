@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.handlers.claim_growth import ClaimGrowth
 from barnabas_operator.handlers.claim_metadata import ClaimMetadata
+from barnabas_operator.handlers.lag_exporter_rounds import LagExporterRounds
 from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.handlers.moment import now
 from barnabas_operator.handlers.operator_settings import OperatorSettings
@@ -75,7 +76,8 @@ class BrokerRounds:
         self._objects = AppliedObjects(api)
         self._leftovers = Leftovers(api, self._objects)
         self._nodes = Nodes(api)
-        self._surroundings = Surroundings(api, self._objects, settings.neighbours, settings.operator_image)
+        self._surroundings = Surroundings(api, self._objects, settings.neighbours)
+        self._lag_exporter = LagExporterRounds(api, self._objects, self._surroundings, settings)
         self._places = 0
         self.unbalanced = True  # An operator that starts anew does not know.
 
@@ -87,6 +89,7 @@ class BrokerRounds:
         self._claims.forget()
         self._leftovers.forget()
         self._surroundings.forget()
+        self._lag_exporter.forget()
 
     def hear(self, found: Json, *, is_gone: bool) -> bool:
         """What the watch tells of an object of the Cluster; whether there may be something to do."""
@@ -117,6 +120,10 @@ class BrokerRounds:
         ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
+
+    async def bring_lag_exporter(self, cluster: Cluster) -> Refusal | None:
+        """Why it is not as declared. Raises KubeUnreachable and KubeRefused, which is nothing to brokers."""
+        return await self._lag_exporter.bring(cluster)
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
         """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""

@@ -215,6 +215,7 @@ class Lane:
         state = self.state = seen.state if seen is not None else state
         waiting = brokers.waiting if brokers is not None else None
         version = await parts.run(self._bring_version(cluster, brokers, state)) or VersionOutcome()
+        exporter = await parts.run(self._rounds.bring_lag_exporter(cluster))
         problem = parts.problem()
         self._note_answers(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
@@ -224,10 +225,11 @@ class Lane:
         if self._blips.is_one(parts):
             parts.check()
         found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
-        await self._tell(cluster, body, told or first_told(waiting, problem) or version.refusal, found)
+        await self._tell(cluster, body, told or first_told(exporter or waiting, problem) or version.refusal, found)
         parts.check()
-        if waiting is not None and waiting.reason == KUBERNETES_ERROR:
-            raise RoundIncomplete(waiting.message)
+        for refusal in (waiting, exporter):
+            if refusal is not None and refusal.reason == KUBERNETES_ERROR:
+                raise RoundIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
         # What comes after such a step was not decided yet.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None

@@ -22,11 +22,9 @@ log = logging.getLogger(__name__)
 class Surroundings:
     """Of one Cluster. Services for the outside ask for the node ports that they had."""
 
-    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours, image: str) -> None:
-        """`image` is what a lag exporter runs where its Cluster names none."""
+    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api
         self._neighbours = neighbours
-        self._image = image
         self._objects = objects
         self._monitors: bool | None = None
 
@@ -40,8 +38,7 @@ class Surroundings:
         `places` are how many brokers there were when they were counted last, beyond those that are declared.
         """
         refused, given = None, await self._given(cluster)
-        apis = [MONITORING] if await self._has_monitors() else []
-        for each in surrounding_objects(cluster, self._image, apis, self._neighbours, places):
+        for each in surrounding_objects(cluster, await self.apis(), self._neighbours, places):
             try:
                 await self._apply(cluster, each, with_node_port(each, given))
             except ObjectRefused as error:
@@ -65,7 +62,8 @@ class Surroundings:
         found = await self._api.get("StatefulSet", cluster.metadata.namespace or "default", name)
         return addresses_given(found) if found is not None else {}
 
-    async def _has_monitors(self) -> bool:
+    async def apis(self) -> list[str]:
+        """The group versions of others that the API server has. Raises KubeUnreachable and KubeRefused."""
         if self._monitors is None:
             self._monitors = await self._api.serves("PodMonitor")
-        return self._monitors
+        return [MONITORING] if self._monitors else []

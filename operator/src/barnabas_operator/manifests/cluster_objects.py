@@ -19,31 +19,23 @@ from barnabas_operator.resources.template import ClusterTemplate, ListenerTempla
 
 
 def surrounding_objects(
-    cluster: Cluster,
-    image: str,
-    apis: Collection[str] = (),
-    neighbours: Neighbours = NOBODY_ELSE,
-    places: int = 0,
+    cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
 ) -> list[KubeObject]:
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
 
     `apis` are the group versions that the API server has: a PodMonitor is made where there can be one. Brokers that are
-    to go, as far as they have `places`, are reached until then. `image` is what a lag exporter runs
-    where the Cluster names none.
+    to go, as far as they have `places`, are reached until then.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
-    return [
-        *access_objects(cluster),
-        *reached_by,
-        disruption_budget(cluster),
-        network_policy(cluster, neighbours),
-        *([pod_monitor(cluster, neighbours)] if MONITORING in apis else []),
-        *lag_exporter_objects(cluster, image, apis, neighbours),
-    ]
+    objects = [*access_objects(cluster), *reached_by, disruption_budget(cluster), network_policy(cluster, neighbours)]
+    return [*objects, pod_monitor(cluster, neighbours)] if MONITORING in apis else objects
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Of the surrounding objects those that have parts which are the API server's alone to judge."""
+    """Of the surrounding objects, and the lag exporter's, those with parts that are the API server's alone to judge.
+
+    `image` is what a lag exporter runs where the Cluster names none.
+    """
     listeners = tuple(
         replace(each, template=ListenerTemplate(), network_policy_peers=()) for each in cluster.spec.listeners
     )
@@ -51,10 +43,12 @@ def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
         cluster.spec.lag_exporter, template=LagExporterTemplate(), resources=LagExporterResources()
     )
     spec = replace(cluster.spec, template=ClusterTemplate(), listeners=listeners, lag_exporter=exporter)
-    both = zip(
-        surrounding_objects(cluster, image), surrounding_objects(replace(cluster, spec=spec), image), strict=True
-    )
+    both = zip(_judged_apart(cluster, image), _judged_apart(replace(cluster, spec=spec), image), strict=True)
     return [changed for changed, made in both if changed != made]
+
+
+def _judged_apart(cluster: Cluster, image: str) -> list[KubeObject]:
+    return [*surrounding_objects(cluster), *lag_exporter_objects(cluster, image, (), NOBODY_ELSE)]
 
 
 def broker_objects(cluster: Cluster, facts: Facts, image: str, replicas: int) -> list[KubeObject]:
