@@ -13,6 +13,8 @@ from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.handlers import webhook
 
 WEBHOOK_PORT: Final = 9443
+REVIEW_BYTES_MAX: Final = 8 << 20
+"""The API server takes objects of 3 MiB, and sends the one before and the one after. aiohttp would take 1 MiB."""
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
     "the webhook goes on with its old certificate, for tls.crt and tls.key in %s cannot be read: %s;"
@@ -44,6 +46,15 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
     """With `tls.crt` and `tls.key` of a directory, read again from time to time, for they are renewed."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(tls, certificates)
+    app = webhook_app(operator)
+    app.cleanup_ctx.append(lambda _: reloading(tls, certificates))
+    return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)
+
+
+def webhook_app(operator: Operator) -> web.Application:
+    """What the API server asks."""
 
     async def validate(request: web.Request) -> web.Response:
         if operator.lanes is None:
@@ -51,12 +62,9 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
         asked, lanes = await request.json(), operator.lanes
         return web.json_response(await webhook.answer(asked, operator.inventory, lanes.state_of, lanes.rehearse))
 
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load(tls, certificates)
-    app = web.Application()
+    app = web.Application(client_max_size=REVIEW_BYTES_MAX)
     app.add_routes([web.post("/validate", validate)])
-    app.cleanup_ctx.append(lambda _: reloading(tls, certificates))
-    return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)
+    return app
 
 
 async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> web.AppRunner:
