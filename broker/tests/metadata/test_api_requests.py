@@ -51,6 +51,7 @@ async def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPa
 
 async def test_a_server_that_stays_busy_is_unavailable_with_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr(api, "ANSWER_S", 0.1)
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(BUSY, status=429)
@@ -58,6 +59,32 @@ async def test_a_server_that_stays_busy_is_unavailable_with_what_it_says(monkeyp
     async with asking(answer) as requests:
         with pytest.raises(StoreUnavailable, match=r"GET /api/v1/pods: 429 too many requests, please try again later"):
             await requests.request("GET", "/api/v1/pods", timeout_s=0.2)
+
+
+async def test_a_server_that_is_busy_is_not_taken_for_one_that_hangs() -> None:
+    """Where no time is left to ask again, its last word counts, and streams go on."""
+    answers = [web.json_response(BUSY, status=429)]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            if not answers:
+                await asyncio.Event().wait()
+            return answers.pop()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in (b"1\n", b"2\n"):
+            await response.write(line)
+            await heard.wait()
+        return response
+
+    heard = asyncio.Event()
+    async with asking(answer) as requests, asyncio.timeout(30):
+        stream = requests.stream("/api/v1/pods", {"watch": "1"})
+        assert await anext(stream) == [b"1"]
+        with pytest.raises(StoreUnavailable, match="429 too many requests"):
+            await requests.request("GET", "/api/v1/pods", timeout_s=api.RETRY_AFTER_S + 0.2)
+        heard.set()
+        assert await anext(stream) == [b"2"]
 
 
 async def test_a_request_without_an_answer_ends_the_streams_that_may_hang_at_the_same_server() -> None:

@@ -18,6 +18,8 @@ REQUEST_S: Final = 3.0
 BULK_S: Final = 20.0
 """For listings, which may be tens of MB."""
 RETRY_AFTER_S: Final = 1.0
+ANSWER_S: Final = 0.5
+"""Who asks again waits at least so long: no answer would end the watches, which makes a busy server busier."""
 AGENT: Final = "barnabas-broker"
 
 
@@ -43,7 +45,7 @@ class ApiRequests:
             while True:
                 left_s = end_s - time_s()
                 answer = await self._client.request(method, path, query, body, content_type, timeout_s=left_s)
-                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or end_s - time_s() < RETRY_AFTER_S:
+                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or end_s - time_s() < RETRY_AFTER_S + ANSWER_S:
                     break
                 await asyncio.sleep(RETRY_AFTER_S)
         except NoAnswer as error:
