@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from barnabas_operator.handlers import election
 from barnabas_operator.handlers.election import LEASE, Election
 from barnabas_operator.handlers.inventory import Key
 from barnabas_operator.handlers.leadership import Leadership
@@ -71,5 +73,32 @@ def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
             here.now_s += 15.0
             await resigning
         assert here.holder == ("another" if is_late else None)
+
+    play(scenario)
+
+
+def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to an API server whose node died says nothing; the next one goes elsewhere."""
+    monkeypatch.setattr(election, "LOOK_S", 0.05, raising=False)
+    monkeypatch.setattr(election, "RETRY_S", 0.01)
+
+    async def scenario(here: World) -> None:
+        get, hung = here.api.get, asyncio.Event()
+
+        async def hang_once(*about: Any) -> dict[str, Any] | None:
+            if not hung.is_set():
+                hung.set()
+                await asyncio.Event().wait()
+            return await get(*about)
+
+        monkeypatch.setattr(here.api, "get", hang_once)
+        written = len(here.api.writes)
+        running = asyncio.create_task(here.election.run())
+        async with asyncio.timeout(WAIT_S / 2):
+            while len(here.api.writes) == written:
+                await asyncio.sleep(0.01)
+        assert here.leadership.is_held
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     play(scenario)

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 LEASE: Final = "Lease"
 IDLE_POLL_S: Final = 0.05
+LOOK_S: Final = RENEW_S / 2
+"""A look that hangs, as on a connection to an API server whose node died, leaves time for another."""
 
 
 class Election:
@@ -84,7 +86,8 @@ class Election:
             log.exception("the lease %s/%s", *self._lease)
 
     async def _take_or_renew(self) -> None:
-        found = await self._api.get(LEASE, *self._lease)
+        async with asyncio.timeout(LOOK_S):
+            found = await self._api.get(LEASE, *self._lease)
         spec = (found or {}).get("spec") or {}
         self._seen = sighting(spec, self._seen, self._clock())
         if holder_of(spec) != self._identity:
