@@ -46,7 +46,8 @@ def test_a_pod_that_budgets_do_not_let_go_is_a_refusal(status: int, said: str, c
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_api_server_that_has_too_much_to_do_is_none(status: int) -> None:
-    with pytest.raises(KubeUnreachable, match="the server has asked"):
+    asked = f"POST /api/v1/namespaces/air/pods/main-broker-1/eviction: {status} the server has asked"
+    with pytest.raises(KubeUnreachable, match=asked):
         evict(status, "the server has asked for the client to provide less")
 
 

@@ -198,7 +198,7 @@ class KubeApi:
         except NoAnswer as error:
             raise KubeUnreachable(str(error)) from error
         if answer.status >= 400:
-            raise _refusal(answer.status, answer.body)
+            raise _refusal(f"{method} {path}", answer.status, answer.body)
         found: dict[str, Any] = json.loads(answer.body)
         return found
 
@@ -207,8 +207,11 @@ def _chosen(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-def _refusal(status: int, body: bytes) -> Exception:
-    """The API server says why in a `Status`; overload and upgrades are no refusal, unlike a budget that is used up."""
+def _refusal(what: str, status: int, body: bytes) -> Exception:
+    """The API server says why in a `Status`; overload and upgrades are no refusal, unlike a budget that is used up.
+
+    `what` is the request, which nobody knows from `Internal error occurred`.
+    """
     text = body.decode(errors="replace")
     try:
         said = json.loads(text)
@@ -224,5 +227,5 @@ def _refusal(status: int, body: bytes) -> Exception:
     if status == TOO_MANY and budgets:
         return KubeRefused(status, str(said.get("reason")), "; ".join(budgets))
     if status == TOO_MANY or status >= 500:
-        return KubeUnreachable(message or f"status {status}")
+        return KubeUnreachable(f"{what}: {status} {message}".strip())
     return KubeRefused(status, str(said.get("reason", "Refused")), message)
