@@ -126,12 +126,12 @@ class Node:
         self.timers.run_out()
 
     async def beaten(self) -> None:
-        """Its heartbeat was due, its lease is renewed, and its duties have gone round since."""
-        before = self.duties.progress()
+        """Its heartbeat was due, its leases are renewed, the controller's too, and its duties have gone round since."""
+        before, passes = self.duties.progress(), self.membership.passes
         self.beat()
         await self.lease_renewed()
         async with asyncio.timeout(WAIT_S):
-            while self.duties.progress() == before:
+            while self.duties.progress() == before or self.membership.passes == passes:
                 await asyncio.sleep(0.001)
 
     async def lease_renewed(self) -> None:
