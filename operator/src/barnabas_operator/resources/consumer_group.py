@@ -1,0 +1,352 @@
+"""The kind `ConsumerGroup`: what a group's offsets, lag and consumers shall be, and what they are."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.resource import Resource, Status
+
+GROUP_ID_LENGTH_MAX: Final = 255
+RESET_TOPICS_MAX: Final = 100
+RESET_OFFSETS_MAX: Final = 1_000
+SHOWN_MAX: Final = 20
+"""Topics and members that a status lists: it stays small however large the group is."""
+SHOWN_PLAN_MAX: Final = 50
+"""Partitions of a reset that a status lists."""
+OFFSET_MAX: Final = 2**63 - 1
+REPLICAS_MAX: Final = 10_000
+
+GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
+WhenActive = Literal["Refuse", "Wait", "ScaleDown"]
+Evaluated = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
+Duration = Annotated[
+    str,
+    Meta(
+        pattern=r"^(([0-9]+[dhms])+|P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?)$",
+        max_length=40,
+        description="such as 90s, 2m, 1h30m, 7d, or PT1H30M as Kafka's own tools have it",
+    ),
+]
+DateTime = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?$",
+        max_length=40,
+        description="such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC where no zone is said",
+    ),
+]
+ResetId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
+        description="1 to 63 letters, digits, '.', '_' and '-'; each id is carried out once for a group, so a new reset"
+        " needs a new id",
+    ),
+]
+TopicNameText = Annotated[str, Meta(min_length=1, max_length=249)]
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """Needs no more said: write {}."""
+
+
+class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Where the group shall go on in one partition."""
+
+    topic: Annotated[TopicNameText, Meta(description="the topic's name in Kafka")]
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1, description="its number")]
+    offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="of the next record to be read")]
+
+
+class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Where the group shall go on: exactly one of these."""
+
+    earliest: Annotated[Nothing, Meta(description="at the oldest record of each partition")] | None = None
+    latest: Annotated[Nothing, Meta(description="behind the newest record of each partition")] | None = None
+    datetime: Annotated[DateTime, Meta(description="at the first record of that time or later")] | None = None
+    by_duration: (
+        Annotated[Duration, Meta(description="at the first record that is no older than this when it is carried out")]
+        | None
+    ) = None
+    shift_by: (
+        Annotated[
+            int,
+            Meta(
+                ge=-OFFSET_MAX,
+                le=OFFSET_MAX,
+                description="offsets from where it is: forward, or back where it is negative",
+            ),
+        ]
+        | None
+    ) = None
+    offsets: Annotated[
+        tuple[PartitionOffset, ...], Meta(max_length=RESET_OFFSETS_MAX, description="at these offsets")
+    ] = ()
+    group: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1, max_length=GROUP_ID_LENGTH_MAX, description="where this other group is: its id in Kafka"
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Puts the group's offsets elsewhere, once for each id, and only while the group has no members."""
+
+    id: ResetId
+    to: Annotated[ResetTo, Meta(description="where the group shall go on")]
+    topics: Annotated[
+        tuple[TopicNameText, ...],
+        Meta(
+            max_length=RESET_TOPICS_MAX,
+            description="only these; left out, those that the group has committed to, and those that `to` names",
+        ),
+    ] = ()
+    dry_run: Annotated[bool, Meta(description="true: the status says what would be done, and nothing is")] = False
+    when_active: Annotated[
+        WhenActive,
+        Meta(
+            description="while the group has members, Refuse does nothing, Wait does it once they are gone, ScaleDown"
+            " scales spec.scaling.target to 0 and up again"
+        ),
+    ] = "Refuse"
+
+
+class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What shall be done with the group's committed offsets."""
+
+    reset: Annotated[Reset, Meta(description="one reset")] | None = None
+
+
+class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """How far the group may be behind. The condition WithinObjective is False where one of them is missed."""
+
+    max_records: (
+        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="records to be read, all partitions together")] | None
+    ) = None
+    max_seconds: (
+        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="since the oldest record to be read was written")] | None
+    ) = None
+    max_retention_percent: (
+        Annotated[
+            int,
+            Meta(ge=0, le=100, description="of what a partition keeps may be to be read; at 100 records go unread"),
+        ]
+        | None
+    ) = None
+    for_: Annotated[Duration, Meta(description="how long it may be missed before that is told")] = field(
+        default="2m", name="for"
+    )
+
+
+class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What runs the group's consumers, in the resource's namespace."""
+
+    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="its kind, of apps/v1")] = "Deployment"
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="its name")]
+
+
+class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The target's replicas follow the lag; never more than the group's topics have partitions."""
+
+    target: Annotated[ScaleTarget, Meta(description="what is scaled")]
+    lag_threshold: (
+        Annotated[
+            int,
+            Meta(ge=1, le=OFFSET_MAX, description="records of lag for each replica; left out, replicas are left alone"),
+        ]
+        | None
+    ) = None
+    min: Annotated[int, Meta(ge=0, le=REPLICAS_MAX, description="replicas at least; 0 where there is no lag")] = 1
+    max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="replicas at most")] = 10
+
+
+class ConsumerGroupSpec(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """What a consumer group shall be."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
+        None
+    )
+    group_id: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=GROUP_ID_LENGTH_MAX,
+                description="the group's id in Kafka, where it is not metadata.name; never changes",
+            ),
+        ]
+        | None
+    ) = None
+    offsets: Annotated[Offsets, Meta(description="what is done with its committed offsets")] = Offsets()
+    lag_objective: Annotated[LagObjective, Meta(description="how far it may be behind")] | None = None
+    scaling: Annotated[Scaling, Meta(description="what runs its consumers, and how many of them")] | None = None
+    deletion_policy: Annotated[
+        GroupDeletionPolicy,
+        Meta(
+            description="when this resource is deleted, Retain leaves the group as it is, DeleteGroup deletes it and"
+            " DeleteOffsets what it has committed, both once it has no members; Protect keeps resource and group"
+        ),
+    ] = "Retain"
+    adopt: Annotated[
+        bool, Meta(description="true: takes over a group that was there before this resource; false: refuses it")
+    ] = True
+    pause: Annotated[bool, Meta(description="true: the group is left as it is, deletion included")] = False
+
+
+class GroupTopic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """How far the group is behind in one topic. Lag and seconds are rounded."""
+
+    topic: Annotated[str, Meta(description="its name in Kafka")]
+    partitions: Annotated[int, Meta(description="that the group has committed to")]
+    lag: Annotated[int, Meta(description="records to be read")]
+    seconds: Annotated[int, Meta(description="since the oldest of them was written")] | None = None
+    evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")]
+
+
+class GroupMember(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A consumer of the group."""
+
+    client_id: Annotated[str, Meta(description="client.id of the consumer")]
+    host: Annotated[str, Meta(description="where it comes from")]
+    partitions: Annotated[int, Meta(description="how many it has")]
+
+
+class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a reset does in one partition."""
+
+    topic: Annotated[str, Meta(description="its name in Kafka")]
+    partition: Annotated[int, Meta(description="its number")]
+    from_: Annotated[int, Meta(description="the committed offset; left out where there is none")] | None = field(
+        default=None, name="from"
+    )
+    to: Annotated[int, Meta(description="the offset after the reset")]
+
+
+class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What came, or would come, of the reset."""
+
+    id: Annotated[str, Meta(description="spec.offsets.reset.id")]
+    done_at: (
+        Annotated[str, Meta(description="when the offsets were committed; left out as long as they are not")] | None
+    ) = None
+    partitions: Annotated[int, Meta(description="that it is about")] = 0
+    skipped: Annotated[int, Meta(description="records that are not read for it")] = 0
+    again: Annotated[int, Meta(description="records that are read once more for it")] = 0
+    plan: Annotated[
+        tuple[PlannedOffset, ...],
+        Meta(max_length=SHOWN_PLAN_MAX, description=f"the first {SHOWN_PLAN_MAX} partitions"),
+    ] = ()
+
+
+class ConsumerGroupStatus(
+    Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """What the group was found to be. Numbers are rounded, and written at most once a minute."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster that has the group; never changes")] = None
+    group_id: Annotated[str, Meta(description="the group's id in Kafka")] | None = None
+    state: Annotated[str, Meta(description="as Kafka has it: Stable, Empty, PreparingRebalance, ...")] | None = None
+    members: Annotated[int, Meta(description="consumers in the group")] | None = None
+    lag: Annotated[int, Meta(description="records to be read, all partitions together")] | None = None
+    seconds: Annotated[int, Meta(description="since the oldest record to be read was written")] | None = None
+    evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")] | None = None
+    replicas: Annotated[int, Meta(description="of spec.scaling.target, as they were set last")] | None = None
+    reset: Annotated[ResetStatus, Meta(description="the reset that the spec names")] | None = None
+    topics: Annotated[
+        tuple[GroupTopic, ...],
+        Meta(max_length=SHOWN_MAX, description=f"the {SHOWN_MAX} furthest behind of those it has committed to"),
+    ] = ()
+    topic_count: Annotated[int, Meta(description="how many topics it has committed to")] | None = None
+    consumers: Annotated[
+        tuple[GroupMember, ...], Meta(max_length=SHOWN_MAX, description=f"the first {SHOWN_MAX} members")
+    ] = ()
+
+
+class ConsumerGroup(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A consumer group of a Cluster."""
+
+    kind: Literal["ConsumerGroup"] = "ConsumerGroup"
+    spec: ConsumerGroupSpec
+    status: ConsumerGroupStatus | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The group's id in Kafka."""
+        return self.spec.group_id or self.metadata.name
+
+
+_TARGETS: Final = ("earliest", "latest", "datetime", "byDuration", "shiftBy", "group")
+_CHOSEN: Final = " + ".join([*(f"(has(self.{each}) ? 1 : 0)" for each in _TARGETS), "(size(self.offsets) > 0 ? 1 : 0)"])
+
+CONSUMER_GROUP: Final = Kind(
+    resource=ConsumerGroup,
+    status=ConsumerGroupStatus,
+    plural="consumergroups",
+    short_name="bg",
+    writer="edit",
+    thing="group",
+    columns=(
+        column("Group", "string", ".status.groupId"),
+        column("State", "string", ".status.state"),
+        column("Members", "integer", ".status.members"),
+        column("Lag", "integer", ".status.lag"),
+        column("Seconds", "integer", ".status.seconds"),
+        column("Evaluation", "string", ".status.evaluation"),
+        column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
+        column("Cluster", "string", ".*.cluster", wide=True),  # Of spec, status or both, which are alike then.
+        column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),
+    ),
+    rules={
+        ConsumerGroup: [
+            {  # As long as no Cluster has the group, a wrong name can be put right. Left out, it may be said later.
+                "rule": (
+                    "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
+                    " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
+                ),
+                "messageExpression": (
+                    "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
+                    " + '; allowed: ' + self.status.cluster + ', which has the group'"
+                    " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                ),
+            },
+        ],
+        ConsumerGroupSpec: [
+            fixed("groupId"),
+            {
+                "rule": (
+                    "!has(self.offsets) || !has(self.offsets.reset) || self.offsets.reset.whenActive != 'ScaleDown'"
+                    " || has(self.scaling)"
+                ),
+                "message": (
+                    "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing; allowed: name what is to"
+                    " be scaled in spec.scaling.target, or Refuse or Wait"
+                ),
+            },
+        ],
+        ResetTo: [
+            {
+                "rule": f"{_CHOSEN} == 1",
+                "message": (
+                    f"spec.offsets.reset.to needs exactly one of {', '.join(_TARGETS)} or offsets;"
+                    " earliest and latest are written with {}"
+                ),
+            }
+        ],
+        Scaling: [
+            {
+                "rule": "self.min <= self.max",
+                "messageExpression": (
+                    "'spec.scaling.min is %d; allowed: at most spec.scaling.max, %d'.format([self.min, self.max])"
+                ),
+            }
+        ],
+    },
+    name_field="groupId",
+)
