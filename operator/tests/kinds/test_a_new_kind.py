@@ -77,7 +77,7 @@ def test_people_get_rights_to_it() -> None:
     roles = {each["metadata"]["name"]: each["rules"] for each in cluster_roles()}
     assert {"mirrors", "mirrors/status", "mirrors/scale"} <= set(roles["barnabas-view"][0]["resources"])
     assert [rule["resources"] for rule in roles["barnabas-edit"]] == [
-        ["topics", "mirrors"],
+        ["topics", "consumergroups", "mirrors"],
         ["topics/scale", "mirrors/scale"],
     ]
     assert [rule["resources"] for rule in roles["barnabas-admin"]] == [["clusters"]]
