@@ -108,6 +108,24 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
     assert gone, "an upgrade while it ends, or when it is gone, goes on"
 
 
+def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
+    controllers: ControlPlane, namespace: str, release: str
+) -> None:
+    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+
+    def may(verb: str, resource: str, part: str = "") -> bool:
+        asked = ("auth", "can-i", verb, resource, f"--subresource={part}", account)
+        return controllers.kubectl.ask("-n", namespace, *asked).stdout == "yes\n"
+
+    wait_for(lambda: may("patch", "deployments", "scale"), seconds_max=SECONDS_MAX)
+    assert may("patch", "statefulsets", "scale")
+    assert may("list", "horizontalpodautoscalers")
+    assert not may("patch", "replicasets", "scale")
+    assert not may("patch", "horizontalpodautoscalers")
+    assert not may("patch", "deployments", "status")
+
+
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
 def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
     role: str, controllers: ControlPlane, namespace: str

@@ -19,6 +19,7 @@ PLACES: Final = {
     "ConfigMap": Place("api/v1", "configmaps"),
     "Deployment": Place("apis/apps/v1", "deployments"),
     "Event": Place("api/v1", "events"),
+    "HorizontalPodAutoscaler": Place("apis/autoscaling/v2", "horizontalpodautoscalers"),
     "Namespace": Place("api/v1", "namespaces", namespaced=False),
     "Node": Place("api/v1", "nodes", namespaced=False),
     "PersistentVolumeClaim": Place("api/v1", "persistentvolumeclaims"),

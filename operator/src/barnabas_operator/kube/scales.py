@@ -1,0 +1,53 @@
+"""The replicas of what runs a group's consumers: a Deployment or StatefulSet of its namespace."""
+
+from typing import Final
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.groups.target_scale import (
+    BEFORE_RESET,
+    BeforeReset,
+    TargetScale,
+    autoscaler_of,
+    before_text,
+    scale_of,
+)
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.consumer_group import ScaleTarget
+
+AUTOSCALER: Final = "HorizontalPodAutoscaler"
+
+
+class Scales:
+    """Of one namespace.
+
+    Every method raises KubeUnreachable and KubeRefused. What writes raises KubeRefused with the status `CONFLICT` where
+    the target has changed since `seen`: read it again. A Refusal says why there is nothing to read or write.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+
+    async def read(self, target: ScaleTarget) -> TargetScale | Refusal:
+        """How many replicas are declared, and what a reset left there."""
+        return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
+
+    async def autoscaler(self, target: ScaleTarget) -> str | None:
+        """The HorizontalPodAutoscaler that scales it, by name: two that do would undo each other's work."""
+        return autoscaler_of(target, await self._api.listing(AUTOSCALER, self._namespace, {}))
+
+    async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
+        """Declares so many, by the subresource that autoscalers use: policies about pods do not concern it."""
+        change = {"metadata": {"resourceVersion": seen.version}, "spec": {"replicas": replicas}}
+        done = await self._api.patch(target.kind, self._namespace, target.name, change, subresource="scale")
+        if done is None:
+            return scale_of(target, None)
+        return seen._replace(replicas=done["spec"].get("replicas", 0), version=done["metadata"]["resourceVersion"])
+
+    async def remember(
+        self, target: ScaleTarget, seen: TargetScale, before: BeforeReset | None
+    ) -> TargetScale | Refusal:
+        """Writes on the target what it is scaled up to after a reset, before it is scaled down; None takes it away."""
+        annotations = {BEFORE_RESET: before_text(before)}
+        change = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
+        return scale_of(target, await self._api.patch(target.kind, self._namespace, target.name, change))

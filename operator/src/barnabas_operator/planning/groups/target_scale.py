@@ -1,0 +1,82 @@
+"""What `spec.scaling.target` says of its replicas, and of those that it had before a reset. Pure."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.consumer_group import ScaleTarget
+
+Json = Mapping[str, Any]
+
+BEFORE_RESET: Final = "barnabas.dev/before-reset"
+"""On the target, from before it is scaled down for a reset until it is scaled up again."""
+TARGET_NOT_FOUND: Final = "TargetNotFound"
+TARGET_REFUSED: Final = "TargetRefused"
+
+
+class BeforeReset(Struct, frozen=True):
+    """What the target is scaled up to again. A process that is killed in between leaves this to the next."""
+
+    group: str
+    """The ConsumerGroup by its name, not the group's id."""
+    reset: str
+    """`spec.offsets.reset.id`."""
+    replicas: Annotated[int, Meta(ge=0)]
+
+
+class TargetScale(NamedTuple):
+    """As it was read."""
+
+    replicas: int
+    """As they are declared: pods that end may still be there."""
+    version: str
+    """A change of the target since then makes what is written on the ground of this a conflict."""
+    before: BeforeReset | None = None
+
+
+def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
+    """What the API server has of that name, None where there is nothing."""
+    if found is None:
+        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: one that is there"
+        return Refusal(TARGET_NOT_FOUND, message)
+    meta = found["metadata"]
+    cluster = (meta.get("labels") or {}).get(CLUSTER_LABEL)
+    if cluster is not None:
+        message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which says how many it has"
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
+    text = (meta.get("annotations") or {}).get(BEFORE_RESET)
+    before = _before(text) if text is not None else None
+    if text is not None and before is None:
+        message = f"{named(target)} has the annotation {BEFORE_RESET}: {text}, which cannot be read; allowed: scale it"
+        return Refusal(TARGET_REFUSED, f"{message} as it shall be and take the annotation away")
+    return TargetScale(found["spec"].get("replicas", 1), meta["resourceVersion"], before)
+
+
+def before_text(before: BeforeReset | None) -> str | None:
+    """The annotation's value; None takes it away."""
+    return msgspec.json.encode(before).decode() if before is not None else None
+
+
+def named(target: ScaleTarget) -> str:
+    """As messages have it."""
+    return f"{target.kind} {target.name}"
+
+
+def autoscaler_of(target: ScaleTarget, autoscalers: list[dict[str, Any]]) -> str | None:
+    """The HorizontalPodAutoscaler of the namespace that scales the target. KEDA makes one for each ScaledObject."""
+    for each in autoscalers:
+        about = each["spec"]["scaleTargetRef"]
+        if (about["kind"], about["name"]) == (target.kind, target.name):
+            return str(each["metadata"]["name"])
+    return None
+
+
+def _before(text: str) -> BeforeReset | None:
+    try:
+        return msgspec.json.decode(text, type=BeforeReset)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,143 @@
+"""The replicas of what runs a group's consumers, read and set on a real API server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.kube.scales import Scales
+from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, TargetScale
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.consumer_group import ScaleTarget
+from e2e.control_plane import ControlPlane
+from e2e.kube_client import api_client
+
+Result = TypeVar("Result")
+BILLING = ScaleTarget(name="billing")
+BEFORE = BeforeReset("bills", "2026-11-a", 3)
+
+
+class Place:
+    """A namespace of an API server that runs no controllers."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+
+    def apply(self, kind: str, replicas: int, *, labels: dict[str, str] | None = None) -> None:
+        template = {"metadata": {"labels": {"app": "b"}}, "spec": {"containers": [{"name": "b", "image": "b"}]}}
+        spec: dict[str, Any] = {"replicas": replicas, "selector": {"matchLabels": {"app": "b"}}, "template": template}
+        if kind == "StatefulSet":
+            spec["serviceName"] = "b"
+        meta = {"name": "billing", "namespace": self.namespace, "labels": labels or {}}
+        self.plane.requests.apply({"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec})
+
+    def replicas(self, kind: str = "Deployment") -> int:
+        found = self.plane.requests.get(kind, self.namespace, "billing")
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    def run(self, work: Callable[[Scales], Awaitable[Result]]) -> Result:
+        async def run() -> Result:
+            async with api_client(self.plane) as connection:
+                return await work(Scales(KubeApi(connection), self.namespace))
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def place(api_server: ControlPlane) -> Iterator[Place]:
+    namespace = f"scales-{uuid4().hex[:8]}"
+    api_server.kubectl("create", "namespace", namespace)
+    yield Place(api_server, namespace)
+    api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def read(place: Place, target: ScaleTarget = BILLING) -> TargetScale:
+    found = place.run(lambda scales: scales.read(target))
+    assert isinstance(found, TargetScale)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_replicas_are_read_and_set(place: Place, kind: Any) -> None:
+    place.apply(kind, 2)
+    target = ScaleTarget(kind=kind, name="billing")
+    seen = read(place, target)
+    assert (seen.replicas, seen.before) == (2, None)
+    done = place.run(lambda scales: scales.scale(target, seen, 0))
+    assert done == read(place, target), "what is told is what is there"
+    assert place.replicas(kind) == 0
+
+
+def test_what_a_reset_leaves_on_the_target_is_read_again_and_taken_away(place: Place) -> None:
+    place.apply("Deployment", 3)
+
+    async def down_and_up(scales: Scales) -> tuple[TargetScale | Refusal, TargetScale | Refusal]:
+        seen = await scales.read(BILLING)
+        assert isinstance(seen, TargetScale)
+        remembered = await scales.remember(BILLING, seen, BEFORE)
+        assert isinstance(remembered, TargetScale)
+        down = await scales.scale(BILLING, remembered, 0)
+        assert isinstance(down, TargetScale)
+        up = await scales.scale(BILLING, down, BEFORE.replicas)
+        assert isinstance(up, TargetScale)
+        return down, await scales.remember(BILLING, up, None)
+
+    down, up = place.run(down_and_up)
+    assert isinstance(down, TargetScale)
+    assert isinstance(up, TargetScale)
+    assert (down.replicas, down.before) == (0, BEFORE)
+    assert (up.replicas, up.before) == (3, None)
+    assert up == read(place)
+
+
+@pytest.mark.parametrize("is_scale", [True, False])
+def test_a_target_that_has_changed_since_is_left_as_it_is(place: Place, is_scale: bool) -> None:
+    place.apply("Deployment", 2)
+    seen = read(place)
+    place.apply("Deployment", 4)
+    with pytest.raises(KubeRefused) as refused:
+        place.run(lambda s: s.scale(BILLING, seen, 1) if is_scale else s.remember(BILLING, seen, BEFORE))
+    assert refused.value.status == CONFLICT
+    assert (place.replicas(), read(place).before) == (4, None)
+
+
+def test_a_target_that_is_not_there_is_told(place: Place) -> None:
+    said = place.run(lambda scales: scales.read(BILLING))
+    message = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: one that is there"
+    assert said == Refusal("TargetNotFound", message)
+    gone = TargetScale(1, "1")
+    assert place.run(lambda scales: scales.scale(BILLING, gone, 1)) == said
+    assert place.run(lambda scales: scales.remember(BILLING, gone, BEFORE)) == said
+
+
+def test_brokers_are_no_target(place: Place) -> None:
+    place.apply("StatefulSet", 3, labels={CLUSTER_LABEL: "main"})
+    said = place.run(lambda scales: scales.read(ScaleTarget(kind="StatefulSet", name="billing")))
+    message = (
+        "spec.scaling.target: StatefulSet billing belongs to the Cluster main, which says how many it has; "
+        "allowed: what runs the group's consumers"
+    )
+    assert said == Refusal("TargetRefused", message)
+
+
+def test_an_annotation_that_nobody_can_read_is_told(place: Place) -> None:
+    place.apply("Deployment", 0)
+    place.plane.kubectl("-n", place.namespace, "annotate", "deployment", "billing", f"{BEFORE_RESET}=three")
+    said = place.run(lambda scales: scales.read(BILLING))
+    assert isinstance(said, Refusal)
+    assert "Deployment billing has the annotation barnabas.dev/before-reset: three" in said.message
+
+
+def test_the_autoscaler_of_a_target_is_named(place: Place) -> None:
+    place.apply("Deployment", 1)
+    assert place.run(lambda scales: scales.autoscaler(BILLING)) is None
+    place.plane.kubectl("-n", place.namespace, "autoscale", "deployment", "billing", "--max=3", "--name=by-hand")
+    assert place.run(lambda scales: scales.autoscaler(BILLING)) == "by-hand"
+    other = ScaleTarget(kind="StatefulSet", name="billing")
+    assert place.run(lambda scales: scales.autoscaler(other)) is None
