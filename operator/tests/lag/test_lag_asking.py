@@ -2,7 +2,7 @@
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from barnabas_lag.kafka.asking import Asking
+from barnabas_kafka.asking import Asking
 
 NOT_COORDINATOR = 16
 GROUP_AUTHORIZATION_FAILED = 30

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from kafka.protocol.metadata import MetadataRequest
 
+from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import connected_client
-from barnabas_lag.kafka.asking import Asking
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 from harness.running_exporter import RunningExporter

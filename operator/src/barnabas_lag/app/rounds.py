@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from barnabas_kafka.asking import Asking, Failure
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.app.options import Options
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import Evaluation
 from barnabas_lag.exposition.families import ClusterMetrics
 from barnabas_lag.exposition.own_metrics import OwnMetrics
-from barnabas_lag.kafka.asking import Asking, Failure
 from barnabas_lag.kafka.offsets import answers
 from barnabas_lag.kafka.reading import read_cluster
 

@@ -9,11 +9,11 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
+from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
+from barnabas_kafka.log_offsets import by_broker
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
-from barnabas_lag.kafka.asking import Asking
-from barnabas_lag.kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
-from barnabas_lag.kafka.offsets import by_broker
 
 WITHOUT_OFFSETS: Final = "share"
 DESCRIBED: Final = frozenset({"", "classic"})

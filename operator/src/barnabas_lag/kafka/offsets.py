@@ -1,29 +1,15 @@
-"""Ends of logs, and the first record since a time, from the partitions' leaders."""
+"""Ends of logs, and the first record since a time, as the evaluation has them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Mapping
 
-from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
+from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset, log_offsets
 from barnabas_lag.evaluation.history import Question
-from barnabas_lag.evaluation.readings import NO_LEADER, PartitionReading
+from barnabas_lag.evaluation.readings import PartitionReading
 from barnabas_lag.evaluation.timeline import Found
-from barnabas_lag.kafka.asking import Asking
-from barnabas_lag.kafka.batches import list_offsets
 
-Item = TypeVar("Item")
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-NO_OFFSET: Final = -1
 Partitions = Mapping[TopicPartition, PartitionReading]
-
-
-class Told(NamedTuple):
-    """An answer: the offset, and the record's timestamp in milliseconds where there is one."""
-
-    offset: int
-    timestamp_ms: int
 
 
 def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
@@ -51,30 +37,5 @@ def answers(
 
 def _told(
     asking: Asking, partitions: Partitions, timestamps_ms: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Told]:
-    known = {each: each for each in timestamps_ms}
-    told: dict[TopicPartition, Told] = {}
-    requests = by_broker(timestamps_ms, lambda each: partitions[each].leader)
-    batched = {leader: list_offsets({each: timestamps_ms[each] for each in some}) for leader, some in requests.items()}
-    for broker_id, request, answer in asking.ask(batched):
-        parts = [
-            (TopicPartition(topic.name, part.partition_index), part)
-            for topic in answer.topics
-            for part in topic.partitions
-        ]
-        for partition, part in parts:
-            if part.error_code == ErrorCode.NONE:
-                told[known[partition]] = Told(part.offset, part.timestamp)
-        asking.refused(
-            request, broker_id, ((part.error_code, f"{each.topic}-{each.partition}") for each, part in parts)
-        )
-    return told
-
-
-def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:
-    """Whom to ask about what; nobody about what has no broker."""
-    found: dict[int, list[Item]] = {}
-    for item in items:
-        if (broker_id := broker_of(item)) != NO_LEADER:
-            found.setdefault(broker_id, []).append(item)
-    return found
+) -> dict[TopicPartition, LogOffset]:
+    return log_offsets(asking, lambda each: partitions[each].leader, timestamps_ms)

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.evaluation.readings import PartitionReading, Readings
-from barnabas_lag.kafka.asking import Asking
 from barnabas_lag.kafka.groups import listed_groups, read_groups
 from barnabas_lag.kafka.offsets import with_ends
 

@@ -1,0 +1,56 @@
+"""What brokers say of consumer groups, and of the logs that they read. Pure."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+
+DEAD: Final = "Dead"
+"""Kafka's state of a group that is not there."""
+NO_LEADER_EPOCH: Final = -1
+
+
+class Committed(NamedTuple):
+    """`offset` is that of the next record that the group reads; `metadata` is what the client said with its commit."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
+
+class Member(NamedTuple):
+    """A consumer of the group, and how many partitions it has."""
+
+    client_id: str
+    host: str
+    partitions: int
+
+
+class GroupFacts(NamedTuple):
+    """One group, as its coordinator says. Where `problem` is there, it did not tell, and nothing else is known."""
+
+    state: str = DEAD
+    members: tuple[Member, ...] = ()
+    committed: Mapping[TopicPartition, Committed] = {}
+    problem: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has members or has committed offsets."""
+        return self.state != DEAD or bool(self.committed)
+
+
+class LogEnds(NamedTuple):
+    """`start` is the offset of the oldest record that is there, `end` that of the next one to be written."""
+
+    start: int
+    end: int
+
+
+class GroupsFacts(NamedTuple):
+    """What was asked about: groups by id, how many partitions topics have (none of a topic that is not there), and the
+    logs of those partitions whose leader told both ends."""
+
+    groups: Mapping[str, GroupFacts]
+    partitions: Mapping[str, int] = {}
+    logs: Mapping[TopicPartition, LogEnds] = {}
