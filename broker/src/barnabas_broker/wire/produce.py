@@ -114,7 +114,8 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
                 raise MalformedRequest(f"records of {length} bytes end behind the request")
             partitions.append((partition, records_start, position))
         topics.append(ProduceTopic(name, None, partitions))
-        _check_elements(elements)
+        if elements > ELEMENTS_MAX:
+            raise _too_many(elements)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
@@ -141,15 +142,15 @@ def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[Prod
             # No tagged fields is one zero byte, read here because it is what every client sends.
             position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
         topics.append(ProduceTopic(name, topic_id, partitions))
-        _check_elements(elements)
+        if elements > ELEMENTS_MAX:
+            raise _too_many(elements)
         position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     position = position + 1 if data[position] == 0 else skip_tagged_fields(data, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
-def _check_elements(count: int) -> None:
-    if count > ELEMENTS_MAX:
-        raise MalformedRequest(f"{count} topics and partitions; {ELEMENTS_MAX} are allowed")
+def _too_many(count: int) -> MalformedRequest:
+    return MalformedRequest(f"{count} topics and partitions; {ELEMENTS_MAX} are allowed")
 
 
 def encode_produce_response(
