@@ -1,0 +1,51 @@
+"""What is done about one consumer group beside looking at it: each part says what its status says of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ResetStatus
+from barnabas_operator.resources.object_meta import Condition
+
+
+class GroupTools(NamedTuple):
+    """What a part works with, of one Cluster. `client` connects, and is called in threads; so is all that it does.
+
+    `writing` is entered for each request to brokers that changes something, with the seconds that it may take.
+    """
+
+    api: KubeApi
+    namespace: str
+    client: Callable[[], Any]
+    writing: Writing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTold:
+    """What the parts so far say. What is None is as it was in the status before."""
+
+    problem: Refusal | None = None
+    """Why `Ready` is False."""
+    conditions: tuple[Condition, ...] = ()
+    """Beside Ready and WithinObjective. One that nobody says any more goes."""
+    reset: ResetStatus | None = None
+    replicas: int | None = None
+    is_resetting: bool = False
+    """A reset goes on, or waits: nobody else scales the target."""
+    is_busy: bool = False
+    """The next look comes soon."""
+
+
+class GroupPart(Protocol):
+    """Of the groups of one Cluster, one after the other. It raises what RoundParts expects of a part."""
+
+    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+        """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
+
+    async def end(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
+        """The resource goes: does what its deletion policy asks for; why it has to wait, None where nothing is left."""
