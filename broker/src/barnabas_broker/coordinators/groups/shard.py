@@ -157,9 +157,13 @@ class GroupShard:
             answer([error] * len(request.offsets))
             return
         checks = [self._check_metadata(offset) for _, offset in request.offsets]
+        before = self.tables.offsets.get(request.group_id, {})
         records = [
-            Record(OffsetKey(request.group_id, topic, partition), offset._replace(commit_timestamp_ms=now.wall_ms))
-            for ((topic, partition), offset), check in zip(request.offsets, checks, strict=True)
+            Record(
+                OffsetKey(request.group_id, *partition),
+                offsets.following(offset, before.get(partition), now.wall_ms),
+            )
+            for (partition, offset), check in zip(request.offsets, checks, strict=True)
             if check is ErrorCode.NONE
         ]
         self.counters.offset_commits += len(records)

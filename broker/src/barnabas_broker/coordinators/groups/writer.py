@@ -9,6 +9,7 @@ so it has to be read again.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, Protocol
 
 from barnabas_broker.coordinators.groups.records import Record, encode
@@ -200,16 +201,33 @@ class _Batch:
 
 
 def _batches(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
-    """The entries in order, cut where a batch would become too large."""
+    """The entries in order, cut where a batch would become too large. What was submitted together is in one batch, and
+    so in the log or not, unless it is larger than a batch.
+    """
     batch: list[_Entry] = []
     size_bytes = 0
-    for entry in entries:
-        key, value = entry[1]
-        entry_bytes = len(key) + len(value or b"")
-        if batch and size_bytes + entry_bytes > _BATCH_BYTES_MAX:
+    for write_bytes, of_write in _writes(entries):
+        if batch and size_bytes + write_bytes > _BATCH_BYTES_MAX:
             yield batch
             batch, size_bytes = [], 0
-        batch.append(entry)
-        size_bytes += entry_bytes
+        for entry in of_write:
+            entry_bytes = _size_bytes(entry)
+            if batch and size_bytes + entry_bytes > _BATCH_BYTES_MAX:
+                yield batch
+                batch, size_bytes = [], 0
+            batch.append(entry)
+            size_bytes += entry_bytes
     if batch:
         yield batch
+
+
+def _writes(entries: Iterable[_Entry]) -> Iterator[tuple[int, list[_Entry]]]:
+    """What was submitted together, and its size in bytes."""
+    for _, of_write in groupby(entries, lambda entry: id(entry[2])):
+        together = list(of_write)
+        yield sum(map(_size_bytes, together)), together
+
+
+def _size_bytes(entry: _Entry) -> int:
+    key, value = entry[1]
+    return len(key) + len(value or b"")

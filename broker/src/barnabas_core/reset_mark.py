@@ -1,0 +1,28 @@
+"""The mark that a declared reset of a group's offsets leaves in the metadata of what it commits."""
+
+from collections.abc import Iterable
+from typing import Final
+
+RESET_MARK: Final = "barnabas.dev/reset="
+"""Followed by the ids of resets, the last one first, separated by commas, which no id has."""
+MARK_LENGTH_MAX: Final = 256
+"""Ids that do not fit are dropped, the oldest ones first: it is kept for each partition of the group."""
+
+
+def is_marked(metadata: str) -> bool:
+    """Whether a reset left it."""
+    return metadata.startswith(RESET_MARK)
+
+
+def reset_ids(metadata: str) -> tuple[str, ...]:
+    """The resets that it tells of, the last one first; none where it is a client's own."""
+    return tuple(filter(None, metadata.removeprefix(RESET_MARK).split(","))) if is_marked(metadata) else ()
+
+
+def reset_mark(reset_id: str, before: Iterable[str]) -> str:
+    """That of a reset, after those `before`."""
+    mark = RESET_MARK + reset_id
+    for each in before:
+        if each != reset_id and len(mark) + 1 + len(each) <= MARK_LENGTH_MAX:
+            mark += f",{each}"
+    return mark

@@ -1,0 +1,90 @@
+"""The mark that a reset leaves with the offsets that it commits, and how long it stays."""
+
+import pytest
+from coordinator_world import Client, World, stable
+
+from barnabas_broker.coordinators.groups.config import GroupConfig
+from barnabas_core.errors import ErrorCode
+from barnabas_core.reset_mark import MARK_LENGTH_MAX, RESET_MARK, reset_ids, reset_mark
+from barnabas_core.topic_partition import TopicPartition
+
+MARK = reset_mark("2026-11-a", ())
+
+
+@pytest.fixture
+def world() -> World:
+    return World(GroupConfig(initial_rebalance_delay_ms=0))
+
+
+def metadata(world: World) -> dict[str, str]:
+    return {str(each): found.metadata for each, found in world.coordinator.committed("readers").items()}
+
+
+def test_commits_of_a_consumer_that_says_nothing_with_them_keep_the_mark_of_a_reset(world: World) -> None:
+    Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
+    world.time.run()
+    consumer = Client(world, "a")
+    stable(world, consumer)
+    for offset in (11, 12):
+        consumer.commit(("flights", 0, offset), ("flights", 1, offset))
+        world.time.run()
+    assert consumer.committed() == {"flights-0": 12, "flights-1": 12}
+    assert metadata(world) == {"flights-0": MARK, "flights-1": ""}
+
+
+def test_the_mark_outlives_a_crash_of_the_coordinator(world: World) -> None:
+    Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
+    world.time.run()
+    Client(world, "a").commit(("flights", 0, 11))
+    world.time.run()
+    world.crash()
+    Client(world, "a").commit(("flights", 0, 12))
+    world.time.run()
+    assert metadata(world) == {"flights-0": MARK}
+
+
+def test_what_a_consumer_says_itself_replaces_the_mark_and_is_not_kept(world: World) -> None:
+    client = Client(world, "a")
+    for said, kept in ((MARK, MARK), ("at gate 4", "at gate 4"), ("", ""), (MARK, MARK)):
+        client.commit(("flights", 0, 10), metadata=said)
+        world.time.run()
+        assert metadata(world) == {"flights-0": kept}
+
+
+def test_a_mark_is_gone_with_the_offset_that_it_was_committed_with(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 10), metadata=MARK)
+    world.time.run()
+    partitions = [TopicPartition("flights", 0)]
+    world.coordinator.delete_offsets("readers", partitions, lambda *_: None)
+    world.time.run()
+    client.commit(("flights", 0, 11))
+    world.time.run()
+    assert metadata(world) == {"flights-0": ""}
+
+
+def test_what_is_committed_together_is_in_one_batch_whatever_else_is_committed_in_that_turn(world: World) -> None:
+    world.log.holding = True
+    others = Client(world, "b", group_id="readers")
+    others.commit(*(("planes", number, 1) for number in range(100)), metadata="x" * 4000)
+    reset = Client(world, "operator")
+    answers = reset.commit(*(("flights", number, 1) for number in range(100)), metadata="y" * 4000)
+    world.time.run()
+    assert world.log.batches == 2
+    world.log.commit(1)
+    assert answers == []
+    assert not [each for each in reset.committed() if each.startswith("flights")]
+    world.log.commit(1)
+    assert answers == [[ErrorCode.NONE] * 100]
+
+
+def test_a_mark_names_the_resets_before_it_as_far_as_there_is_room() -> None:
+    mark = ""
+    ids = [f"{number}-{'x' * 60}"[:63] for number in range(6)]
+    for each in ids:
+        mark = reset_mark(each, reset_ids(mark))
+        assert len(mark) <= MARK_LENGTH_MAX
+    assert reset_ids(mark) == (ids[5], ids[4], ids[3])
+    assert reset_ids(reset_mark("a", ("b", "a", "c"))) == ("a", "b", "c")
+    assert reset_ids("at gate 4") == ()
+    assert reset_mark("a", ()) == f"{RESET_MARK}a"
