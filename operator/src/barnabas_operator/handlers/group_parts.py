@@ -1,16 +1,15 @@
 """What is done about one consumer group beside looking at it: each part says what its status says of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_operator.kafka.cluster_admin import Writing
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.topic_checks import Refusal
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.consumer_group import ConsumerGroup, ResetStatus
-from barnabas_operator.resources.object_meta import Condition
+from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 
 class GroupTools(NamedTuple):
@@ -23,22 +22,6 @@ class GroupTools(NamedTuple):
     namespace: str
     client: Callable[[], Any]
     writing: Writing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTold:
-    """What the parts so far say. What is None is as it was in the status before."""
-
-    problem: Refusal | None = None
-    """Why `Ready` is False."""
-    conditions: tuple[Condition, ...] = ()
-    """Beside Ready and WithinObjective. One that nobody says any more goes."""
-    reset: ResetStatus | None = None
-    replicas: int | None = None
-    is_resetting: bool = False
-    """A reset goes on, or waits: nobody else scales the target."""
-    is_busy: bool = False
-    """The next look comes soon."""
 
 
 class GroupPart(Protocol):

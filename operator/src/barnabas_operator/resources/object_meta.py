@@ -20,6 +20,8 @@ CLAIMS_DELETED: Final = "ClaimsDeleted"
 VOLUMES_RESIZING: Final = "VolumesResizing"
 LOGS_SET_ASIDE: Final = "LogsSetAside"
 REBALANCE_PROPOSED: Final = "RebalanceProposed"
+WITHIN_OBJECTIVE: Final = "WithinObjective"
+OFFSETS_RESET: Final = "OffsetsReset"
 
 MESSAGE_LENGTH_MAX: Final = 32_768
 """As `metav1.Condition` allows."""

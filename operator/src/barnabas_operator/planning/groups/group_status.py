@@ -1,0 +1,146 @@
+"""A consumer group's status: what a look and the work on it say about the resource. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from barnabas_lag.evaluation.lags import GroupLags
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.planning.conditions import condition, conditions_of
+from barnabas_operator.planning.groups.group_seen import Consumer, GroupSeen
+from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged
+from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.resources.consumer_group import (
+    SHOWN_MAX,
+    ConsumerGroup,
+    ConsumerGroupStatus,
+    Evaluated,
+    GroupMember,
+    GroupTopic,
+)
+from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
+
+OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
+"""The conditions that each look makes anew."""
+WORDS: Final[Mapping[Status, Evaluated]] = {
+    Status.OK: "OK",
+    Status.WARN: "WARN",
+    Status.STOP: "STOP",
+    Status.STALL: "STALL",
+    Status.REWIND: "REWIND",
+}
+
+
+def group_status(
+    group: ConsumerGroup, seen: GroupSeen, told: GroupTold, objective: Judged | None, cluster: str, now: str
+) -> ConsumerGroupStatus:
+    """The new status; `now` in RFC 3339. `objective` is None where none is declared.
+
+    Only a resource that has the group claims it: `cluster` and `groupId` say which group a deletion would be about.
+    """
+    before = group.status or ConsumerGroupStatus()
+    is_ours = told.problem is None and not group.is_paused
+    claimed = before.group_id or (group.group_id if is_ours else None)
+    current = [*_ready(group, seen, told.problem, objective, now), *told.conditions]
+    if objective is not None:
+        current.append(condition(group, WITHIN_OBJECTIVE, *objective, now))
+    lags = seen.lags.partitions
+    return replace(
+        _kept(group, before, told),
+        conditions=merge_conditions(before.conditions, current),
+        observed_generation=group.metadata.generation,
+        cluster=before.cluster or (cluster if claimed else None),
+        group_id=claimed,
+        state=seen.state,
+        members=seen.members,
+        lag=shown(sum(each.lag for each in lags.values())) if lags else None,
+        seconds=_longest(each.seconds for each in lags.values()),
+        evaluation=WORDS[max(each.status for each in lags.values())] if lags else None,
+        topics=tuple(_topics(seen.lags))[:SHOWN_MAX],
+        topic_count=len(seen.lags.topics) if lags else None,
+        consumers=tuple(_members(seen.consumers)),
+    )
+
+
+def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupStatus) -> bool:
+    """Whether it says something new at once; numbers, and messages that have them, can wait for their turn."""
+    return before is None or _without_numbers(before) != _without_numbers(after)
+
+
+def unheard(group: ConsumerGroup, why: Refusal, now: str) -> ConsumerGroup:
+    """With the status of a group that nobody can look at now: no number in it is so any more."""
+    before = group.status or ConsumerGroupStatus()
+    told = [*conditions_of(group, why, now, status="Unknown")]
+    if group.spec.lag_objective is not None:
+        told.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
+    others = (each for each in before.conditions if each.type not in {one.type for one in told} | OF_LOOKS)
+    return replace(
+        group,
+        status=ConsumerGroupStatus(
+            conditions=merge_conditions(before.conditions, (*told, *others)),
+            observed_generation=group.metadata.generation,
+            cluster=before.cluster,
+            group_id=before.group_id,
+            reset=before.reset,
+            replicas=before.replicas,
+        ),
+    )
+
+
+def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: GroupTold) -> ConsumerGroupStatus:
+    """What was known before of what is still declared, where nobody knows better now."""
+    reset, scaling = group.spec.offsets.reset, group.spec.scaling
+    known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
+    replicas = told.replicas if told.replicas is not None else before.replicas
+    return ConsumerGroupStatus(reset=told.reset or known, replicas=replicas if scaling is not None else None)
+
+
+def _ready(
+    group: ConsumerGroup, seen: GroupSeen, problem: Refusal | None, objective: Judged | None, now: str
+) -> Iterator[Condition]:
+    """It says besides what people look for first: that there is nobody yet, or how far it is behind."""
+    missed = objective.message if objective is not None else ""
+    return conditions_of(group, problem, now, note=missed if seen.is_there else NOBODY_YET)
+
+
+def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
+    """The worst first."""
+    parts: dict[str, list[float | None]] = {}
+    for where, each in lags.partitions.items():
+        parts.setdefault(where.topic, []).append(each.seconds)
+    for name, topic in sorted(lags.topics.items(), key=lambda pair: (-pair[1].status, -pair[1].lag, pair[0])):
+        yield GroupTopic(
+            topic=name,
+            partitions=len(parts[name]),
+            lag=shown(topic.lag),
+            seconds=_longest(parts[name]),
+            evaluation=WORDS[topic.status],
+        )
+
+
+def _longest(seconds: Iterable[float | None]) -> int | None:
+    known = [each for each in seconds if each is not None]
+    return shown(max(known)) if known else None
+
+
+def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
+    for each in sorted(consumers)[:SHOWN_MAX]:
+        yield GroupMember(client_id=each.client_id, host=each.host, partitions=each.partitions)
+
+
+def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
+    """Transition times say nothing that the status does not."""
+    told = (replace(each, message="", last_transition_time="") for each in status.conditions)
+    return replace(
+        status,
+        conditions=tuple(sorted(told, key=lambda each: each.type)),
+        lag=None,
+        seconds=None,
+        members=None,
+        topics=(),
+        topic_count=None,
+        consumers=(),
+    )

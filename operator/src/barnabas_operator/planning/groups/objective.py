@@ -1,0 +1,93 @@
+"""Whether a group is as near as its `spec.lagObjective` wants it to be. Pure."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
+from barnabas_operator.planning.groups.durations import duration_s
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.resources.consumer_group import LagObjective
+
+KEPT: Final = "LagObjectiveKept"
+MISSED: Final = "LagObjectiveMissed"
+UNKNOWN: Final = "LagUnknown"
+NOBODY_YET: Final = "no consumer has joined or committed yet"
+
+
+class Miss(NamedTuple):
+    """A limit that is exceeded: the field of `spec.lagObjective`, what it allows, and what is so where it is worst."""
+
+    field: str
+    allowed: int
+    value: float
+    unit: str
+    where: TopicPartition
+
+    def __str__(self) -> str:
+        rounded = shown(self.value)
+        value = rounded if rounded > self.allowed else math.ceil(self.value)
+        return f"{value:,}{self.unit} at {self.where}; spec.lagObjective.{self.field} allows {self.allowed:,}"
+
+
+class Judged(NamedTuple):
+    """What the condition WithinObjective says."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+
+def misses(objective: LagObjective, lags: GroupLags) -> tuple[Miss, ...]:
+    """Every limit that is exceeded now. What is not known, as when a record was written, exceeds none."""
+    return tuple(miss for limit in LIMITS for miss in limit(objective, lags))
+
+
+def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
+    """Since when some limit has been exceeded at every look; None where none is now."""
+    if not missed:
+        return None
+    return now_s if before_s is None else before_s
+
+
+def judged(
+    objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
+) -> Judged:
+    """`for_s` is how long something has been missed. What was told to be missed stays so until it is kept."""
+    if not seen.is_there:
+        return Judged("Unknown", UNKNOWN, NOBODY_YET)
+    if missed and (was_missed or for_s >= duration_s(objective.for_)):
+        return Judged("False", MISSED, "; ".join(map(str, missed)))
+    return Judged("True", KEPT, "")
+
+
+def _records(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
+    total = sum(each.lag for each in lags.partitions.values())
+    if objective.max_records is not None and total > objective.max_records:
+        worst, lag = max(((where, each.lag) for where, each in lags.partitions.items()), key=lambda pair: pair[1])
+        unit = f" records to be read, most of them ({shown(lag):,})"
+        yield Miss("maxRecords", objective.max_records, total, unit, worst)
+
+
+def _seconds(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
+    yield from _worst("maxSeconds", objective.max_seconds, " s behind", lags, lambda each: each.seconds)
+
+
+def _retention(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
+    limit = objective.max_retention_percent
+    unit = "% of what is kept to be read"
+    yield from _worst("maxRetentionPercent", limit, unit, lags, lambda each: each.retention_percent)
+
+
+def _worst(
+    field: str, allowed: int | None, unit: str, lags: GroupLags, value_of: Callable[[PartitionLag], float | None]
+) -> Iterator[Miss]:
+    values = ((value, where) for where, each in lags.partitions.items() if (value := value_of(each)) is not None)
+    value, where = max(values, default=(0.0, None))
+    if allowed is not None and where is not None and value > allowed:
+        yield Miss(field, allowed, value, unit, where)
+
+
+LIMITS: Final[tuple[Callable[[LagObjective, GroupLags], Iterator[Miss]], ...]] = (_records, _seconds, _retention)
