@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,7 @@ from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
 from barnabas_broker.storage.files import PosixFile
-from barnabas_broker.wire.parts import FileSlice
+from barnabas_broker.wire.parts import FileSlice, Part
 from barnabas_core.config.definitions import INT_MAX
 
 LARGE_BYTES = 5 * PIECE_BYTES + 12_345
@@ -36,16 +36,19 @@ class World:
         self.file.sync()
         self.listener: Listener
         self.port = 0
+        self.outstanding: list[Callable[[list[Part]], None]] = []
 
     def chill(self) -> None:
         os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if is_cached(self.file, START, 1):
+        if is_cached(self.file, START + LARGE_BYTES - 1, 1):  # To ask may begin to read it, and what is near.
             pytest.skip("this file system does not tell what it has cached")
 
     def dispatch(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         body = bytes(buffer[start:end])
-        length = {b"large": LARGE_BYTES, b"small": SMALL_BYTES}.get(body)
-        if length is None:
+        length = {b"large": LARGE_BYTES, b"small": SMALL_BYTES, b"tiny": SMALL_BYTES // 2}.get(body)
+        if body == b"late":
+            self.outstanding.append(connection.defer(reads_on=True))
+        elif length is None:
             connection.respond([struct.pack(">i", len(body)), body])
         else:
             connection.respond([struct.pack(">i", length), FileSlice(self.file, START, length)])
@@ -115,3 +118,44 @@ async def _others_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_disk_that_hangs_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(_others_go_on(tmp_path, monkeypatch))
+
+
+async def _answered_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, read = Event(), cold_reads._read
+
+    def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
+        disk.wait(20)
+        read(piece, buffer)
+
+    monkeypatch.setattr(cold_reads, "_read", read_slowly)
+    async with asyncio.timeout(30), world(folder) as made:
+        made.chill()
+        reads = made.listener.cold_reads
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        for body in (b"late", b"small", b"late"):
+            writer.write(struct.pack(">i", len(body)) + body)
+        while len(made.outstanding) < 2:
+            await asyncio.sleep(0.001)
+        first, second = made.outstanding
+        first([b"first"])
+        while not reads.reads_total:
+            await asyncio.sleep(0.001)
+        second([b"second"])
+        disk.set()
+        await reader.readexactly(len(b"first") + 4)
+        assert await reader.readexactly(SMALL_BYTES) == made.content[START : START + SMALL_BYTES]
+        assert await reader.readexactly(len(b"second")) == b"second"
+        assert reads.reads_total == 1
+        made.chill()
+        for body in (b"tiny", b"after"):
+            writer.write(struct.pack(">i", len(body)) + body)
+        await reader.readexactly(4)
+        assert await reader.readexactly(SMALL_BYTES // 2) == made.content[START : START + SMALL_BYTES // 2]
+        assert await reader.readexactly(4 + len(b"after")) == struct.pack(">i", len(b"after")) + b"after"
+        writer.close()
+
+
+def test_an_answer_that_comes_while_the_disk_is_read_for_an_earlier_one_changes_nothing_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_answered_meanwhile(tmp_path, monkeypatch))

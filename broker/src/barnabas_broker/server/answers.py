@@ -106,11 +106,13 @@ class Answers(ABC, SlowClient):
         return len(self._late) >= LATE_ANSWERS_MAX or self._late_bytes >= LATE_BYTES_MAX
 
     def _send(self, parts: list[Part]) -> None:
+        waits_already = not self._outbox.is_empty  # For the socket, or the disk: whoever comes first sends this, too.
         try:
             if not self._outbox.put(parts):
                 self._slow_clients.holds_answers(self)
                 self._pause_reading()
-                self._send_rest()
+                if not waits_already:
+                    self._send_rest()
         except OSError as error:
             self.close(f"could not send: {error}")
 
