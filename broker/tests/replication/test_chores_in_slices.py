@@ -1,6 +1,7 @@
 """What comes round over all logs takes a few of them in a turn of the loop."""
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -11,6 +12,7 @@ import pytest
 from one_replica import Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.wire.record_batch import parse_header
@@ -117,6 +119,29 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
+
+
+def test_a_topic_id_that_a_full_disk_refuses_is_written_in_a_later_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path, led(1, 1, 1))
+    chores, log = LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None), broker.partition.log
+    written, log.topic_id = log.topic_id, None
+    (metadata := Path(log.directory) / "partition.metadata").unlink()
+    assert written is not None
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", refuse)
+        assert broker.logs.claim(log.topic_partition, written) is log
+        for _ in range(2):
+            asyncio.run(chores.sync_topic_ids())
+    assert broker.partition.failure is None
+    assert not metadata.exists()
+    asyncio.run(chores.sync_topic_ids())
+    assert decode_partition_metadata(metadata.read_bytes()) == log.topic_id == written
 
 
 def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_turn(

@@ -286,3 +286,10 @@ def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Pa
     assert again.logs[FLIGHTS].log_dir == str(tmp_path / "a")
     again.remove_files(again.due_deletions(NOW_MS))
     assert list((tmp_path / "b").glob("flights*")) == []
+
+
+def test_a_log_whose_topic_id_the_disk_has_not_taken_yet_has_it_after_a_move(tmp_path: Path) -> None:
+    logs = started(tmp_path, PosixFileSystem())
+    log = filled(logs, tmp_path / "a")
+    (Path(log.directory) / "partition.metadata").write_bytes(b"")
+    assert logs.finish_move(begun(logs, tmp_path / "b")).topic_id == TOPIC_ID

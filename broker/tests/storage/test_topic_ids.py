@@ -1,5 +1,7 @@
 """A log's topic id is on the disk soon after the log, and one that went with the power comes back, or its log goes."""
 
+import errno
+import os
 import random
 from pathlib import Path
 from uuid import UUID
@@ -7,7 +9,7 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch
 
-from barnabas_broker.storage.errors import LogDirFailed
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_manager import NO_TOPICS, KnownTopics, LogManager, LogManagerSettings
@@ -70,3 +72,32 @@ def test_a_log_whose_topic_nobody_can_tell_is_set_aside_and_kept(tmp_path: Path)
     assert again.strays.totals()[str(tmp_path)].size_bytes >= len(batch(3))
     assert again.has_lost(WRITTEN, LATER_ID), "a new one may be made"
     assert again.create(WRITTEN, LATER_ID, LogConfig()).log_end_offset == 0
+
+
+def refuse(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_keeps_no_log_from_its_topic_id_which_is_written_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_ids(tmp_path, b"")
+    (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", refuse)
+        again = started(tmp_path, KnownTopics(only_topic={"flights": TOPIC_ID}.get))
+        assert not again.failed
+        assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
+        with pytest.raises(DiskFull):
+            again.topic_ids.sync_call(again.logs[WRITTEN])
+    for log in again.topic_ids.take_unsynced():
+        again.topic_ids.sync_call(log)()
+    end(again)
+    assert {log.topic_id for log in started(tmp_path).logs.values()} == {TOPIC_ID}
+
+
+def test_a_full_disk_takes_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = started(tmp_path)
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(DiskFull):
+        logs.create(WRITTEN, TOPIC_ID, LogConfig())

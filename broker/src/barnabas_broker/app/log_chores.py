@@ -8,9 +8,8 @@ from typing import Final
 from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.errors import LogDirFailed, StorageError
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.topic_ids import sync_call
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn
@@ -96,10 +95,13 @@ class LogChores:
 
     async def sync_topic_ids(self) -> None:
         """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
-        async for each in FairTurn(self._clock).over(self._logs.topic_ids.take_unsynced()):
+        topic_ids = self._logs.topic_ids
+        async for each in FairTurn(self._clock).over(topic_ids.take_unsynced()):
             if self._logs.get(each.topic_partition) is each:
                 try:
-                    await in_thread(sync_call(each))
+                    await in_thread(topic_ids.sync_call(each))
+                except DiskFull:
+                    topic_ids.sync_later(each)
                 except StorageError as error:
                     self._replicas.log_failed(each.topic_partition, error)
 

@@ -150,7 +150,7 @@ class LogManager:
         if log is None:
             log = self._take_back(topic_partition, topic_id)
         if log is not None:
-            self.topic_ids.give(log, topic_id)
+            self.topic_ids.give_again(log, topic_id)
             self._choice.forget(topic_partition)
         return log
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
+from barnabas_broker.storage.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.errors import disk_access, storage_error
 from barnabas_broker.storage.files import LogFile
 from barnabas_broker.storage.log import Log
@@ -91,6 +92,14 @@ class ReplicaMove:
         if data is not None:
             self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
 
+    def _write_topic_id(self) -> None:
+        """As it is known: a full disk may not have taken it yet where the log is."""
+        if self.log.topic_id is not None:
+            data = encode_partition_metadata(self.log.topic_id)
+            self._environment.files.write_atomically(
+                f"{self.directory}/{file_names.PARTITION_METADATA}", data, sync=True
+            )
+
     def _read(self, name: str) -> bytes | None:
         """A small file of the log; None where it is not there, any more perhaps."""
         with self._blaming_the_source(), suppress(FileNotFoundError):
@@ -135,8 +144,8 @@ class ReplicaMove:
         producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
         log.settle()
         self._copy_indexes(log.segments.active)
-        for name in (log.known_producers.snapshots.latest_path.rsplit("/", 1)[1], file_names.PARTITION_METADATA):
-            self._copy_file(name)
+        self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
+        self._write_topic_id()
         log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")
         self.sync()
         for directory in (self.directory, self.log_dir):

@@ -2,16 +2,21 @@
 
 A sync for each new log would hold the loop up, so the ids are synced by a thread, about a second later, or with the
 log's first flush. A log that has lost its id with the power before that is known by its name, where only one topic can
-have had it.
+have had it. A full disk keeps no log from its id: it is written once there is room.
 """
 
+import logging
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
+from weakref import WeakSet
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import encode_partition_metadata
-from barnabas_broker.storage.errors import storage_error
+from barnabas_broker.storage.errors import DiskFull, storage_error
 from barnabas_broker.storage.log import Log
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class TopicIds:
@@ -20,33 +25,59 @@ class TopicIds:
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
         self._only_topic = only_topic
         self._unsynced: dict[Log, None] = {}
+        self._unwritten: WeakSet[Log] = WeakSet()
+        """A full disk did not take their ids."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
-        """To a new log, and to one that has lost it with the power. StorageError."""
+        """To a new log. StorageError."""
+        _write(log, topic_id)
+        log.topic_id = topic_id
+        self._unsynced[log] = None
+
+    def give_again(self, log: Log, topic_id: UUID) -> None:
+        """To one that was here before, and may have lost it with the power. StorageError, but not for a full disk."""
         if log.topic_id == topic_id:
             return
         try:
-            log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
-        except OSError as error:
-            raise storage_error(log.log_dir, log.directory, error) from error
-        log.topic_id = topic_id
-        self._unsynced[log] = None
+            self.give(log, topic_id)
+        except DiskFull as error:
+            _logger.warning("%s: its topic id is written once there is room: %s", log.directory, error)
+            log.topic_id = topic_id
+            self._unwritten.add(log)
+            self.sync_later(log)
 
     def find(self, log: Log) -> bool:
         """Give a log that has lost its id the one that it had; False where that is not known. StorageError."""
         topic_id = self._only_topic(log.topic_partition.topic)
         if topic_id is not None:
-            self.give(log, topic_id)
+            self.give_again(log, topic_id)
         return topic_id is not None
+
+    def sync_later(self, log: Log) -> None:
+        """`take_unsynced` gives it (again)."""
+        self._unsynced[log] = None
 
     def take_unsynced(self) -> list[Log]:
         """The logs whose ids are to be synced now (`sync_call`)."""
         unsynced, self._unsynced = list(self._unsynced), {}
         return unsynced
 
+    def sync_call(self, log: Log) -> Callable[[], None]:
+        """What a thread has to do until the id of a log is on the disk. Both raise StorageError: DiskFull, it waits."""
+        if log in self._unwritten and log.topic_id is not None:
+            _write(log, log.topic_id)
+            self._unwritten.discard(log)
+        return _sync_call(log)
 
-def sync_call(log: Log) -> Callable[[], None]:
-    """What a thread has to do until the id of a log is on the disk. Both raise StorageError."""
+
+def _write(log: Log, topic_id: UUID) -> None:
+    try:
+        log.files.write_atomically(_path(log), encode_partition_metadata(topic_id), sync=False)
+    except OSError as error:
+        raise storage_error(log.log_dir, log.directory, error) from error
+
+
+def _sync_call(log: Log) -> Callable[[], None]:
     files, log_dir, directory = log.files, log.log_dir, log.directory
     try:
         file = files.open_existing(_path(log))
