@@ -17,9 +17,11 @@ class Conversation:
         """The answer to a framed request, without its size. ConnectionError, also when the link broke before."""
         if self._reason is not None:
             raise ConnectionError(self._reason)
-        self._answer = asyncio.get_running_loop().create_future()
-        self._link.send(request, self._answer.set_result)
-        answer = await self._answer
+        asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._answer = asked
+        # Who asks may have lost patience in this very turn of the loop, and closes the link only in the next.
+        self._link.send(request, lambda answer: None if asked.done() else asked.set_result(answer))
+        answer = await asked
         self._answer = None
         return answer
 
