@@ -17,7 +17,7 @@ from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import Evaluation
 from barnabas_lag.exposition.families import ClusterMetrics
 from barnabas_lag.exposition.own_metrics import OwnMetrics
-from barnabas_lag.kafka.offsets import answers
+from barnabas_lag.kafka.evaluating import evaluate
 from barnabas_lag.kafka.reading import read_cluster
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ STALE_ROUNDS: Final = 4
 """After as many rounds without an answer nothing old is told any more."""
 STALE_MIN_S: Final = 30.0
 CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
-QUESTIONS_A_ROUND: Final = 8
-"""How often a round asks when records were written; what is not known well by then is asked in the next."""
 
 
 @dataclass(slots=True)
@@ -104,16 +102,7 @@ class Rounds:
 
     def _evaluate(self, asking: Asking) -> Evaluation:
         readings = read_cluster(asking, self.options.filters)
-        now_s = self.clocks.now_s()
-        self._history.look(readings, now_s)
-        for _ in range(QUESTIONS_A_ROUND):
-            questions = self._history.questions(now_s)
-            found = answers(asking, readings.partitions, questions)
-            for partition, answer in found.items():
-                self._history.answered(partition, questions[partition], answer)
-            if not found:
-                break
-        return self._history.evaluate(now_s)
+        return evaluate(asking, readings, self._history, self.clocks.now_s())
 
     def _tell_failures(self, failures: list[Failure]) -> None:
         for each in failures:

@@ -1,7 +1,13 @@
 """Which topics and groups are looked at, as kafka_exporter is told."""
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class Names(Protocol):
+    """Some names: those of a filter, or of a set."""
+
+    def __contains__(self, name: object, /) -> bool: ...
 
 
 class Filter(NamedTuple):

@@ -34,6 +34,14 @@ class GroupReading(NamedTuple):
         return self.state not in WITHOUT_MEMBERS
 
 
+class Consumer(NamedTuple):
+    """A member of a group, and the partitions that it has."""
+
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
 class Readings(NamedTuple):
     """All of it. Of `silent` groups is known that they are there, but not what they have committed."""
 

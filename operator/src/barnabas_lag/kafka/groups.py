@@ -1,6 +1,6 @@
 """Groups, their members and what they have committed, from the brokers that coordinate them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kafka.errors import for_code
@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
 from barnabas_kafka.log_offsets import by_broker
-from barnabas_lag.evaluation.filters import Filter
+from barnabas_lag.evaluation.filters import Names
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
 
 WITHOUT_OFFSETS: Final = "share"
@@ -20,6 +20,8 @@ DESCRIBED: Final = frozenset({"", "classic"})
 """Groups of KIP-848 are described by another request, which the client library does not have."""
 
 Committed = dict[TopicPartition, int]
+Known = Callable[[TopicPartition], TopicPartition | None]
+"""The partition as others name it, too; None where nobody asks about it."""
 
 
 class Listed(NamedTuple):
@@ -31,14 +33,14 @@ class Listed(NamedTuple):
 
 
 class Described(NamedTuple):
-    """State and number of members."""
+    """State, and the members as the answer has them."""
 
     state: str
-    members: int
+    members: Sequence[Any]
 
 
-def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Filter) -> tuple[dict[str, Listed], bool]:
-    """Every group with offsets that the filter lets through; whether every broker has told its own."""
+def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
+    """Every group with offsets that is wanted; whether every broker has told its own."""
     found: dict[str, Listed] = {}
     answered = set()
     for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
@@ -57,18 +59,23 @@ def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
     """What the groups have committed to these partitions; those whose coordinator does not tell are left out."""
-    described = _described(asking, listed)
+    described = described_groups(asking, listed)
+    known = {each: each for each in partitions}
     return {
-        group_id: GroupReading(
-            state=described[group_id].state if group_id in described else listed[group_id].state,
-            members=described[group_id].members if group_id in described else None,
-            committed=committed,
-        )
-        for group_id, committed in _committed(asking, listed, {each: each for each in partitions})
+        group_id: group_reading(listed[group_id], described.get(group_id), committed)
+        for group_id, committed in committed_offsets(asking, listed, known.get)
     }
 
 
-def _described(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
+def group_reading(listed: Listed, described: Described | None, committed: Committed) -> GroupReading:
+    """One group, with what is known of it: who lists groups knows less than who describes them."""
+    if described is None:
+        return GroupReading(listed.state, None, committed)
+    return GroupReading(described.state, len(described.members), committed)
+
+
+def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
+    """Those that their coordinators describe."""
     classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
     coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
@@ -76,14 +83,13 @@ def _described(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Descri
     for broker_id, request, answer in asking.ask(requests):
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:
-                found[group.group_id] = Described(group.group_state, len(group.members))
+                found[group.group_id] = Described(group.group_state, group.members)
         asking.refused(request, broker_id, ((each.error_code, f"group {each.group_id}") for each in answer.groups))
     return found
 
 
-def _committed(
-    asking: Asking, listed: Mapping[str, Listed], known: Mapping[TopicPartition, TopicPartition]
-) -> Iterator[tuple[str, Committed]]:
+def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
+    """What each group has committed to partitions that are known; none of groups whose coordinator does not tell."""
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
@@ -99,13 +105,11 @@ def _told(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]
     return [(each.group_id, each) for each in answer.groups] if many else [(request.group_id, answer)]
 
 
-def _offsets(
-    topics: Iterable[Any], known: Mapping[TopicPartition, TopicPartition]
-) -> Iterator[tuple[TopicPartition, int]]:
+def _offsets(topics: Iterable[Any], known: Known) -> Iterator[tuple[TopicPartition, int]]:
     """Names that are known are kept once, however many groups read them."""
     for topic in topics:
         for part in topic.partitions:
             if part.error_code == ErrorCode.NONE and part.committed_offset >= 0:
-                partition = known.get(TopicPartition(topic.name, part.partition_index))
+                partition = known(TopicPartition(topic.name, part.partition_index))
                 if partition is not None:
                     yield partition, part.committed_offset

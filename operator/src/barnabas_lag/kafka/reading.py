@@ -1,15 +1,15 @@
 """One round's reading of a cluster: some requests to each broker, however many topics and groups there are."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.filters import Filter
-from barnabas_lag.evaluation.readings import PartitionReading, Readings
+from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.groups import listed_groups, read_groups
 from barnabas_lag.kafka.offsets import with_ends
+from barnabas_lag.kafka.partitions import partitions_of
 
 
 class Filters(NamedTuple):
@@ -24,7 +24,7 @@ def read_cluster(asking: Asking, filters: Filters) -> Readings:
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
     asking.meet(broker_ids)
-    partitions = _partitions(metadata, filters.topics)
+    partitions = partitions_of(metadata, filters.topics)
     listed, is_complete = listed_groups(asking, broker_ids, filters.groups)
     groups = read_groups(asking, listed, partitions)
     return Readings(
@@ -34,14 +34,3 @@ def read_cluster(asking: Asking, filters: Filters) -> Readings:
         silent=frozenset(listed.keys() - groups.keys()),
         is_complete=is_complete,
     )
-
-
-def _partitions(metadata: Any, wanted: Filter) -> dict[TopicPartition, PartitionReading]:
-    return {
-        TopicPartition(topic.name, part.partition_index): PartitionReading(
-            part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes), topic_id=topic.topic_id
-        )
-        for topic in sorted(metadata.topics, key=lambda topic: str(topic.name))
-        if topic.name in wanted
-        for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
-    }

@@ -2,21 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS
+from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
 NOT_FOUND: Final = "NotFound"
 """Nobody has joined or committed: Kafka makes a group when somebody does."""
-
-
-class Consumer(NamedTuple):
-    """A member of a group; `partitions` is how many it has."""
-
-    client_id: str
-    host: str
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

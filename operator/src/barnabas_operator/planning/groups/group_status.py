@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.readings import Consumer
 from barnabas_operator.planning.conditions import condition, conditions_of
-from barnabas_operator.planning.groups.group_seen import Consumer, GroupSeen
+from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged
 from barnabas_operator.planning.groups.rounding import shown
@@ -128,7 +129,7 @@ def _longest(seconds: Iterable[float | None]) -> int | None:
 
 def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
     for each in sorted(consumers)[:SHOWN_MAX]:
-        yield GroupMember(client_id=each.client_id, host=each.host, partitions=each.partitions)
+        yield GroupMember(client_id=each.client_id, host=each.host, partitions=len(each.partitions))
 
 
 def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:

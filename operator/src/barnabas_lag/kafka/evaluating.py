@@ -1,0 +1,25 @@
+"""From what was read to how groups get on: what is not known yet is asked."""
+
+from typing import Final
+
+from barnabas_kafka.asking import Asking
+from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.lags import Evaluation
+from barnabas_lag.evaluation.readings import Readings
+from barnabas_lag.kafka.offsets import answers
+
+QUESTIONS_A_ROUND: Final = 8
+"""How often a round asks when records were written; what is not known well by then is asked in the next."""
+
+
+def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
+    """With all that is known after these readings; `now_s` since the epoch. Raises ClusterUnreachable."""
+    history.look(readings, now_s)
+    for _ in range(QUESTIONS_A_ROUND):
+        questions = history.questions(now_s)
+        found = answers(asking, readings.partitions, questions)
+        for partition, answer in found.items():
+            history.answered(partition, questions[partition], answer)
+        if not found:
+            break
+    return history.evaluate(now_s)

@@ -1,0 +1,68 @@
+"""Looks at the consumer groups that have resources, one after the other: what they are, and how they get on."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_kafka.asking import Asking
+from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.lags import GroupLags
+from barnabas_lag.kafka.chosen_groups import Chosen, read_chosen
+from barnabas_lag.kafka.evaluating import evaluate
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+
+NOTHING: Final = GroupLags(None, {}, {})
+
+
+class Looked(NamedTuple):
+    """What a look found. Groups that could not be asked about are missing; `unheard` says why."""
+
+    groups: Mapping[str, GroupSeen]
+    unheard: str
+
+
+class GroupLooks:
+    """Of one cluster; called in threads, one after the other. `now_s` is since the epoch, as records' timestamps."""
+
+    def __init__(self, patience_s: float, now_s: Callable[[], float]) -> None:
+        """`patience_s` is the shortest time after which a group without progress stalls or has stopped."""
+        self._history: Final = History(patience_s)
+        self._now_s = now_s
+        self._topics: dict[str, Collection[str]] = {}
+
+    def look(self, client: Any, group_ids: Collection[str]) -> Looked:
+        """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
+        asking = Asking(client)
+        chosen = read_chosen(asking, group_ids, self._topics)
+        lags = evaluate(asking, chosen.readings, self._history, self._now_s()).groups
+        self._remember(chosen, group_ids)
+        counts: dict[str, int] = {}
+        for each in chosen.readings.partitions:
+            counts[each.topic] = counts.get(each.topic, 0) + 1
+        found = {group_id: _seen(group_id, chosen, lags[group_id], counts) for group_id in chosen.readings.groups}
+        if chosen.readings.is_complete:
+            absent = set(group_ids) - found.keys() - chosen.readings.silent
+            found |= dict.fromkeys(absent, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
+        return Looked(found, "; ".join(dict.fromkeys(map(str, asking.failures))))
+
+    def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
+        """What a group reads that could not be asked about is what it read before."""
+        now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
+        before = {each: self._topics[each] for each in group_ids if each in self._topics}
+        gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
+        self._topics = {each: topics for each, topics in {**before, **now}.items() if each not in gone}
+
+
+def _topics(chosen: Chosen, group_id: str) -> frozenset[str]:
+    had = (where.topic for each in chosen.consumers.get(group_id, ()) for where in each.partitions)
+    return frozenset(each.topic for each in chosen.readings.groups[group_id].committed).union(had)
+
+
+def _seen(group_id: str, chosen: Chosen, lags: GroupLags, counts: Mapping[str, int]) -> GroupSeen:
+    reading = chosen.readings.groups[group_id]
+    return GroupSeen(
+        state=reading.state,
+        members=reading.members,
+        consumers=tuple(chosen.consumers.get(group_id, ())),
+        lags=lags,
+        partition_counts={topic: counts[topic] for topic in _topics(chosen, group_id) if topic in counts},
+    )
