@@ -30,7 +30,7 @@ except ModuleNotFoundError as missing:
 
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, table
-from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.resources.object_meta import READY, condition_of
 
 QUICKSTART: Final = Path(__file__).resolve().parent / "quickstart"
@@ -94,7 +94,7 @@ class Cluster:
             time.sleep(0.05)
         return time.monotonic() - began
 
-    def status(self) -> Wanted | None:
+    def status(self) -> DesiredState | None:
         """What barnabas up says of its resources."""
         try:
             return read_status(self.data_dir)

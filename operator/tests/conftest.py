@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.lane_world import play
 from harness.made_up_kind import made_up
 from harness.running_up import RunningUp
+from harness.worker_world import play
 
 __all__ = ["barnabas", "made_up", "play", "up"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 Json = dict[str, Any]
-By = Literal["schema", "rule", "webhook", "rehearsal"]
+By = Literal["schema", "rule", "webhook", "dry run"]
 """The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know; the
 webhook after it has asked the API server what it would say of the brokers' pods."""
 
@@ -51,7 +51,7 @@ def cluster(by: By, *says: str, before: Json | None = None, name: str = "other",
 
 def pods(*says: str, **brokers: Any) -> Bad:
     """A Cluster whose pods Kubernetes would refuse."""
-    return cluster("rehearsal", *says, brokers=brokers)
+    return cluster("dry run", *says, brokers=brokers)
 
 
 def in_template(by: By, *says: str, **entries: Any) -> Bad:
@@ -211,29 +211,29 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a port of root": cluster("rule", "port", "80", "1024 to 65535", listeners=[{"name": "a", "port": 80}]),
     "a resource that is none": pods("spec.brokers.resources", "disk", resources={"limits": {"disk": "1Gi"}}),
     "a toleration's operator that is none": in_template(
-        "rehearsal",
+        "dry run",
         "spec.template.pod.spec.tolerations[0].operator",
         "Maybe",
         "Exists",
         pod={"spec": {"tolerations": [{"key": "a", "operator": "Maybe"}]}},
     ),
     "a toleration's field that is none": in_template(
-        "rehearsal",
+        "dry run",
         "spec.template.pod.spec.tolerations[0].operater",
         pod={"spec": {"tolerations": [{"key": "a", "operater": "Exists"}]}},
     ),
     "affinity in words": in_template(
-        "rehearsal", "Affinity", "string", pod={"spec": {"affinity": {"nodeAffinity": "near"}}}
+        "dry run", "Affinity", "string", pod={"spec": {"affinity": {"nodeAffinity": "near"}}}
     ),
     "a label that nobody may have": in_template(
-        "rehearsal",
+        "dry run",
         "spec.template.pod.metadata.labels",
         "a b",
         "alphanumeric",
         pod={"metadata": {"labels": {"x": "a b"}}},
     ),
     "a node's label that nobody has": in_template(
-        "rehearsal", "spec.template.pod.spec.nodeSelector", "a b", pod={"spec": {"nodeSelector": {"x": "a b"}}}
+        "dry run", "spec.template.pod.spec.nodeSelector", "a b", pod={"spec": {"nodeSelector": {"x": "a b"}}}
     ),
     "a variable without a name": in_template(
         "webhook",
@@ -242,7 +242,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         brokerContainer={"env": [{"value": "x"}]},
     ),
     "a container's field that is none": in_template(
-        "rehearsal", "spec.template.brokerContainer.tty2", brokerContainer={"tty2": True}
+        "dry run", "spec.template.brokerContainer.tty2", brokerContainer={"tty2": True}
     ),
     "brokers by the StatefulSet": in_template(
         "webhook", "spec.template.statefulSet.spec.replicas is 5", "leave it out", statefulSet={"spec": {"replicas": 5}}
@@ -254,7 +254,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         pod={"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
     ),
     "a budget's field that is none": in_template(
-        "rehearsal",
+        "dry run",
         "PodDisruptionBudget other-broker: spec.maxUnavailabel: field not declared",
         podDisruptionBudget={"spec": {"maxUnavailabel": 1}},
     ),
@@ -263,7 +263,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "schema", "spec.brokers.rack.topologyKey", "a b", brokers={"rack": {"topologyKey": "a b"}}
     ),
     "a priority that cannot be": in_template(
-        "rehearsal",
+        "dry run",
         "spec.template.pod.spec.priorityClassName",
         "Very High",
         pod={"spec": {"priorityClassName": "Very High"}},

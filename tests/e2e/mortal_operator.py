@@ -12,15 +12,15 @@ import pytest
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kube.client import ApiClient
-from barnabas_operator.handlers import lane
-from barnabas_operator.handlers.inventory import Inventory
-from barnabas_operator.handlers.lanes import Lanes
-from barnabas_operator.handlers.operator_metrics import OperatorMetrics
-from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import APPLY, KubeApi
-from barnabas_operator.planning.steps import Step
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.planning.topics.topic_steps import Step
+from barnabas_operator.reconcile import cluster_worker as worker
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 SECONDS_MAX: Final = 60.0
 LOOK_S: Final = 0.05
@@ -104,15 +104,15 @@ class MortalAdmin(ClusterAdmin):
 def mortal(life: Life) -> Iterator[None]:
     """While inside, what operators write to brokers counts, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane, "ClusterAdmin", type("Mortal", (MortalAdmin,), {"life": life}))
+        patch.setattr(worker, "ClusterAdmin", type("Mortal", (MortalAdmin,), {"life": life}))
         yield
 
 
-def new_lanes(api: KubeApi, bootstrap: str) -> Lanes:
+def new_workers(api: KubeApi, bootstrap: str) -> ClusterWorkers:
     """An operator that has just started and was told nothing yet."""
     inventory = Inventory()
     settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    return Lanes(inventory, api, settings, OperatorMetrics(inventory))
+    return ClusterWorkers(inventory, api, settings, OperatorMetrics(inventory))
 
 
 async def live(opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
@@ -134,7 +134,7 @@ async def _live(
     done: Callable[[Bodies], bool],
     is_over: Callable[[], bool],
 ) -> None:
-    lanes = new_lanes(api, bootstrap)
+    workers = new_workers(api, bootstrap)
     told: dict[str, dict[str, Any]] = {}
     bodies: Bodies = []
     try:
@@ -143,20 +143,20 @@ async def _live(
                 bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
                 if done(bodies):
                     return
-                _tell(lanes, told, {body["metadata"]["uid"]: body for body in bodies})
-                lanes.begin(namespace)
+                _tell(workers, told, {body["metadata"]["uid"]: body for body in bodies})
+                workers.begin(namespace)
                 await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
         raise AssertionError([body.get("status") for body in bodies]) from error
     finally:
-        await lanes.close()
+        await workers.close()
 
 
-def _tell(lanes: Lanes, told: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> None:
+def _tell(workers: ClusterWorkers, told: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> None:
     """What has changed since."""
     for uid in told.keys() - there.keys():
-        lanes.resource_event(told.pop(uid), is_gone=True)
+        workers.resource_event(told.pop(uid), is_gone=True)
     for uid, body in there.items():
         if uid not in told or told[uid]["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             told[uid] = body
-            lanes.resource_event(body, is_gone=False)
+            workers.resource_event(body, is_gone=False)

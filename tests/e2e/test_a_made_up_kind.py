@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.object_meta import API_VERSION

@@ -11,7 +11,7 @@ import aiohttp
 from barnabas_kube.kubeconfig import read_kubeconfig
 from barnabas_operator.app.operator_pages import serve_pages
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from e2e.control_plane import ControlPlane
 
 SECONDS_MAX = 60.0

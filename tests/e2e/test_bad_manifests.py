@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.handlers import webhook as operator_webhook
-from barnabas_operator.handlers.inventory import Inventory
-from barnabas_operator.handlers.rehearsal import Rehearsal
+from barnabas_operator.admission import webhook as operator_webhook
+from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.admission import review
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.planning.admission.review import review
+from barnabas_operator.planning.admission.verdict import Around
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.verdict import Around
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
 from e2e.control_plane import ControlPlane
 from e2e.gates import without_rules
@@ -142,8 +142,8 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
 
     async def answer(asked: Json) -> Json:
         async with api_client(defined) as connection:
-            rehearse = Rehearsal(KubeApi(connection), "image")
-            return await operator_webhook.answer(asked, inventory, lambda _: STATE, rehearse)
+            dry_run = DryRun(KubeApi(connection), "image")
+            return await operator_webhook.answer(asked, inventory, lambda _: STATE, dry_run)
 
     define(defined, with_rules=False)
     try:
@@ -153,7 +153,7 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
         define(defined)
 
 
-@pytest.mark.parametrize("name", refused_by("rule", "webhook", "rehearsal"))
+@pytest.mark.parametrize("name", refused_by("rule", "webhook", "dry run"))
 def test_the_webhook_refuses_it_when_it_is_applied(name: str, asking: ControlPlane) -> None:
     said = apply_after(asking, BAD[name])
     assert "admission webhook" in said

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from barnabas_core.config.properties import parse_properties
-from barnabas_operator.handlers.broker_rounds import BrokerRounds
-from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
@@ -151,7 +151,7 @@ def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wro
     async def erase(policy: ClusterDeletionPolicy) -> Refusal | None:
         async with api_client(api_server) as opened:
             gone = Cluster(metadata=meta, spec=ClusterSpec(deletion_policy=policy))
-            return await BrokerRounds(KubeApi(opened), OperatorSettings("image")).erase(gone)
+            return await BrokerReconciler(KubeApi(opened), OperatorSettings("image")).erase(gone)
 
     for number in range(3):
         cluster.stop(number)

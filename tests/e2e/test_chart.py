@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
+from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -224,8 +224,8 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
         spec=ClusterSpec(brokers=Brokers(replicas=3), lag_exporter=LagExporter()),
     )
     objects = [
-        *surrounding_objects(cluster),
-        *broker_objects(cluster, Facts(), "image", 3),
+        *supporting_objects(cluster),
+        *broker_objects(cluster, ExternalAccess(), "image", 3),
         *lag_exporter_objects(cluster, "image", (), NOBODY_ELSE),
     ]
     made = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})

@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.handlers.claim_growth import ClaimGrowth
-from barnabas_operator.handlers.rehearsal import Rehearsal
+from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.manifests.cluster_objects import broker_objects
-from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
@@ -74,7 +74,7 @@ def grow(api_server: ControlPlane, *clusters: Cluster) -> list[Refusal | None]:
 
     async def run() -> list[Refusal | None]:
         async with api_client(api_server) as connection:
-            disks = ClaimGrowth(KubeApi(connection))
+            disks = ClaimResizer(KubeApi(connection))
             return [await disks.grow(cluster) for cluster in clusters]
 
     return asyncio.run(run())
@@ -106,12 +106,12 @@ def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlP
     assert size_of(api_server, namespace, name) == "1Gi"
 
 
-def rehearse(api_server: ControlPlane, cluster: Cluster) -> str | None:
+def dry_run(api_server: ControlPlane, cluster: Cluster) -> str | None:
     """What the webhook says before the Cluster is stored."""
 
     async def run() -> str | None:
         async with api_client(api_server) as opened:
-            return await Rehearsal(KubeApi(opened), "barnabas-broker:dev")(cluster)
+            return await DryRun(KubeApi(opened), "barnabas-broker:dev")(cluster)
 
     return asyncio.run(run())
 
@@ -120,24 +120,24 @@ def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server
     rigid = make_class(api_server, can_grow=False)
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", rigid)
     why = f"the storage class {rigid} of its claims cannot grow volumes (allowVolumeExpansion)"
-    said = rehearse(api_server, cluster_of(namespace, 2, "2Gi"))
+    said = dry_run(api_server, cluster_of(namespace, 2, "2Gi"))
     assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, as {why}"
-    assert rehearse(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
+    assert dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
 
 
 def test_a_size_grows_where_the_class_can_and_never_falls_below_the_claims(
     api_server: ControlPlane, namespace: str
 ) -> None:
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", make_class(api_server, can_grow=True))
-    assert rehearse(api_server, cluster_of(namespace, 2, "2Gi")) is None
-    said = rehearse(api_server, cluster_of(namespace, 3, "512Mi"))
+    assert dry_run(api_server, cluster_of(namespace, 2, "2Gi")) is None
+    said = dry_run(api_server, cluster_of(namespace, 3, "512Mi"))
     assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, which its claims have"
 
 
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:
     """Why the StatefulSet is made anew when a volume is declared larger."""
     for size, refusal in (("1Gi", ""), ("2Gi", "updates to statefulset spec for fields other than")):
-        made = broker_objects(cluster_of(namespace, 1, size), Facts(), "barnabas-broker:dev", 3)
+        made = broker_objects(cluster_of(namespace, 1, size), ExternalAccess(), "barnabas-broker:dev", 3)
         (brokers,) = (each for each in made if each["kind"] == "StatefulSet")
         asked = api_server.kubectl.ask("apply", "--server-side", "-f-", stdin=json.dumps(brokers))
         assert (asked.returncode != 0) == bool(refusal), asked.stderr

@@ -5,17 +5,17 @@ import json
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from barnabas_operator.handlers.applied_objects import AppliedObjects
-from barnabas_operator.handlers.stale_addresses import mark_stale_pods
-from barnabas_operator.handlers.surroundings import Surroundings
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import RESTART_ASKED, gather_pods
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.manifests.neighbours import NOBODY_ELSE
-from barnabas_operator.planning.given_addresses import stale_addresses
+from barnabas_operator.planning.brokers.given_addresses import stale_addresses
+from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.object_names import selector
-from barnabas_operator.planning.pods import PodsState
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
+from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
@@ -37,10 +37,10 @@ class Outside:
     async def round(self) -> PodsState:
         """Of an operator that has just started. What was found when it ended."""
         objects = AppliedObjects(self.api)
-        assert await Surroundings(self.api, objects, NOBODY_ELSE).apply(self.cluster, places=2) is None
+        assert await SupportingObjects(self.api, objects, NOBODY_ELSE).apply(self.cluster, places=2) is None
         found = await gather_pods(self.api, self.cluster, Nodes(self.api))
         await mark_stale_pods(self.api, self.cluster, found)
-        for each in broker_objects(self.cluster, found.facts, "broker:dev", 2):
+        for each in broker_objects(self.cluster, found.external, "broker:dev", 2):
             await objects.apply(self.cluster, each)
         return await gather_pods(self.api, self.cluster, Nodes(self.api))
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from barnabas_operator.handlers.status_writer import FINALIZER
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.places import PLACES
+from barnabas_operator.reconcile.status_writer import FINALIZER
 from e2e.control_plane import ControlPlane
 from e2e.kube_client import api_client
-from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_lanes
+from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_workers
 from harness.server_process import ServerProcess
 
 WRITES_MAX = 60
@@ -84,16 +84,16 @@ def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
 
 async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done: Callable[[], bool]) -> None:
     """An operator that knows these bodies and hears of no change, until it is `done`."""
-    lanes = new_lanes(api, bootstrap)
+    workers = new_workers(api, bootstrap)
     try:
         async with asyncio.timeout(SECONDS_MAX):
             for body in bodies:
-                lanes.resource_event(body, is_gone=False)
-            lanes.begin(None)
+                workers.resource_event(body, is_gone=False)
+            workers.begin(None)
             while not done():
                 await asyncio.sleep(LOOK_S)
     finally:
-        await lanes.close()
+        await workers.close()
 
 
 def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(

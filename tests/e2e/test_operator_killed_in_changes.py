@@ -10,8 +10,8 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from kafka.admin import UpdateFeatureType
 
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.cluster_state import MetadataVersions
-from barnabas_operator.planning.metadata_version import METADATA_VERSION
 from e2e.control_plane import ControlPlane
 from e2e.kube_client import api_client
 from e2e.kube_requests import Json

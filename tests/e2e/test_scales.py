@@ -11,7 +11,7 @@ from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, TargetScale
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 from e2e.control_plane import ControlPlane
 from e2e.kube_client import api_client

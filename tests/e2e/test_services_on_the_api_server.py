@@ -4,11 +4,11 @@ import asyncio
 import json
 from uuid import uuid4
 
-from barnabas_operator.handlers.applied_objects import AppliedObjects
-from barnabas_operator.handlers.leftovers import Leftovers
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.manifests.cluster_objects import surrounding_objects
-from barnabas_operator.planning.pods import BrokerSet, PodsState
+from barnabas_operator.manifests.cluster_objects import supporting_objects
+from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.control_plane import ControlPlane
@@ -43,8 +43,8 @@ def test_services_of_removed_listeners_and_brokers_are_deleted(api_server: Contr
     async def run() -> None:
         async with api_client(api_server) as connection:
             api = KubeApi(connection)
-            leftovers = Leftovers(api, AppliedObjects(api))
-            for each in surrounding_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED)):
+            leftovers = GarbageCollector(api, AppliedObjects(api))
+            for each in supporting_objects(cluster_of(namespace, 1, 3, INSIDE, BY_NODE, BALANCED)):
                 await api.apply(each)
             assert found() == ALWAYS | names(BY_NODE, 3) | names(BALANCED, 3)
             await leftovers.remove(

@@ -11,18 +11,18 @@ import pytest
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
-from barnabas_operator.handlers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.handlers.claim_metadata import ClaimMetadata
-from barnabas_operator.handlers.rehearsal import Rehearsal
+from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.kube.places import path_of
-from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects, templated_objects
+from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects, templated_objects
 from barnabas_operator.manifests.protection import MONITORING
-from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.pod_properties import pod_problems
-from barnabas_operator.planning.pods import PodsState
-from barnabas_operator.planning.strategic_merge import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
-from barnabas_operator.planning.topic_checks import INVALID_SPEC, Refusal
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.strategic_merge import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
+from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -84,8 +84,8 @@ def stored_cluster(plane: ControlPlane, namespace: str, file: Path) -> Cluster:
 def objects_of(cluster: Cluster) -> list[dict[str, Any]]:
     replicas = cluster.spec.brokers.replicas
     keys = [(each.name, number) for each in cluster.spec.listeners for number in range(replicas)]
-    facts = Facts(dict.fromkeys(keys, 31000), dict.fromkeys(keys, "balancer"))
-    return [*surrounding_objects(cluster, [MONITORING]), *broker_objects(cluster, facts, "image", replicas)]
+    external = ExternalAccess(dict.fromkeys(keys, 31000), dict.fromkeys(keys, "balancer"))
+    return [*supporting_objects(cluster, [MONITORING]), *broker_objects(cluster, external, "image", replicas)]
 
 
 def with_api(plane: ControlPlane, work: Any) -> Any:
@@ -133,9 +133,9 @@ def test_the_objects_are_as_the_template_says(file: Path, plane: ControlPlane, n
     made = objects_of(cluster)
 
     async def work(api: KubeApi) -> list[dict[str, Any]]:
-        assert await Rehearsal(api, "image")(cluster) is None
+        assert await DryRun(api, "image")(cluster) is None
         found = [await api.apply(each) for each in made]
-        assert await Rehearsal(api, "image")(cluster) is None, "what is there may stay as it is"
+        assert await DryRun(api, "image")(cluster) is None, "what is there may stay as it is"
         return found
 
     stored = {(each["kind"], each["metadata"]["name"]): each for each in with_api(plane, work)}
@@ -215,7 +215,7 @@ def test_claims_that_are_there_get_the_labels_that_are_declared_and_lose_those_t
         )
         meta = ObjectMeta(name="main", namespace=namespace, generation=generation)
         cluster = Cluster(metadata=meta, spec=ClusterSpec(template=template))
-        with_api(plane, lambda api: ClaimMetadata(api).apply(cluster, PodsState(None)))
+        with_api(plane, lambda api: ClaimMetadataWriter(api).apply(cluster, PodsState(None)))
         found = plane.requests.get("PersistentVolumeClaim", namespace, "volume-0-main-broker-0")
         assert found is not None
         return found["metadata"]["labels"], found["metadata"]["resourceVersion"]
@@ -293,7 +293,7 @@ def test_what_a_template_cannot_say_is_told_of_its_object(plane: ControlPlane, n
         template = replace(listener.template, bootstrap_service=service)
         listeners = (cluster.spec.listeners[0], replace(listener, template=template))
         wrong = replace(cluster, spec=replace(cluster.spec, listeners=listeners))
-        return with_api(plane, lambda api: Rehearsal(api, "image")(wrong))
+        return with_api(plane, lambda api: DryRun(api, "image")(wrong))
 
     service = "Service load-balancer-bootstrap-outside"
     assert said(loadBalancerClas="a") == f"{service}: spec.loadBalancerClas: field not declared in schema"

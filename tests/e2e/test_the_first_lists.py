@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.handlers import watch
-from barnabas_operator.handlers.operator_settings import OperatorSettings
 from barnabas_operator.kube import api
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.watch import kopf_registry as watch
 from e2e.control_plane import ControlPlane
 from e2e.watching_operator import use_api_server, watching
 from e2e.world import SECONDS_MAX, WAIT_S, World

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from e2e.control_plane import ControlPlane
 from e2e.watching_operator import SECONDS_MAX, use_api_server, watching
 
@@ -22,7 +22,7 @@ def test_no_topic_that_is_created_while_the_audit_lists_is_forgotten(
     plane, namespace = defined_api_server, f"audited-{uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", namespace)
     use_api_server(plane, monkeypatch)
-    caplog.set_level(logging.INFO, logger="barnabas_operator.handlers.audit")
+    caplog.set_level(logging.INFO, logger="barnabas_operator.observed.audit")
 
     def create(number: int) -> None:
         meta = {"name": f"t{number:04d}", "namespace": namespace}

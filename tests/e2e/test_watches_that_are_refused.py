@@ -9,8 +9,9 @@ from typing import Any, cast
 import kopf
 import pytest
 
-from barnabas_operator.handlers import logins, watch
-from barnabas_operator.handlers.lanes import Lanes
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.watch import kopf_registry as watch
+from barnabas_operator.watch import logins
 from e2e.control_plane import ControlPlane
 from e2e.refusing_proxy import RefusingProxy
 from harness.deadline import wait_for
@@ -22,7 +23,7 @@ SOON_S = 0.02
 
 
 class Heard:
-    """In the place of lanes: what the watch tells."""
+    """In the place of workers: what the watch tells."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -54,8 +55,8 @@ def test_a_watch_that_was_refused_for_long_tells_what_changes_afterwards(
     monkeypatch.setattr(logins, "PAUSE_S", SOON_S)
     watched = f"/apis/barnabas.dev/v1alpha1/namespaces/{namespace}/topics"
 
-    async def start() -> Lanes:
-        return cast(Lanes, heard)
+    async def start() -> ClusterWorkers:
+        return cast(ClusterWorkers, heard)
 
     async def stop() -> None:
         """There is nothing to end."""

@@ -11,8 +11,8 @@ import pytest
 
 from barnabas_kube.access import find_access
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.watch import make_registry
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.watch.kopf_registry import make_registry
 from e2e.control_plane import ControlPlane
 
 SECONDS_MAX: Final = 60.0

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, MetadataVersions, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, DiskSpace
-from barnabas_operator.planning.metadata_version import Supported
-from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, MoveReplicas, Step
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, DeleteTopic, MoveReplicas, Step
 
 
 class BrokersMemory:

@@ -7,7 +7,7 @@ import pytest
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.local_cluster import LocalCluster
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import READY, ObjectMeta, condition_of
 

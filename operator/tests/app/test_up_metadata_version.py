@@ -7,8 +7,8 @@ from kafka.admin import UpdateFeatureType
 
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION, Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
-from barnabas_operator.planning.metadata_version import METADATA_VERSION, Supported
 from harness.deadline import wait_for
 from harness.running_up import RunningUp, cluster_manifest
 

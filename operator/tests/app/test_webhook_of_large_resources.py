@@ -8,7 +8,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from barnabas_kube.access import Access
 from barnabas_operator.app.operator_pages import webhook_app
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.handlers.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 OBJECT_BYTES = 1_500_000

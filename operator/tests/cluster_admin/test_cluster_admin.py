@@ -9,8 +9,8 @@ from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
-from barnabas_operator.planning.log_dir_places import NewReplica
-from barnabas_operator.planning.steps import (
+from barnabas_operator.planning.topics.log_dir_placement import NewReplica
+from barnabas_operator.planning.topics.topic_steps import (
     AlterConfigs,
     CreateTopic,
     DeleteTopic,

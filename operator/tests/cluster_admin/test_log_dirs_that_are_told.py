@@ -12,12 +12,12 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.topic_reconciler import reconcile
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.disk_space import DiskSpace, Partition
-from barnabas_operator.planning.log_dir_places import NewReplica
-from barnabas_operator.planning.memory import Wanted
-from barnabas_operator.planning.steps import CreateTopic, IncreasePartitions, Step
+from barnabas_operator.planning.topics.log_dir_placement import NewReplica
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, IncreasePartitions, Step
+from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
@@ -29,12 +29,12 @@ TWO_DISKS = Storage(volumes=(Volume(id=0), Volume(id=1)))
 HEAVY, LIGHT = b"x" * 500_000, b"x"
 
 
-def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **config: str) -> Wanted:
+def wanted(partitions: int, storage: Storage = TWO_DISKS, brokers: int = 1, **config: str) -> DesiredState:
     """One Topic, `told`, in a Cluster whose settings may differ from those of its brokers."""
     named: dict[str, ConfigValue] = {name.replace("_", "."): value for name, value in config.items()}
     spec = ClusterSpec(brokers=Brokers(replicas=brokers), storage=storage, config=named)
     topic = Topic(metadata=ObjectMeta(name="told", uid="1"), spec=TopicSpec(partitions=partitions))
-    return Wanted(Cluster(metadata=ObjectMeta(name="c"), spec=spec), (topic,), ())
+    return DesiredState(Cluster(metadata=ObjectMeta(name="c"), spec=spec), (topic,), ())
 
 
 class TwoBrokers:
@@ -66,8 +66,8 @@ class TwoBrokers:
         return {}
 
 
-def reconciled(admin: TwoBrokers, resources: Wanted) -> Wanted:
-    return reconcile(cast(ClusterAdmin, admin), resources, NOW).wanted
+def reconciled(admin: TwoBrokers, resources: DesiredState) -> DesiredState:
+    return reconcile_topics(cast(ClusterAdmin, admin), resources, NOW).wanted
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
         for number in range(9):
             client.write("light", [LIGHT], number)
         for partitions in (1, 3):
-            reconcile(admin, wanted(partitions, log_dirs_placement="least-bytes"), NOW)
+            reconcile_topics(admin, wanted(partitions, log_dirs_placement="least-bytes"), NOW)
             assert len(list(Path(second).glob("told-*"))) == partitions
         assert list(Path(first).glob("told-*")) == []
 
@@ -141,7 +141,9 @@ def test_each_broker_is_told_of_its_own_replicas_before_they_are_made() -> None:
     (topic,) = known.topics
     grown = wanted(3, brokers=2).topics[0].spec
     admin.told.clear()
-    reconciled(admin, Wanted(known.cluster, (Topic(metadata=topic.metadata, spec=grown, status=topic.status),), ()))
+    reconciled(
+        admin, DesiredState(known.cluster, (Topic(metadata=topic.metadata, spec=grown, status=topic.status),), ())
+    )
     assert admin.told == {NewReplica("told", 2, 0): "/a", NewReplica("told", 2, 1): "/a"}
 
 

@@ -7,25 +7,26 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.handlers.audit import Audit
-from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
-from barnabas_operator.handlers.first_lists import take_in
-from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.handlers.kind_rounds import Bodies, Connected, Seen
-from barnabas_operator.handlers.lanes import Lanes
-from barnabas_operator.handlers.operator_metrics import OperatorMetrics
-from barnabas_operator.handlers.read_resources import ReadResources
-from barnabas_operator.handlers.resource_rounds import ROUNDS
-from barnabas_operator.handlers.status_writer import FINALIZER, StatusWriter
-from barnabas_operator.handlers.webhook import answer
+from barnabas_operator.admission.webhook import answer
+from barnabas_operator.observed.audit import Audit
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, Seen
+from barnabas_operator.reconcile.parsed_resources import ParsedResources
+from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
+from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.crd import definitions
 from barnabas_operator.resources.manifests import parse_manifests
+from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.reference import reference_text
+from barnabas_operator.watch.first_lists import take_in
+from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 from harness.kube_memory import KubeMemory, no_server
-from harness.lane_world import KEY, SETTINGS, Play, World, resource, topic
 from harness.made_up_kind import Mirror, MirrorStatus
+from harness.worker_world import KEY, SETTINGS, Play, World, resource, topic
 
 WAIT_S = 10.0
 Json = Mapping[str, Any]
@@ -132,7 +133,7 @@ def test_it_is_found_in_a_namespace_that_ends() -> None:
             meta = {"name": "air", "deletionTimestamp": "2026-01-01T00:00:00Z"}
             api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": meta}
             api.put(mirror("a"))
-            running = asyncio.create_task(EndingNamespaces(api, ("air",), told.put_nowait).run())
+            running = asyncio.create_task(TerminatingNamespaces(api, ("air",), told.put_nowait).run())
             async with asyncio.timeout(WAIT_S):
                 found = await told.get()
             running.cancel()
@@ -152,11 +153,11 @@ def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
 
             api.put(mirror("a"))
             api.refuse = watched
-            lanes = Lanes(inventory, api, SETTINGS, OperatorMetrics(inventory))
-            await take_in(api, KEY.namespace, lanes, (0.0,))
+            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            await take_in(api, KEY.namespace, workers, (0.0,))
             async with asyncio.timeout(WAIT_S):
                 body = await written.get()
-            await lanes.close()
+            await workers.close()
             return dict(body["status"]["conditions"][0])
 
     told = asyncio.run(scenario())
@@ -200,7 +201,7 @@ def test_manifest_files_have_it_only_where_it_says_so() -> None:
     assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic"
 
 
-class MirrorRounds:
+class MirrorReconciler:
     """Notes what it was called for."""
 
     calls: tuple[tuple[str, list[str]], ...] = ()
@@ -214,7 +215,7 @@ class MirrorRounds:
     async def wait(self, bodies: Bodies, why: str) -> None:
         type(self).calls += ((why, sorted(bodies)),)
 
-    async def bring(self, _cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+    async def reconcile(self, _cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         topics = sorted(seen.state.topics)
         type(self).calls += ((f"beside {topics}", sorted(bodies)),)
         raise ValueError("a mistake of ours")
@@ -223,29 +224,29 @@ class MirrorRounds:
 def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ROUNDS, "Mirror", MirrorRounds)
+    monkeypatch.setitem(RECONCILERS, "Mirror", MirrorReconciler)
 
     async def scenario(world: World) -> None:
         world.api.put(resource("Cluster", "one"))
         world.api.put(topic("flights"))
         world.api.put(mirror("a"))
         assert not await world.round()
-        assert MirrorRounds.calls[-1] == ("beside ['flights']", ["a"])
+        assert MirrorReconciler.calls[-1] == ("beside ['flights']", ["a"])
         assert world.said("Topic", "flights")[:2] == ("True", "Reconciled")
         assert world.said("Cluster", "one")[1:] == ("InternalError", "ValueError: a mistake of ours")
         world.api.put(resource("Cluster", "one", pause=True))
         await world.round()
-        assert MirrorRounds.calls[-1] == ("Cluster one is paused: set its spec.pause to false", ["a"])
+        assert MirrorReconciler.calls[-1] == ("Cluster one is paused: set its spec.pause to false", ["a"])
         world.api.put({**resource("Cluster", "one", goes=True, held=True)})
         await world.round()
-        assert MirrorRounds.calls[-1] == ("release", ["a"])
+        assert MirrorReconciler.calls[-1] == ("release", ["a"])
 
     play(scenario)
 
 
 def test_what_can_be_read_of_a_wrong_one_is_known_though_a_required_field_is_not() -> None:
     wrong = mirror("a", 5, width=3, deletionPolicy="Protect", speed=1)
-    good, bad = ReadResources(Mirror).all([placed({**wrong, "status": {"width": 3}})])
+    good, bad = ParsedResources(Mirror).all([placed({**wrong, "status": {"width": 3}})])
     ((found, why),) = bad
     assert not good
     assert found.spec.deletion_policy == "Protect"

@@ -12,8 +12,8 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
 from barnabas_operator.planning.object_names import ACCOUNT, BROKER_LABEL, GIVEN, LISTENER_LABEL
-from barnabas_operator.planning.pods import BrokerSet, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import no_server
@@ -86,7 +86,7 @@ NODES = {"/api/v1/nodes/node-a", "/api/v1/nodes/node-b"}
 
 
 class AskedApi(KubeApi):
-    """Answers from `OBJECTS`, and keeps what was asked for."""
+    """LastKnownState from `OBJECTS`, and keeps what was asked for."""
 
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
@@ -147,7 +147,7 @@ def test_a_pod_whose_service_account_was_deleted_is_cut_off() -> None:
     """One of a version that did not say whose token it has is not."""
     found = gather(INSIDE)[0]
     assert [found.pods[number].is_cut_off for number in range(3)] == [True, False, False]
-    assert found.facts.account_uid == "of-now"
+    assert found.external.account_uid == "of-now"
 
 
 def test_a_pod_is_in_the_rack_of_its_node() -> None:
@@ -180,7 +180,7 @@ def replace_set(found: PodsState, replicas: int) -> PodsState:
 
 def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:
     found, _ = gather(INSIDE, NODE_PORT)
-    assert [found.facts.address_outside(NODE_PORT, number) for number in range(3)] == [
+    assert [found.external.address_outside(NODE_PORT, number) for number in range(3)] == [
         ("10.0.0.2", 30000),
         ("10.0.0.1", 30001),
         ("", 30002),
@@ -189,7 +189,7 @@ def test_each_broker_is_reached_at_the_node_that_its_pod_is_on() -> None:
 
 def test_of_its_nodes_addresses_a_broker_tells_the_type_that_is_preferred() -> None:
     found, _ = gather(INSIDE, BY_NAME)
-    assert [found.facts.address_outside(BY_NAME, number) for number in range(2)] == [
+    assert [found.external.address_outside(BY_NAME, number) for number in range(2)] == [
         ("node-b", 30000),
         ("node-a", 30001),
     ]
@@ -197,15 +197,15 @@ def test_of_its_nodes_addresses_a_broker_tells_the_type_that_is_preferred() -> N
 
 def test_a_host_that_is_named_goes_before_that_of_the_node() -> None:
     found, _ = gather(INSIDE, NAMED)
-    assert [found.facts.address_outside(NAMED, number) for number in range(3)] == [
+    assert [found.external.address_outside(NAMED, number) for number in range(3)] == [
         ("kafka.example", 30000 + number) for number in range(3)
     ]
 
 
 def test_a_balancer_is_told_by_the_services_alone() -> None:
     found, _ = gather(INSIDE, BALANCER, rack=Rack())
-    assert found.facts.address_outside(BALANCER, 0) == ("balancer.example", 9094)
-    assert found.facts.node_hosts == {}
+    assert found.external.address_outside(BALANCER, 0) == ("balancer.example", 9094)
+    assert found.external.node_hosts == {}
 
 
 def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_balancer_has_it() -> None:
@@ -214,7 +214,7 @@ def test_a_broker_keeps_the_balancers_address_that_it_told_for_as_long_as_the_ba
             api = AskedApi(connection)
             api.given = {name.replace("_", "-"): host for name, host in given.items()}
             cluster = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(listeners=(BALANCER,)))
-            found = (await gather_pods(api, cluster, Nodes(api))).facts.balancer_hosts
+            found = (await gather_pods(api, cluster, Nodes(api))).external.balancer_hosts
             return [found["outside", number] for number in range(3)]
 
     told = {"flights_broker_1_outside": "10.0.0.7", "flights_broker_2_outside": "gone.example"}

@@ -16,7 +16,7 @@ NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
 class Answering(ApiClient):
-    """Answers each request alike."""
+    """LastKnownState each request alike."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(NOBODY, "tests")

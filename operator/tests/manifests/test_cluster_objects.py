@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.properties import parse_properties
-from barnabas_operator.manifests.cluster_objects import broker_objects, surrounding_objects
+from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH
-from barnabas_operator.planning.broker_settings import Changes, place_settings, setting_changes
-from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.brokers.dynamic_configs import Changes, place_settings, setting_changes
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.pod_properties import dynamic_settings, pod_problems, restart_hash
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
 from barnabas_operator.planning.object_names import ACCOUNT, selector
-from barnabas_operator.planning.pod_properties import dynamic_settings, pod_problems, restart_hash
-from barnabas_operator.planning.pods import BrokerPod, PodsState
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 
@@ -29,27 +29,27 @@ SPEC = ClusterSpec(
     brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))), listeners=(INSIDE, OUTSIDE)
 )
 CLUSTER = Cluster(metadata=META, spec=SPEC)
-FACTS = Facts(node_ports={("outside", number): 30000 + number for number in range(4)})
+EXTERNAL = ExternalAccess(node_ports={("outside", number): 30000 + number for number in range(4)})
 
 
 def of_kind(objects: Iterable[KubeObject], kind: str) -> dict[str, KubeObject]:
     return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
 
 
-def settings_of(cluster: Cluster, facts: Facts, replicas: int = 3) -> list[BrokerConfig]:
+def settings_of(cluster: Cluster, external: ExternalAccess, replicas: int = 3) -> list[BrokerConfig]:
     """What each broker reads."""
-    (files,) = of_kind(broker_objects(cluster, facts, "image", replicas), "ConfigMap").values()
+    (files,) = of_kind(broker_objects(cluster, external, "image", replicas), "ConfigMap").values()
     texts = [files["data"][f"flights-broker-{number}.properties"] for number in range(replicas)]
     return [parse_broker_config(parse_properties(text)) for text in texts]
 
 
-def pods_of(cluster: Cluster, facts: Facts = FACTS) -> Any:
-    (pods,) = of_kind(broker_objects(cluster, facts, "image", 3), "StatefulSet").values()
+def pods_of(cluster: Cluster, external: ExternalAccess = EXTERNAL) -> Any:
+    (pods,) = of_kind(broker_objects(cluster, external, "image", 3), "StatefulSet").values()
     return pods["spec"]
 
 
 def test_each_broker_tells_every_kind_of_client_its_own_address() -> None:
-    assert [list(map(str, config.listeners.advertised)) for config in settings_of(CLUSTER, FACTS)] == [
+    assert [list(map(str, config.listeners.advertised)) for config in settings_of(CLUSTER, EXTERNAL)] == [
         [
             f"REPLICATION://flights-broker-{number}.flights-broker.air.svc:9091",
             f"PLAIN://flights-broker-{number}.flights-broker.air.svc:9092",
@@ -64,14 +64,14 @@ def test_what_a_node_is_reached_at_comes_with_the_pod_where_a_listener_is_at_nod
     assert container["args"][-2:] == ["--override", "advertised.hosts=OUTSIDE:$(HOST_IP)"]
     assert {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}} in container["env"]
     name, _, hosts = container["args"][-1].replace("$(HOST_IP)", "10.0.0.7").partition("=")
-    (config, *_) = settings_of(CLUSTER, FACTS)
+    (config, *_) = settings_of(CLUSTER, EXTERNAL)
     started = parse_broker_config({**config.originals, name: hosts})
     assert str(started.listeners.advertised[-1]) == "OUTSIDE://10.0.0.7:30000"
 
 
 def test_a_pod_that_moves_to_another_node_changes_no_object_and_so_restarts_nobody() -> None:
-    moved = Facts(FACTS.node_ports, node_hosts={("outside", 0): "10.0.0.9"})
-    assert broker_objects(CLUSTER, moved, "image", 3) == broker_objects(CLUSTER, FACTS, "image", 3)
+    moved = ExternalAccess(EXTERNAL.node_ports, node_hosts={("outside", 0): "10.0.0.9"})
+    assert broker_objects(CLUSTER, moved, "image", 3) == broker_objects(CLUSTER, EXTERNAL, "image", 3)
 
 
 @pytest.mark.parametrize("listener", [INSIDE, replace(OUTSIDE, advertised_host="kafka.example")])
@@ -82,9 +82,9 @@ def test_pods_of_other_listeners_are_told_nothing_of_their_node(listener: Listen
 
 
 def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_reach() -> None:
-    assert {config.listeners.inter_broker for config in settings_of(CLUSTER, FACTS)} == {"REPLICATION"}
+    assert {config.listeners.inter_broker for config in settings_of(CLUSTER, EXTERNAL)} == {"REPLICATION"}
     neighbours = Neighbours("ops", "barnabas")
-    (policy,) = of_kind(surrounding_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
+    (policy,) = of_kind(supporting_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
     (first, _) = policy["spec"]["ingress"]
     assert [each["port"] for each in first["ports"]] == [9091]
     brokers, operator = first["from"]
@@ -95,13 +95,13 @@ def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_re
 
 
 def test_where_the_operator_is_no_pod_only_brokers_reach_the_listener_of_brokers() -> None:
-    (policy,) = of_kind(surrounding_objects(CLUSTER), "NetworkPolicy").values()
+    (policy,) = of_kind(supporting_objects(CLUSTER), "NetworkPolicy").values()
     assert len(policy["spec"]["ingress"][0]["from"]) == 1
 
 
 def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
     neighbours = Neighbours(monitor_labels={"release": "prometheus"})
-    (monitor,) = of_kind(surrounding_objects(CLUSTER, {MONITORING}, neighbours), "PodMonitor").values()
+    (monitor,) = of_kind(supporting_objects(CLUSTER, {MONITORING}, neighbours), "PodMonitor").values()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["metadata"]["labels"]["barnabas.dev/cluster"] == "flights"
 
@@ -109,7 +109,7 @@ def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:
 def test_a_listener_that_names_who_may_reach_it_is_not_open_to_others() -> None:
     peers = ({"podSelector": {"matchLabels": {"reads": "flights"}}},)
     guarded = with_listeners(INSIDE, replace(OUTSIDE, network_policy_peers=peers))
-    (policy,) = of_kind(surrounding_objects(guarded), "NetworkPolicy").values()
+    (policy,) = of_kind(supporting_objects(guarded), "NetworkPolicy").values()
     (_, anybody, some) = policy["spec"]["ingress"]
     assert [each["port"] for each in anybody["ports"]] == [9092, "http"]
     assert (some["from"], [each["port"] for each in some["ports"]]) == (list(peers), [9094])
@@ -121,7 +121,7 @@ def test_every_disk_is_a_claim_a_mount_and_a_log_dir() -> None:
     mounts = {each["name"]: each["mountPath"] for each in spec["template"]["spec"]["containers"][0]["volumeMounts"]}
     folders = [mounts[claim] for claim in claims]
     assert claims == ["volume-0", "volume-1"]
-    assert settings_of(CLUSTER, FACTS)[0].log_dirs == tuple(f"{folder}/log" for folder in folders)
+    assert settings_of(CLUSTER, EXTERNAL)[0].log_dirs == tuple(f"{folder}/log" for folder in folders)
 
 
 def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
@@ -134,7 +134,7 @@ def test_pods_restart_by_the_operator_only_and_run_as_nobody_special() -> None:
 
 
 def test_every_object_belongs_to_the_cluster_and_is_found_by_its_label() -> None:
-    for each in (*surrounding_objects(CLUSTER, {MONITORING}), *broker_objects(CLUSTER, FACTS, "image", 3)):
+    for each in (*supporting_objects(CLUSTER, {MONITORING}), *broker_objects(CLUSTER, EXTERNAL, "image", 3)):
         meta = each["metadata"]
         assert meta["namespace"] == "air"
         assert meta["labels"]["barnabas.dev/cluster"] == "flights"
@@ -152,32 +152,34 @@ def test_a_pod_names_the_files_of_its_own_settings() -> None:
     changed = with_config(num_partitions="3")
     named = []
     for cluster in (CLUSTER, changed):
-        objects = broker_objects(cluster, FACTS, "image", 3)
+        objects = broker_objects(cluster, EXTERNAL, "image", 3)
         (volume, *_) = pods_of(cluster)["template"]["spec"]["volumes"]
         (made,) = of_kind(objects, "ConfigMap")
         assert volume["configMap"]["name"] == made
         named.append(made)
     assert named[0] != named[1]
-    assert of_kind(broker_objects(CLUSTER, FACTS, "image", 4), "ConfigMap").keys() == {named[0]}, "no restart"
+    assert of_kind(broker_objects(CLUSTER, EXTERNAL, "image", 4), "ConfigMap").keys() == {named[0]}, "no restart"
 
 
 @pytest.mark.parametrize(("brokers", "policy"), [(1, "AlwaysAllow"), (2, "IfHealthyBudget"), (3, "IfHealthyBudget")])
 def test_a_budget_holds_back_who_is_not_ready_only_where_there_are_others(brokers: int, policy: str) -> None:
     wanted = replace(CLUSTER, spec=replace(SPEC, brokers=Brokers(replicas=brokers)))
-    (budget,) = of_kind(surrounding_objects(wanted), "PodDisruptionBudget").values()
+    (budget,) = of_kind(supporting_objects(wanted), "PodDisruptionBudget").values()
     assert (budget["spec"]["maxUnavailable"], budget["spec"]["unhealthyPodEvictionPolicy"]) == (1, policy)
 
 
 def test_a_monitor_is_made_only_where_the_prometheus_operator_is() -> None:
-    assert not of_kind(surrounding_objects(CLUSTER), "PodMonitor")
-    assert of_kind(surrounding_objects(CLUSTER, {MONITORING}), "PodMonitor")
+    assert not of_kind(supporting_objects(CLUSTER), "PodMonitor")
+    assert of_kind(supporting_objects(CLUSTER, {MONITORING}), "PodMonitor")
 
 
 def test_brokers_wait_for_the_addresses_that_kubernetes_has_not_given_yet() -> None:
-    assert FACTS.lacking(CLUSTER) == []
-    assert Facts().lacking(CLUSTER) == [f"an address of listener outside for broker {number}" for number in range(3)]
-    assert FACTS.lacking(CLUSTER, 5) == ["an address of listener outside for broker 4"], "which is to go, and serves"
-    assert [len(config.listeners.advertised) for config in settings_of(CLUSTER, Facts())] == [2, 2, 2]
+    assert EXTERNAL.lacking(CLUSTER) == []
+    assert ExternalAccess().lacking(CLUSTER) == [
+        f"an address of listener outside for broker {number}" for number in range(3)
+    ]
+    assert EXTERNAL.lacking(CLUSTER, 5) == ["an address of listener outside for broker 4"], "which is to go, and serves"
+    assert [len(config.listeners.advertised) for config in settings_of(CLUSTER, ExternalAccess())] == [2, 2, 2]
 
 
 def with_config(**config: str) -> Cluster:
@@ -211,14 +213,14 @@ RESTARTS = {
 @pytest.mark.parametrize("name", RESTARTS)
 def test_brokers_restart_only_for_what_they_cannot_take_over(name: str) -> None:
     changed, restarts = RESTARTS[name]
-    assert (restart_hash(changed, FACTS) != restart_hash(CLUSTER, FACTS)) is restarts
-    assert pods_of(changed)["template"]["metadata"]["annotations"][CONFIG_HASH] == restart_hash(changed, FACTS)
+    assert (restart_hash(changed, EXTERNAL) != restart_hash(CLUSTER, EXTERNAL)) is restarts
+    assert pods_of(changed)["template"]["metadata"]["annotations"][CONFIG_HASH] == restart_hash(changed, EXTERNAL)
 
 
 def test_pods_say_of_which_service_account_their_token_is() -> None:
     """Another one of that name makes another template, so that they restart."""
-    facts = dataclasses.replace(FACTS, account_uid="u-1")
-    (brokers,) = (each for each in broker_objects(CLUSTER, facts, "i", 3) if each["kind"] == "StatefulSet")
+    external = dataclasses.replace(EXTERNAL, account_uid="u-1")
+    (brokers,) = (each for each in broker_objects(CLUSTER, external, "i", 3) if each["kind"] == "StatefulSet")
     assert brokers["spec"]["template"]["metadata"]["annotations"][ACCOUNT] == "u-1"
     assert ACCOUNT not in pods_of(CLUSTER)["template"]["metadata"]["annotations"]
 
@@ -231,11 +233,11 @@ def test_what_is_refused_on_a_single_broker_is_in_their_files() -> None:
     """KIP-966: min.insync.replicas is one for all brokers."""
     cluster = with_config(min_insync_replicas="2")
     assert dynamic_settings(cluster) == {}
-    assert {config.min_insync_replicas for config in settings_of(cluster, FACTS)} == {2}
+    assert {config.min_insync_replicas for config in settings_of(cluster, EXTERNAL)} == {2}
 
 
 def test_what_brokers_take_over_is_not_in_their_files() -> None:
-    (config, *_) = settings_of(with_config(log_retention_ms="60000", num_partitions="3"), FACTS)
+    (config, *_) = settings_of(with_config(log_retention_ms="60000", num_partitions="3"), EXTERNAL)
     assert (config.originals.get("num.partitions"), config.originals.get("log.retention.ms")) == ("3", None)
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from barnabas_lag.app.options import parse, regex
-from barnabas_operator.manifests.cluster_objects import surrounding_objects, templated_objects
+from barnabas_operator.manifests.cluster_objects import supporting_objects, templated_objects
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.object_names import selector
-from barnabas_operator.planning.pod_properties import pod_problems
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter, LagExporterTemplate
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -29,7 +29,7 @@ def cluster_with(exporter: LagExporter | None, **spec: Any) -> Cluster:
 def objects(exporter: LagExporter | None, **spec: Any) -> dict[tuple[str, str], KubeObject]:
     neighbours = Neighbours(monitor_labels={"release": "prometheus"})
     cluster = cluster_with(exporter, **spec)
-    made = surrounding_objects(cluster, [MONITORING], neighbours)
+    made = supporting_objects(cluster, [MONITORING], neighbours)
     made += lag_exporter_objects(cluster, "image", [MONITORING], neighbours)
     return {(each["kind"], each["metadata"]["name"]): each for each in made}
 
@@ -80,7 +80,7 @@ def test_its_image_is_its_own_or_that_of_the_operator_and_never_that_of_the_brok
     assert container(LagExporter(image=own), brokers=Brokers(image="theirs"))["image"] == expected
 
 
-def test_templates_change_its_objects_and_these_alone_are_rehearsed() -> None:
+def test_templates_change_its_objects_and_these_alone_get_a_dry_run() -> None:
     template = LagExporterTemplate(
         deployment=Template(metadata=TemplateMetadata(labels={"team": "air"})),
         pod=Template(spec={"nodeSelector": {"disk": "none"}}),

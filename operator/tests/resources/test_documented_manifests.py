@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.pod_properties import pod_problems
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.kind import Kind

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from barnabas_operator.app.child_process import Child, ChildProcess, Say
-from barnabas_operator.planning.server_properties import BrokerPlace
+from barnabas_operator.planning.brokers.server_properties import BrokerPlace
 
 
 class BrokerProcess(ChildProcess):

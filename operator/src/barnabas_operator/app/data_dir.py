@@ -7,7 +7,7 @@ from typing import Final, TextIO
 
 import msgspec
 
-from barnabas_operator.planning.memory import Wanted
+from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.resources.yaml_text import resources_text
 
 DEFAULT: Final = Path(".barnabas")
@@ -47,7 +47,7 @@ class DataDir:
         """Settings, log and volumes of one broker."""
         return self.path / f"broker-{broker_id}"
 
-    def write_status(self, wanted: Wanted) -> None:
+    def write_status(self, wanted: DesiredState) -> None:
         """Everything that is to be remembered; and the same for people and scripts, as YAML."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
@@ -56,7 +56,7 @@ class DataDir:
         replace_file(self.path / MEMORY_FILE, memory.decode())
         self._written = memory
 
-    def read_status(self) -> Wanted | None:
+    def read_status(self) -> DesiredState | None:
         """What was remembered; None where nothing was. Raises MemoryBroken."""
         return read_status(self.path)
 
@@ -76,14 +76,14 @@ def _take_lock(path: Path) -> TextIO:
     return lock
 
 
-def read_status(path: Path) -> Wanted | None:
+def read_status(path: Path) -> DesiredState | None:
     """What the last `barnabas up` in this data directory remembered; None where there is nothing.
 
     Raises MemoryBroken.
     """
     file = path / MEMORY_FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Wanted)
+        return msgspec.json.decode(file.read_bytes(), type=DesiredState)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:

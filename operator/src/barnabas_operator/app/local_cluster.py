@@ -10,14 +10,14 @@ from typing import Final
 from barnabas_operator.app.broker_process import BrokerProcess
 from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.data_dir import DataDir, replace_file
-from barnabas_operator.planning.broker_steps import BrokerView
+from barnabas_operator.planning.brokers.broker_steps import BrokerView
+from barnabas_operator.planning.brokers.metadata_version import metadata_version_told
+from barnabas_operator.planning.brokers.server_properties import HOST, BrokerPlace, properties_text, server_properties
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.losses import cluster_losses
-from barnabas_operator.planning.metadata_version import metadata_version_told
-from barnabas_operator.planning.moves_under_way import MovesAhead, moves_under_way
-from barnabas_operator.planning.readiness import is_fault, unserved
-from barnabas_operator.planning.server_properties import HOST, BrokerPlace, properties_text, server_properties
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.readiness import is_fault, unserved
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.topics.lost_records import cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
 from barnabas_operator.resources.object_meta import READY, Condition, merge_conditions
 
@@ -101,12 +101,12 @@ class LocalCluster:
         now: str,
         problem: Refusal | None,
         state: ClusterState | None,
-        ahead: MovesAhead | None,
+        ahead: PendingMoves | None,
     ) -> ClusterStatus:
         """The Cluster's status: ready when each broker is, unless something else is in the way."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
         bad = unserved(state) if state is not None else None
-        losses = (*cluster_losses(cluster, now, state, None), *moves_under_way(cluster, now, state, ahead))
+        losses = (*cluster_losses(cluster, now, state, None), *reassignment_conditions(cluster, now, state, ahead))
         first, then = (problem, bad) if is_fault(problem) else (bad, problem)
         told = (_condition(cluster, ready, now, first or then), *losses)
         (listener,) = cluster.spec.listeners

@@ -6,9 +6,9 @@ from typing import Final
 from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, Say
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.local_cluster import any_free_port, is_free
-from barnabas_operator.planning.lag_exporter_options import name_options
+from barnabas_operator.planning.brokers.lag_exporter_options import name_options
+from barnabas_operator.planning.brokers.server_properties import HOST
 from barnabas_operator.planning.object_names import LAG_EXPORTER_PORT
-from barnabas_operator.planning.server_properties import HOST
 from barnabas_operator.resources.lag_exporter import LagExporter
 
 COMMAND: Final = "lag-exporter"

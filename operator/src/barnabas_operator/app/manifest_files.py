@@ -6,7 +6,7 @@ from typing import Final
 
 from watchfiles import Change, awatch
 
-from barnabas_operator.planning.manifest_checks import manifest_problems
+from barnabas_operator.planning.brokers.manifest_checks import manifest_problems
 from barnabas_operator.resources.manifests import ManifestError, Manifests, Place, parse_manifests
 
 SUFFIXES: Final = frozenset({".yaml", ".yml"})

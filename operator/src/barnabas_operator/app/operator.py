@@ -16,9 +16,9 @@ import kopf
 from barnabas_kube.access import Access, NoAccess, find_access
 from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.watch import make_registry
 from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.watch.kopf_registry import make_registry
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from aiohttp import web
 
+from barnabas_operator.admission import webhook
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.handlers import webhook
 
 WEBHOOK_PORT: Final = 9443
 REVIEW_BYTES_MAX: Final = 8 << 20
@@ -35,7 +35,7 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
         return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        is_ready = operator.lanes is not None
+        is_ready = operator.workers is not None
         return web.Response(text="ok\n" if is_ready else "starting\n", status=200 if is_ready else 503)
 
     app = web.Application()
@@ -57,10 +57,11 @@ def webhook_app(operator: Operator) -> web.Application:
     """What the API server asks."""
 
     async def validate(request: web.Request) -> web.Response:
-        if operator.lanes is None:
+        workers, dry_run = operator.workers, operator.dry_run
+        if workers is None or dry_run is None:
             raise web.HTTPServiceUnavailable(text="starting")
-        asked, lanes = await request.json(), operator.lanes
-        return web.json_response(await webhook.answer(asked, operator.inventory, lanes.state_of, lanes.rehearse))
+        asked = await request.json()
+        return web.json_response(await webhook.answer(asked, operator.inventory, workers.state_of, dry_run))
 
     app = web.Application(client_max_size=REVIEW_BYTES_MAX)
     app.add_routes([web.post("/validate", validate)])

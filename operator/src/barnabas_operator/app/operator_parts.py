@@ -7,17 +7,19 @@ from typing import Final
 
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
-from barnabas_operator.handlers.audit import Audit
-from barnabas_operator.handlers.election import Election
-from barnabas_operator.handlers.ending_namespaces import EndingNamespaces
-from barnabas_operator.handlers.first_lists import take_in
-from barnabas_operator.handlers.inventory import Inventory, Key
-from barnabas_operator.handlers.lanes import Lanes
-from barnabas_operator.handlers.leadership import ALONE, Leadership
-from barnabas_operator.handlers.operator_metrics import OperatorMetrics
-from barnabas_operator.handlers.operator_settings import OperatorSettings
-from barnabas_operator.handlers.watch import BACKOFFS
+from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.leader_election.election import Election
+from barnabas_operator.leader_election.leadership import ALONE, Leadership
+from barnabas_operator.observed.audit import Audit
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.resources.object_key import Key
+from barnabas_operator.watch.first_lists import take_in
+from barnabas_operator.watch.kopf_registry import BACKOFFS
+from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 
 AGENT: Final = "barnabas-operator"
 
@@ -32,7 +34,8 @@ class Operator:
         self.metrics = OperatorMetrics(self.inventory)
         self.leadership = Leadership(time.monotonic) if settings.lease else ALONE
         self.metrics.tell_leadership(self.leadership)
-        self.lanes: Lanes | None = None
+        self.workers: ClusterWorkers | None = None
+        self.dry_run: DryRun | None = None
         self._election: Election | None = None
         self._client: ApiClient | None = None
         self._audit: Audit | None = None
@@ -42,36 +45,37 @@ class Operator:
     def why_dead(self) -> str | None:
         """Why it must be started anew."""
         of_watch = self._audit.why_dead if self._audit is not None else None
-        return of_watch or (self.lanes.why_dead if self.lanes is not None else None)
+        return of_watch or (self.workers.why_dead if self.workers is not None else None)
 
-    async def start(self) -> Lanes:
+    async def start(self) -> ClusterWorkers:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
-        self.lanes = Lanes(self.inventory, api, self._settings, self.metrics, self.leadership)
-        tell, tell_gone = (partial(self.lanes.resource_event, is_gone=is_gone) for is_gone in (False, True))
+        self.workers = ClusterWorkers(self.inventory, api, self._settings, self.metrics, self.leadership)
+        self.dry_run = DryRun(api, self._settings.broker_image)
+        tell, tell_gone = (partial(self.workers.resource_event, is_gone=is_gone) for is_gone in (False, True))
         settings = self._settings
         self._audit = Audit(self.inventory, api, settings.namespaces, tell_gone, settings.audit_s)
         places: tuple[str | None, ...] = settings.namespaces or (None,)
-        listings = (take_in(api, place, self.lanes, BACKOFFS) for place in places)
-        ending = EndingNamespaces(api, settings.namespaces, tell)
+        listings = (take_in(api, place, self.workers, BACKOFFS) for place in places)
+        ending = TerminatingNamespaces(api, settings.namespaces, tell)
         self._tasks = [asyncio.create_task(each) for each in (self._audit.run(), ending.run(), *listings)]
         if settings.lease:
-            self._election = self._new_election(KubeApi(self._client), self.lanes)
+            self._election = self._new_election(KubeApi(self._client), self.workers)
             self._tasks.append(asyncio.create_task(self._election.run()))
-        return self.lanes
+        return self.workers
 
-    def _new_election(self, api: KubeApi, lanes: Lanes) -> Election:
+    def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")
         identity, clock = self._settings.identity, time.monotonic
-        return Election(api, Key(namespace, name), identity, self.leadership, clock, lanes.begin_anew)
+        return Election(api, Key(namespace, name), identity, self.leadership, clock, workers.begin_anew)
 
     async def stop(self) -> None:
-        """Ends all lanes and connections; another operator may act at once."""
+        """Ends all workers and connections; another operator may act at once."""
         for task in self._tasks:
             task.cancel()
-        if self.lanes is not None:
-            await self.lanes.close()
+        if self.workers is not None:
+            await self.workers.close()
         if self._election is not None:
             await self._election.resign()
         if self._client is not None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from barnabas_operator.app.child_process import Say
 from barnabas_operator.app.local_cluster import LocalCluster
-from barnabas_operator.planning.broker_steps import (
+from barnabas_operator.planning.brokers.broker_steps import (
     BalanceLeaders,
     BrokerStep,
     RemoveBroker,
@@ -17,7 +17,7 @@ from barnabas_operator.planning.broker_steps import (
     next_step,
 )
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 POLL_S: Final = 0.1

@@ -19,14 +19,14 @@ from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.rollout import Rollout
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.metadata_version_reconciler import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.kafka.topic_reconciler import Outcome, reconcile
-from barnabas_operator.planning.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.memory import Wanted, remember
-from barnabas_operator.planning.moves_under_way import MovesAhead
-from barnabas_operator.planning.steps import describe
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.desired_state import DesiredState, remember
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.planning.topics.topic_steps import describe
+from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
+from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.manifests import Manifests
 
@@ -89,7 +89,7 @@ class Supervisor:
             await asyncio.gather(watcher, return_exceptions=True)
             await self._end()
 
-    def _remembered(self) -> Wanted | None:
+    def _remembered(self) -> DesiredState | None:
         try:
             return self._data_dir.read_status()
         except MemoryBroken as error:
@@ -202,7 +202,7 @@ class Supervisor:
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:
-        return reconcile(self._connected(), self._wanted, _now())
+        return reconcile_topics(self._connected(), self._wanted, _now())
 
     def _bring_version(self, state: ClusterState) -> VersionOutcome:
         cluster = self._wanted.cluster
@@ -251,7 +251,7 @@ class Supervisor:
         self._version_refused = version.refusal
 
     def _write_status(
-        self, problem: Refusal | None, state: ClusterState | None, ahead: MovesAhead | None = None
+        self, problem: Refusal | None, state: ClusterState | None, ahead: PendingMoves | None = None
     ) -> None:
         cluster = self._wanted.cluster
         status = self._cluster.status(cluster, _now(), problem, state, ahead)

@@ -27,11 +27,17 @@ from barnabas_operator.kafka.min_isr import MinIsr
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
 from barnabas_operator.kafka.topic_overrides import TopicOverrides
 from barnabas_operator.kafka.unregister_broker import unregistration
+from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, StrayLog, TopicState, Trouble
 from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
-from barnabas_operator.planning.log_dir_places import NewReplica
-from barnabas_operator.planning.metadata_version import Supported
-from barnabas_operator.planning.steps import CreateTopic, DeleteTopic, IncreasePartitions, MoveReplicas, Step
+from barnabas_operator.planning.topics.log_dir_placement import NewReplica
+from barnabas_operator.planning.topics.topic_steps import (
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+)
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION, Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
-from barnabas_operator.planning.metadata_version import METADATA_VERSION, Supported
 
 UPGRADE: Final = 1
 """KIP-584's type of change that lowers no level."""

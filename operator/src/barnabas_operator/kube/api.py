@@ -91,21 +91,21 @@ class KubeApi:
             token = answer.get("metadata", {}).get("continue") or None
             chosen["continue"] = token or ""
 
-    async def apply(self, item: JsonObject, *, is_rehearsal: bool = False) -> dict[str, Any]:
+    async def apply(self, item: JsonObject, *, is_dry_run: bool = False) -> dict[str, Any]:
         """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
 
-        A rehearsal stores nothing.
+        A dry run stores nothing.
         """
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_rehearsal else {})
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
         return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
     async def create(self, item: JsonObject) -> dict[str, Any]:
         """A new object; its name may be left to the API server (`generateName`)."""
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
-    async def rehearse(self, item: JsonObject) -> None:
+    async def dry_run(self, item: JsonObject) -> None:
         """Whether such a new object would be taken: nothing is stored. One of that name may be there already."""
         path = path_of(item["kind"], item["metadata"].get("namespace"))
         try:

@@ -9,7 +9,9 @@ from msgspec import DecodeError, json
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.claims import claims_there
 from barnabas_operator.kube.nodes import Nodes
-from barnabas_operator.planning.facts import Facts, is_outside, node_host
+from barnabas_operator.planning.brokers.external_access import ExternalAccess, is_outside, node_host
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     BROKER_LABEL,
@@ -22,9 +24,7 @@ from barnabas_operator.planning.object_names import (
     brokers_name,
     selector,
 )
-from barnabas_operator.planning.ownership import is_owned
-from barnabas_operator.planning.pod_troubles import pod_trouble, runs
-from barnabas_operator.planning.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 RESTART_ASKED: Final = "barnabas.dev/manual-rolling-update"
@@ -51,7 +51,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
     return PodsState(
         broker_set,
         {pod.broker_id: pod for pod in brokers},
-        Facts(
+        ExternalAccess(
             _node_ports(services),
             _balancer_hosts(services, broker_set.given if broker_set is not None else {}),
             _node_hosts(cluster, brokers),

@@ -11,7 +11,7 @@ from barnabas_operator.planning.groups.target_scale import (
     before_text,
     scale_of,
 )
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"

@@ -12,13 +12,13 @@ from barnabas_operator.manifests.neighbours import NOBODY_ELSE, Neighbours
 from barnabas_operator.manifests.protection import MONITORING, disruption_budget, network_policy, pod_monitor
 from barnabas_operator.manifests.services import services
 from barnabas_operator.manifests.stateful_set import stateful_set
-from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.lag_exporter import LagExporterResources, LagExporterTemplate
 from barnabas_operator.resources.template import ClusterTemplate, ListenerTemplate
 
 
-def surrounding_objects(
+def supporting_objects(
     cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
 ) -> list[KubeObject]:
     """What does not need to know where brokers are reached from outside; applying it is how one gets to know.
@@ -48,12 +48,12 @@ def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
 
 
 def _judged_apart(cluster: Cluster, image: str) -> list[KubeObject]:
-    return [*surrounding_objects(cluster), *lag_exporter_objects(cluster, image, (), NOBODY_ELSE)]
+    return [*supporting_objects(cluster), *lag_exporter_objects(cluster, image, (), NOBODY_ELSE)]
 
 
-def broker_objects(cluster: Cluster, facts: Facts, image: str, replicas: int) -> list[KubeObject]:
+def broker_objects(cluster: Cluster, external: ExternalAccess, image: str, replicas: int) -> list[KubeObject]:
     """The brokers' settings and their pods. `image` is for a Cluster that names none."""
     return [
-        config_map(cluster, facts, replicas),
-        stateful_set(cluster, facts, cluster.spec.brokers.image or image, replicas),
+        config_map(cluster, external, replicas),
+        stateful_set(cluster, external, cluster.spec.brokers.image or image, replicas),
     ]

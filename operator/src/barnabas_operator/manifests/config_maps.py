@@ -8,35 +8,37 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
-from barnabas_operator.planning.facts import Facts
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pod_properties import pod_properties, restart_hash
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.server_properties import properties_text
 from barnabas_operator.planning.object_names import pod_name, settings_name
-from barnabas_operator.planning.ownership import is_owned
-from barnabas_operator.planning.pod_properties import pod_properties, restart_hash
-from barnabas_operator.planning.pods import PodsState
-from barnabas_operator.planning.server_properties import properties_text
 from barnabas_operator.resources.cluster import Cluster
 
 
-def config_map(cluster: Cluster, facts: Facts, replicas: int) -> KubeObject:
+def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> KubeObject:
     """A file for each broker, called like its pod. What changes without a restart changes in the same ConfigMap."""
     files = {
-        f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(pod_properties(cluster, number, facts))
+        f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(
+            pod_properties(cluster, number, external)
+        )
         for number in range(replicas)
     }
     patches = [patch_of(cluster.spec.template.config_map)]
-    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, facts), patches=patches, data=files)
+    return kube_object("v1", "ConfigMap", cluster, config_map_name(cluster, external), patches=patches, data=files)
 
 
-def config_map_name(cluster: Cluster, facts: Facts) -> str:
+def config_map_name(cluster: Cluster, external: ExternalAccess) -> str:
     """Of the settings that are declared now."""
-    return settings_name(cluster.metadata.name, restart_hash(cluster, facts))
+    return settings_name(cluster.metadata.name, restart_hash(cluster, external))
 
 
 def leftover_config_maps(
     cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
     """Of those found, the Cluster's own that no pod starts with any more; none while brokers are to restart."""
-    current = config_map_name(cluster, pods.facts)
+    current = config_map_name(cluster, pods.external)
     return [
         each for each in found if pods.is_settled and is_owned(cluster, each) and each["metadata"]["name"] != current
     ]

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.object_names import (
     BROKER_LABEL,
     HTTP_PORT,
@@ -15,8 +17,6 @@ from barnabas_operator.planning.object_names import (
     pod_name,
     selector,
 )
-from barnabas_operator.planning.ownership import is_owned
-from barnabas_operator.planning.pods import PodsState
 from barnabas_operator.resources.cluster import Cluster, Listener
 
 SERVICE_TYPES: Final = {"internal": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}

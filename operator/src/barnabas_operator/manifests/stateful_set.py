@@ -6,9 +6,11 @@ from typing import Final
 from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
-from barnabas_operator.planning.broker_settings import HOSTS
-from barnabas_operator.planning.facts import Facts
-from barnabas_operator.planning.given_addresses import given_addresses
+from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.given_addresses import given_addresses
+from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
+from barnabas_operator.planning.brokers.strategic_merge import Json
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
     CLUSTER_LABEL,
@@ -20,8 +22,6 @@ from barnabas_operator.planning.object_names import (
     labels,
     selector,
 )
-from barnabas_operator.planning.pod_properties import restart_hash, volume_folder
-from barnabas_operator.planning.strategic_merge import Json
 from barnabas_operator.resources.cluster import Cluster, Volume
 
 CONFIG_FOLDER: Final = "/etc/barnabas"
@@ -34,7 +34,7 @@ END_S_MAX: Final = 60
 BROKER: Final = "broker"
 
 
-def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> KubeObject:
+def stateful_set(cluster: Cluster, external: ExternalAccess, image: str, replicas: int) -> KubeObject:
     """`replicas` is how many pods there shall be now: above the declared ones while replicas leave their brokers."""
     name = cluster.metadata.name
     return kube_object(
@@ -42,7 +42,7 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
         "StatefulSet",
         cluster,
         brokers_name(name),
-        annotations={GIVEN: json.dumps(given_addresses(cluster, facts))},
+        annotations={GIVEN: json.dumps(given_addresses(cluster, external))},
         patches=_patches(cluster),
         spec={
             "replicas": replicas,
@@ -50,16 +50,16 @@ def stateful_set(cluster: Cluster, facts: Facts, image: str, replicas: int) -> K
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "OnDelete"},
             "selector": {"matchLabels": dict(selector(name))},
-            "template": _pod_template(cluster, facts, image),
+            "template": _pod_template(cluster, external, image),
             "volumeClaimTemplates": [_claim(cluster, volume) for volume in cluster.spec.storage.volumes],
         },
     )
 
 
-def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
+def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> KubeObject:
     name = cluster.metadata.name
-    account = {ACCOUNT: facts.account_uid} if facts.account_uid else {}
-    annotations = {CONFIG_HASH: restart_hash(cluster, facts), **account}
+    account = {ACCOUNT: external.account_uid} if external.account_uid else {}
+    annotations = {CONFIG_HASH: restart_hash(cluster, external), **account}
     return {
         "metadata": {"labels": dict(labels(name)), "annotations": annotations},
         "spec": {
@@ -69,7 +69,7 @@ def _pod_template(cluster: Cluster, facts: Facts, image: str) -> KubeObject:
             "terminationGracePeriodSeconds": END_S_MAX,
             "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
             "containers": [_container(cluster, image)],
-            "volumes": _volumes(config_map_name(cluster, facts)),
+            "volumes": _volumes(config_map_name(cluster, external)),
             "topologySpreadConstraints": _spread(cluster),
         },
     }

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.api_objects import ResourceT
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, Condition, merge_conditions

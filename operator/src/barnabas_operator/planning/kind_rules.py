@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from barnabas_operator.planning.admission.verdict import Around, Verdict
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.kube_event import Said
-from barnabas_operator.planning.topic_checks import Refusal
-from barnabas_operator.planning.verdict import Around, Verdict
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.resource import Resource
 
 Json = Mapping[str, Any]

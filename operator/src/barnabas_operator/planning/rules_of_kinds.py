@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas_operator.planning.cluster_admission import cluster_warnings, review_cluster
-from barnabas_operator.planning.cluster_events import cluster_events
+from barnabas_operator.planning.admission.cluster_admission import cluster_warnings, review_cluster
+from barnabas_operator.planning.admission.topic_admission import review_topic
 from barnabas_operator.planning.kind_rules import KindRules
-from barnabas_operator.planning.topic_admission import review_topic
-from barnabas_operator.planning.topic_events import topic_events
-from barnabas_operator.planning.topic_status import without_cluster
+from barnabas_operator.planning.status.cluster_events import cluster_events
+from barnabas_operator.planning.topics.topic_events import topic_events
+from barnabas_operator.planning.topics.topic_status import without_cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.topic import TOPIC
 

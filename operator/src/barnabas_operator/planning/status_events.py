@@ -6,14 +6,14 @@ Each is one more write, and Topics come by the thousand: that one is made, or re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from barnabas_operator.planning.broker_steps import HOLDS_REPLICAS
+from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
+from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.conditions import PAUSED, told_before
-from barnabas_operator.planning.ending_pods import PODS_ENDING
-from barnabas_operator.planning.facts import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
 from barnabas_operator.planning.rules_of_kinds import rules_of
-from barnabas_operator.planning.topic_checks import CLUSTER_NOT_READY
-from barnabas_operator.planning.topic_status import REPLICAS_MOVING
+from barnabas_operator.planning.status.terminating_pods import PODS_ENDING
+from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, LOGS_SET_ASIDE, READY, RECORDS_LOST, condition_of
 from barnabas_operator.resources.resource import Resource
 

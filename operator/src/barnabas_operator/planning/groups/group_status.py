@@ -13,7 +13,7 @@ from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.objective import NOBODY_YET, Judged
 from barnabas_operator.planning.groups.rounding import shown
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import (
     SHOWN_MAX,
     ConsumerGroup,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ResetStatus
 from barnabas_operator.resources.object_meta import Condition
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.planning.topic_checks import Refusal
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
 
 Json = Mapping[str, Any]

@@ -1,0 +1,1 @@
+"""What may be stored: the webhook, and the dry runs that it asks for."""

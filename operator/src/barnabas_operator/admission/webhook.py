@@ -1,0 +1,88 @@
+"""The validating webhook: the API server asks before it stores a change of a resource."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.admission.dry_run import DryRunCall
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.planning.admission.review import changes, review
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Brokers, Cluster
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kinds import kind_of_plural
+from barnabas_operator.resources.object_key import Key
+
+Json = Mapping[str, Any]
+StateOf = Callable[[Key], ClusterState | None]
+"""What the brokers of a Cluster said last, as far as it is known."""
+
+INVALID: Final = 422
+PROTECTED: Final = 403
+WARNING_LENGTH_MAX: Final = 250
+NAMESPACE_CONTROLLERS: Final = (
+    "system:serviceaccount:kube-system:namespace-controller",
+    "system:kube-controller-manager",
+)
+
+
+async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> dict[str, Any]:
+    """An `AdmissionReview` with its response."""
+    request = request_body["request"]
+    verdict = await _judged(request, inventory, state_of, dry_run)
+    is_deletion = request.get("object") is None
+    return {
+        "apiVersion": request_body["apiVersion"],
+        "kind": "AdmissionReview",
+        "response": {"uid": request["uid"], **_response(verdict, is_deletion=is_deletion)},
+    }
+
+
+async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> Verdict:
+    old, new = request.get("oldObject"), request.get("object")
+    if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
+        return Verdict()  # A namespace that ends takes everything along.
+    if request.get("subResource") == "scale":
+        old, new = _scaled(request, inventory)
+        if old is None:
+            return Verdict()  # The watch has not told of it yet.
+    verdict = review(old, new, _around(old or new or {}, inventory, state_of))
+    if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
+        verdict = verdict._replace(refusal=await dry_run(resource_of(Cluster, new)))
+    return verdict
+
+
+def _is_to_be_applied(new: Json) -> bool:
+    """A Cluster whose objects may be others now: none of one that is paused, whatever the API server would say."""
+    return new["kind"] == CLUSTER.name and not new.get("spec", {}).get("pause")
+
+
+def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
+    said: dict[str, Any] = {"allowed": verdict.refusal is None}
+    if verdict.refusal is not None:
+        said["status"] = {"code": PROTECTED if is_deletion else INVALID, "message": verdict.refusal}
+    if verdict.warnings:
+        said["warnings"] = [warning[:WARNING_LENGTH_MAX] for warning in verdict.warnings]
+    return said
+
+
+def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
+    """`kubectl scale` sends a `Scale`: the resource with another number, such as a Topic's of partitions."""
+    kind = kind_of_plural(request["resource"]["resource"])
+    stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
+    if stored is None:
+        return None, None
+    number = request["object"]["spec"].get("replicas")
+    return stored, {**stored, "spec": {**stored.get("spec", {}), kind.scaled_field: number}}
+
+
+def _around(body: Json, inventory: Inventory, state_of: StateOf) -> Around:
+    cluster = inventory.cluster_of(body) if body["kind"] != CLUSTER.name else None
+    if cluster is None:
+        return Around()
+    state = state_of(cluster)
+    if state is not None and cluster in inventory.clusters:  # No round may have seen yet how many there shall be.
+        brokers = inventory.clusters[cluster].get("spec", {}).get("brokers", {})
+        state = state.with_brokers(brokers.get("replicas", Brokers().replicas))
+    return Around(inventory.namesake_of(body), state, inventory.colliding_with(body))

@@ -1,1 +1,0 @@
-"""What kopf calls: thin handlers that gather, plan, apply and write the status."""

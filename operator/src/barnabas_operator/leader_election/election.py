@@ -1,0 +1,134 @@
+"""Of several operators one acts: who holds a Lease of Kubernetes."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, free_in_s, holder_of, released, sighting, taken
+from barnabas_operator.resources.object_key import Key
+
+log = logging.getLogger(__name__)
+
+LEASE: Final = "Lease"
+IDLE_POLL_S: Final = 0.05
+LOOK_S: Final = RENEW_S / 2
+"""A look that hangs, as on a connection to an API server whose node died, leaves time for another."""
+
+
+class Election:
+    """`run` takes the lease when it is free and renews it; `on_change` is called when it begins or ends to act.
+
+    `api` is one that writes whoever acts; `clock` is that of the leadership.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        lease: Key,
+        identity: str,
+        leadership: Leadership,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._lease = lease
+        self._identity = identity
+        self._leadership = leadership
+        self._clock = clock
+        self._on_change = on_change
+        self._seen: Sighting | None = None
+        self._acted = False
+        self._told_holder = ""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._attempt()
+            self._tell()
+            await asyncio.sleep(min(RETRY_S, self._next_s() or RETRY_S))
+
+    def _next_s(self) -> float:
+        """When this operator has to stop acting, or may take the lease of another; 0 where that is not known."""
+        if self._leadership.is_held:
+            return self._leadership.acts_for_s
+        return free_in_s(self._seen, self._clock()) if self._seen is not None else 0.0
+
+    async def resign(self) -> None:
+        """After `run` has been cancelled: the lease is released once nothing that was begun goes on.
+
+        Where that takes too long somebody else may have it by then, and keeps it.
+        """
+        if not self._leadership.is_held:
+            return
+        self._leadership.stop()
+        while not self._leadership.ended:
+            await asyncio.sleep(IDLE_POLL_S)
+        try:
+            found = await self._api.get(LEASE, *self._lease)
+            if found is not None and holder_of(found.get("spec") or {}) == self._identity:
+                await self._write(found, released(_time_of_day()))
+        except (KubeRefused, KubeUnreachable) as error:
+            log.warning("the lease %s/%s runs out by itself, for it could not be released: %s", *self._lease, error)
+
+    async def _attempt(self) -> None:
+        """One look, and one write where the lease is free or ours. Ends in time to stop acting."""
+        acts_for_s = self._leadership.acts_for_s
+        try:
+            async with asyncio.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
+                await self._take_or_renew()
+        except (KubeRefused, KubeUnreachable, TimeoutError) as error:
+            log.warning("the lease %s/%s: %s", *self._lease, error or "no answer in time")
+        except Exception:  # Nobody else tries again.
+            log.exception("the lease %s/%s", *self._lease)
+
+    async def _take_or_renew(self) -> None:
+        async with asyncio.timeout(LOOK_S):
+            found = await self._api.get(LEASE, *self._lease)
+        spec = (found or {}).get("spec") or {}
+        self._seen = sighting(spec, self._seen, self._clock())
+        if holder_of(spec) != self._identity:
+            self._leadership.stop()
+            if free_in_s(self._seen, self._clock()):
+                return
+        asked_at_s = self._clock()
+        if await self._write(found, taken(spec, self._identity, _time_of_day())):
+            self._leadership.renewed(asked_at_s)
+
+    async def _write(self, found: dict[str, Any] | None, spec: dict[str, Any]) -> bool:
+        """Whether nobody else was faster."""
+        namespace, name = self._lease
+        try:
+            if found is None:
+                meta = {"namespace": namespace, "name": name}
+                body = {"apiVersion": "coordination.k8s.io/v1", "kind": LEASE, "metadata": meta, "spec": spec}
+                return bool(await self._api.create(body))
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            return await self._api.patch(LEASE, namespace, name, {"metadata": version, "spec": spec}) is not None
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+
+    def _tell(self) -> None:
+        """Of a change, and of who acts instead."""
+        acts, holder = self._leadership.is_held, holder_of(self._seen.spec) if self._seen is not None else ""
+        if not acts and holder not in ("", self._identity, self._told_holder):
+            log.info("stands by: %s holds the lease %s/%s", holder, *self._lease)
+            self._told_holder = holder
+        if acts == self._acted:
+            return
+        if acts:
+            log.info("acts: %s holds the lease %s/%s", self._identity, *self._lease)
+        else:
+            log.warning("acts no more: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
+        self._acted, self._told_holder = acts, ""
+        self._on_change()
+
+
+def _time_of_day() -> str:
+    """A MicroTime of Kubernetes."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,170 @@
+"""The resources as the watch last told them, and which Cluster each belongs to."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_key import Key, key_of
+
+Json = Mapping[str, Any]
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+NOBODY: Final = ""
+"""In the place of the Cluster that a resource names."""
+
+
+class Inventory:
+    """Filled by the watch; everything else reads. A look for a Cluster's resources costs what they are, not all."""
+
+    def __init__(self) -> None:
+        self.clusters: Final[dict[Key, Json]] = {}
+        self._clusters_in: Final[defaultdict[str, set[Key]]] = defaultdict(set)
+        self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
+
+    def of_kind(self, kind: str) -> Mapping[Key, Json]:
+        """All of one kind."""
+        return self.clusters if kind == CLUSTER.name else self._members[kind].all
+
+    def bodies(self) -> Iterator[Json]:
+        """All."""
+        for kind in (CLUSTER.name, *self._members):
+            yield from self.of_kind(kind).values()
+
+    def cluster_of(self, body: Json) -> Key | None:
+        """The Cluster that a resource names, though it may not be there; where it names none, the one that has it.
+
+        Only where none has it yet it is the only Cluster there is: a second one takes no topic away from the first.
+        A Cluster is its own.
+        """
+        return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
+
+    def resources_of(self, kind: str, cluster: Key) -> Iterator[Json]:
+        """Those of a Cluster that are of such a kind."""
+        members = self._members[kind]
+        yield from members.naming(cluster).values()
+        unnamed = Key(cluster.namespace, NOBODY)
+        if self._cluster_at(unnamed) == cluster:
+            yield from members.naming(unnamed).values()
+
+    def namesake_of(self, body: Json) -> str | None:
+        """Another resource of its kind that is about the same, in the same Cluster."""
+        named = KINDS[body["kind"]].name_in_kafka
+        return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
+
+    def colliding_with(self, body: Json) -> str | None:
+        """Another resource of its kind in the same Cluster, about what has another name that collides with its own."""
+        named = KINDS[body["kind"]].name_in_kafka
+        return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
+
+    def _alike(self, body: Json) -> Iterator[tuple[str, Json]]:
+        cluster, name = self.cluster_of(body), body["metadata"]["name"]
+        there = self._members[body["kind"]].alike(body) if cluster else {}
+        return ((each, other) for each, other in there.items() if each != name and self.cluster_of(other) == cluster)
+
+    def strays(self) -> Iterator[Json]:
+        """Resources without a Cluster: it is not there (any more, or yet), or not named where there are several."""
+        for members in self._members.values():
+            for named, bodies in members.by_named():
+                if self._cluster_at(named) not in self.clusters:
+                    yield from bodies.values()
+
+    def keep(self, body: Json, *, is_gone: bool) -> None:
+        """What the watch tells of a resource, or a listing, which may be older.
+
+        kopf keeps the order of what it tells of one object, not of that and another one which has its name since.
+        """
+        kind = body["kind"]
+        known = self.of_kind(kind).get(key_of(body))
+        if known is not None and (_is_older(body, known) or (is_gone and _is_another(body, known))):
+            return
+        if kind == CLUSTER.name:
+            self._keep_cluster(key_of(body), body, is_gone=is_gone)
+        else:
+            self._members[kind].keep(key_of(body), body, is_gone=is_gone)
+
+    def _cluster_at(self, named: Key) -> Key | None:
+        if named.name != NOBODY:
+            return named
+        there = self._clusters_in.get(named.namespace, ())
+        return next(iter(there)) if len(there) == 1 else None
+
+    def _keep_cluster(self, key: Key, body: Json, *, is_gone: bool) -> None:
+        self.clusters.pop(key, None)
+        self._clusters_in[key.namespace].discard(key)
+        if not is_gone:
+            self.clusters[key] = needed(body)
+            self._clusters_in[key.namespace].add(key)
+
+
+class _Members:
+    """The resources of one kind, which belong to Clusters."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self.all: Final[dict[Key, Json]] = {}
+        self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
+        """By namespace and the Cluster that they name, the resources by name."""
+        self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
+        """By namespace and what they are about in Kafka (the same for names that collide), the resources by name:
+        thousands are asked about one by one."""
+
+    def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
+        """By the Cluster that they name, whether it is there or not."""
+        return self._by_named.items()
+
+    def naming(self, cluster: Key) -> Mapping[str, Json]:
+        """Those that name this Cluster (or nobody), by name."""
+        return self._by_named.get(cluster, {})
+
+    def alike(self, body: Json) -> Mapping[str, Json]:
+        """Those that are about the same, or what has a name that collides, in any Cluster of the namespace."""
+        return self._by_subject.get(self._subject(body), {})
+
+    def keep(self, key: Key, body: Json, *, is_gone: bool) -> None:
+        """What is so now."""
+        before = self.all.pop(key, None)
+        if before is not None:
+            _take(self._by_named, _named(before), key.name)
+            _take(self._by_subject, self._subject(before), key.name)
+        if not is_gone:
+            kept = self.all[key] = needed(body)
+            self._by_named[_named(kept)][key.name] = kept
+            self._by_subject[self._subject(kept)][key.name] = kept
+
+    def _subject(self, body: Json) -> Key:
+        return Key(body["metadata"]["namespace"], self._kind.folded(self._kind.name_in_kafka(body)))
+
+
+def needed(body: Json) -> Json:
+    """Without what nobody reads here, more than half of it: who wrote which field, and what kubectl applied last."""
+    meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    if LAST_APPLIED in meta.get("annotations", {}):
+        meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}
+    return {**body, "metadata": meta}
+
+
+def _is_older(body: Json, known: Json) -> bool:
+    """Only versions of the same object have an order; of two objects one was made first."""
+    meta, known_meta = body["metadata"], known["metadata"]
+    if _is_another(body, known):
+        return bool(meta.get("creationTimestamp", "") < known_meta.get("creationTimestamp", ""))
+    return int(meta.get("resourceVersion", 0)) < int(known_meta.get("resourceVersion", 0))
+
+
+def _is_another(body: Json, known: Json) -> bool:
+    return bool(body["metadata"].get("uid") != known["metadata"].get("uid"))
+
+
+def _named(body: Json) -> Key:
+    named = body.get("spec", {}).get("cluster") or body.get("status", {}).get("cluster") or NOBODY
+    return Key(body["metadata"]["namespace"], named)
+
+
+def _take(kept: defaultdict[Key, dict[str, Json]], at: Key, name: str) -> None:
+    about = kept[at]
+    del about[name]
+    if not about:
+        del kept[at]

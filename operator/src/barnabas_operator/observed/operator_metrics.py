@@ -1,0 +1,127 @@
+"""What the operator tells Prometheus of its own work, and of the resources that it looks after."""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.observed.inventory import NOBODY, Inventory
+from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.object_meta import READY
+
+SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+CLUSTER: Final = ("resource_namespace", "cluster")
+"""As Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod."""
+Json = Mapping[str, Any]
+
+
+class OperatorMetrics:
+    """Names as Strimzi's, with our prefix."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.registry = CollectorRegistry()
+        self._rounds = Counter("barnabas_reconciliations", "Rounds over a Cluster.", CLUSTER, registry=self.registry)
+        self._good = Counter(
+            "barnabas_reconciliations_successful", "Those that ended.", CLUSTER, registry=self.registry
+        )
+        self._failed = Counter("barnabas_reconciliations_failed", "Those tried again.", CLUSTER, registry=self.registry)
+        self._seconds = Histogram(
+            "barnabas_reconciliations_duration_seconds",
+            "How long they took.",
+            CLUSTER,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._watch_errors = Counter(
+            "barnabas_watch_errors",
+            "Objects that the watch told of and that could not be taken in: the log says why.",
+            ("kind",),
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        self._resources = _Resources(inventory)
+        self.registry.register(self._resources)
+
+    async def page(self) -> bytes:
+        """What a scrape gets. The text of 10,000 Topics takes long to write: a thread does that, the loop goes on."""
+        self._resources.look()
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def tell_leadership(self, leadership: Leadership) -> None:
+        """Of several operators exactly one says 1, but for the seconds in which one follows another."""
+        text = "1 where this operator acts, 0 where it stands by."
+        is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
+        is_leader.set_function(lambda: float(leadership.is_held))
+
+    def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
+        """Counts one round. Both outcomes are told from the first on: an alert cannot see a 1 that was no 0 before."""
+        self._rounds.labels(*cluster).inc()
+        self._good.labels(*cluster).inc(is_good)
+        self._failed.labels(*cluster).inc(not is_good)
+        self._seconds.labels(*cluster).observe(seconds)
+
+    def cluster_went(self, cluster: Key) -> None:
+        """Nothing is told of it any more."""
+        for each in (self._rounds, self._good, self._failed, self._seconds):
+            each.remove(*cluster)
+
+    def watch_failed(self, kind: str) -> None:
+        """Counts one object."""
+        self._watch_errors.labels(kind).inc()
+
+
+class _Row(NamedTuple):
+    """One resource: `labels` are its kind, namespace and Cluster."""
+
+    labels: tuple[str, str, str]
+    name: str
+    is_paused: bool
+    is_ready: bool
+    reason: str
+
+
+class _Resources(Collector):
+    """As they were when somebody looked last."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._rows: list[_Row] = []
+
+    def look(self) -> None:
+        """On the loop, where the inventory changes."""
+        self._rows = [self._row(body) for body in self._inventory.bodies()]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Resources by kind and Cluster, those of them that are paused, and the state of each."""
+        rows = self._rows
+        for name, text, only_paused in (
+            ("barnabas_resources", "Resources that are watched.", False),
+            ("barnabas_resources_paused", "Resources that are left as they are.", True),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["kind", *CLUSTER])
+            counts = Tally(row.labels for row in rows if row.is_paused or not only_paused)
+            for labels in dict.fromkeys(row.labels for row in rows):
+                family.add_metric(labels, counts[labels])
+            yield family
+        text = "Whether a resource is as declared: 1, or 0 for the reason that its condition Ready has."
+        states = GaugeMetricFamily("barnabas_resource_state", text, labels=["kind", *CLUSTER, "name", "reason"])
+        for row in rows:
+            states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
+        yield states
+
+    def _row(self, body: Json) -> _Row:
+        cluster = self._inventory.cluster_of(body)
+        meta, ready = body["metadata"], _ready(body)
+        labels = (body["kind"], meta["namespace"], cluster.name if cluster is not None else NOBODY)
+        is_paused = bool(body.get("spec", {}).get("pause"))
+        return _Row(labels, meta["name"], is_paused, ready.get("status") == "True", ready.get("reason", ""))
+
+
+def _ready(body: Json) -> Json:
+    conditions = body.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == READY), {})

@@ -1,0 +1,1 @@
+"""Whether a change of a resource may be stored."""

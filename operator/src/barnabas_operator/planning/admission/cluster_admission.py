@@ -1,0 +1,76 @@
+"""Whether a change of a Cluster may be stored. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from barnabas_core.config.broker_config import unused_settings
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.planning.topics.rebalance import APPROVAL, APPROVED
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+
+Json = Mapping[str, Any]
+
+
+def review_cluster(wanted: Cluster, before: Cluster | None, _around: Around) -> Verdict:
+    """What Kubernetes and Kafka would not take, or what would change nothing."""
+    problems = [message for _, message in pod_problems(wanted)]
+    change = refuse_change(before, wanted, in_pods=True) if before is not None else None
+    if change is not None:
+        problems.append(change.message)
+    told = before.spec.config if before is not None else {}
+    news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in told}
+    unused = (f"spec.config {warning}" for warning in unused_settings(news))
+    return Verdict("; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before)))
+
+
+def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
+    """What listeners say of addresses without effect: once."""
+    known = before.spec.listeners if before is not None else ()
+    for index, each in enumerate(wanted.spec.listeners):
+        if each in known:
+            continue
+        if each.advertised_host and each.type == "internal":
+            yield f"spec.listeners[{index}].advertisedHost has no effect: pods are told each broker's own name"
+        if each.preferred_node_port_address_type and not each.is_at_node:
+            idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
+            yield f"{idle}: it is for the type nodeport without advertisedHost"
+
+
+def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
+    """What whoever applies or deletes a Cluster may not think of."""
+    if new is None:
+        yield from _lost_disks(old or {})
+    else:
+        yield from _unasked_disks(old, new)
+        yield from _unknown_words(old, new)
+
+
+def _lost_disks(old: Json) -> Iterator[str]:
+    """What goes with a Cluster that keeps all else: who deletes it may not think of it."""
+    spec = old.get("spec", {})
+    volumes = spec.get("storage", {}).get("volumes", ())
+    ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
+    if ids and spec.get("deletionPolicy", "Retain") == "Retain":
+        told = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
+        yield f"deleteClaim is true: {told}, though spec.deletionPolicy is Retain"
+
+
+def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
+    """Disks cost money, and never shrink."""
+    if old is None and "storage" not in new.get("spec", {}):
+        disk = ClusterSpec().storage.volumes[0]
+        yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
+
+
+def _unknown_words(old: Json | None, new: Json) -> Iterator[str]:
+    """What an annotation says that nobody understands."""
+    word = _annotations(new).get(APPROVAL, APPROVED)
+    if word != APPROVED and word != _annotations(old or {}).get(APPROVAL):
+        yield f"the annotation {APPROVAL} is {word}, which has no effect; allowed: {APPROVED}"
+
+
+def _annotations(resource: Json) -> Mapping[str, str]:
+    return resource.get("metadata", {}).get("annotations") or {}

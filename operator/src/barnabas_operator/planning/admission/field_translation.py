@@ -1,0 +1,32 @@
+"""What the API server says of an object, in the words of the Cluster that it was made from. Pure."""
+
+import re
+from typing import Final
+
+_ABOUT: Final = re.compile(
+    r'^\S+ "[^"]*" is invalid: |^.*: strict decoding error: '
+    r"|^failed to create typed patch object \([^)]*\): (errors:\s*)?\."
+)
+_OF_BROKERS: Final = (
+    (r"spec\.template\.spec\.containers\[0\]\.resources", "spec.brokers.resources"),
+    (r"spec\.template\.spec\.containers\[0\]", "spec.template.brokerContainer"),
+    (r"spec\.template\.spec\b", "spec.template.pod.spec"),
+    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", r"spec.template.pod.metadata.\1"),
+)
+_EXPORTER: Final = "spec.lagExporter"
+_ITS_CONTAINER: Final = r"spec\.template\.spec\.containers\[(?:0|name=\"lag-exporter\")\]"
+_OF_THE_LAG_EXPORTER: Final = (
+    (rf"{_ITS_CONTAINER}\.(resources|image)\b", rf"{_EXPORTER}.\1"),
+    (_ITS_CONTAINER, f"{_EXPORTER}.template.container"),
+    (r"spec\.template\.spec\b", f"{_EXPORTER}.template.pod.spec"),
+    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", rf"{_EXPORTER}.template.pod.metadata.\1"),
+)
+_FIELDS: Final = {"StatefulSet": _OF_BROKERS, "Deployment": _OF_THE_LAG_EXPORTER}
+
+
+def in_fields_of_the_cluster(kind: str, message: str) -> str:
+    """Of an object of that kind. Its fields where they are the Cluster's; the operator's own stay as they are."""
+    said = _ABOUT.sub("", message)
+    for theirs, ours in _FIELDS.get(kind, ()):
+        said = re.sub(theirs, ours, said)
+    return said

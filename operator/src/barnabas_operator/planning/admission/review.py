@@ -1,0 +1,53 @@
+"""Whether a change of a resource may be stored: what the API server cannot know by itself. Pure.
+
+Conditions tell the same afterwards; here it is told to whoever applies the change, before anything has happened.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.rules_of_kinds import rules_of
+from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
+from barnabas_operator.resources.kinds import KINDS
+
+Json = Mapping[str, Any]
+
+
+def review(old: Json | None, new: Json | None, around: Around) -> Verdict:
+    """`old` is None for a resource to be created, `new` for one to be deleted."""
+    kind = (new or old or {})["kind"]
+    rules = rules_of(kind)
+    if new is None and _is_protected(old or {}):
+        return _protected(old or {})
+    told = Verdict(warnings=tuple(rules.warnings(old, new)))
+    if new is None or not changes(old, new):
+        return told
+    try:
+        wanted = resource_of(KINDS[kind].resource, new)
+    except InvalidResource as error:
+        return Verdict(str(error))
+    verdict = rules.review(wanted, _before(KINDS[kind].resource, old), around)
+    return verdict._replace(warnings=(*told.warnings, *verdict.warnings))
+
+
+def changes(old: Json | None, new: Json) -> bool:
+    """Whether what is wanted changes; and not only a status, a label or a finalizer."""
+    return old is None or old.get("spec") != new.get("spec")
+
+
+def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
+    """What was stored; None also where that is nothing that this version can read."""
+    try:
+        return resource_of(kind, old) if old is not None else None
+    except InvalidResource:
+        return None
+
+
+def _is_protected(old: Json) -> bool:
+    return bool(old.get("spec", {}).get("deletionPolicy") == "Protect")
+
+
+def _protected(old: Json) -> Verdict:
+    kind, name = old["kind"], old["metadata"]["name"]
+    return Verdict(f"{kind} {name} stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first")

@@ -1,0 +1,131 @@
+"""Whether a change of a Topic may be stored. Pure."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
+from barnabas_operator.planning.topics.topic_checks import not_internal, refuse, valid_config, valid_name
+from barnabas_operator.resources.topic import Topic
+
+NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+WITHOUT_A_CLUSTER: Final = (valid_name, not_internal, valid_config)
+
+
+class _AppliedSpec(msgspec.Struct):
+    config: dict[str, Any] = {}
+
+
+class _Applied(msgspec.Struct):
+    """What `kubectl apply` notes of the manifest that it was given."""
+
+    spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
+
+
+def review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict:
+    """Where no broker has answered yet, only what is true of every cluster. Brokers that restart will be back.
+
+    So of one that is paused: whatever is there, nothing is done to it, and everybody can stop what is done.
+    """
+    if wanted.spec.pause:
+        around = Around()
+    refusals = [
+        _taken(wanted, around),
+        _collides(wanted, before, around),
+        _decreased(wanted, before),
+        *_elsewhere(wanted, before),
+    ]
+    if around.state is not None:
+        refusal = refuse(wanted, around.state.complete)
+        refusals.append(refusal.message if refusal is not None and refusal.reason != CLUSTER_NOT_READY else None)
+    else:
+        found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
+        refusals += [refusal.message for refusal in found if refusal is not None]
+    said = next(filter(None, refusals), None)
+    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, around)))
+
+
+def _taken(wanted: Topic, around: Around) -> str | None:
+    if around.taken_by is None:
+        return None
+    return f"topic {wanted.topic_name} is managed by the Topic {around.taken_by} already; allowed: one Topic each"
+
+
+def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+    """Of two that come before there is either topic, the second is told."""
+    is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
+    if around.collides_with is None or is_there:
+        return None
+    why = f"topic {wanted.topic_name} and that of the Topic {around.collides_with} differ in '.' and '_' only"
+    return f"{why}, which metrics cannot tell apart; allowed: another name"
+
+
+def _decreased(wanted: Topic, before: Topic | None) -> str | None:
+    had, has = before.spec.partitions if before else None, wanted.spec.partitions
+    if had is None or (has is not None and has >= had):
+        return None
+    now = "missing" if has is None else has
+    return f"Decreasing partitions not supported: spec.partitions is {now}; allowed: {had} or more"
+
+
+def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
+    """Another topic is another resource."""
+    was, now = (before or wanted).spec, wanted.spec
+    if was.topic_name != now.topic_name:
+        had = was.topic_name or "leave it out"
+        yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, it cannot change"
+    has_it = before.status.cluster if before is not None and before.status is not None else None
+    left_out = () if was.cluster is not None else (None,)
+    if has_it is not None and now.cluster not in (has_it, *left_out):
+        way_out = ", or leave it out" if left_out else ""
+        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
+
+
+def _topic_warnings(wanted: Topic, before: Topic | None, around: Around) -> Iterator[str]:
+    return (text for warn in WARNINGS if (text := warn(wanted, before, around)) is not None)
+
+
+def keys_move(wanted: Topic, before: Topic | None, around: Around) -> str | None:
+    """A key's partition is its hash modulo the number of partitions."""
+    found = around.state.topics.get(wanted.topic_name) if around.state is not None else None
+    had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
+    has = wanted.spec.partitions
+    if had is None or has is None or has <= had:
+        return None
+    return f"{had} to {has} partitions: keys map to other partitions"
+
+
+def one_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """Every restart of its broker is an outage."""
+    if wanted.spec.replicas != 1:
+        return None
+    return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
+
+
+def no_spare_replica(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """Nobody may be away."""
+    fewest, replicas = declared_texts(wanted.spec.config).get("min.insync.replicas"), wanted.spec.replicas
+    if fewest is None or replicas is None or replicas == 1 or int(fewest) < replicas:
+        return None
+    return f"min.insync.replicas={fewest} of {replicas} replicas: no broker can be away without refusing acks=all"
+
+
+def lost_nulls(wanted: Topic, _before: Topic | None, _around: Around) -> str | None:
+    """`kubectl apply` stores no null, but keeps a note of what it was given."""
+    try:
+        applied = msgspec.json.decode(wanted.metadata.annotations.get(APPLIED, "{}"), type=_Applied).spec.config
+    except msgspec.DecodeError:
+        return None  # Anybody may write anything there.
+    lost = [name for name, value in applied.items() if value is None and name not in wanted.spec.config]
+    if not lost:
+        return None
+    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"
+
+
+Warn = Callable[[Topic, Topic | None, Around], str | None]
+WARNINGS: Final[tuple[Warn, ...]] = (keys_move, one_replica, no_spare_replica, lost_nulls)

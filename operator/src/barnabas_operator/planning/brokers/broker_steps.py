@@ -1,0 +1,245 @@
+"""What to do next with a Cluster's brokers: one step at a time, each decided on what is so by then. Pure.
+
+Brokers are numbered from 0, so those to go are the ones with the highest numbers.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
+from typing import Final, NamedTuple
+
+from barnabas_core.topic_name import is_internal
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+NOT_READY: Final = "BrokersNotReady"
+BROKERS_UNREACHABLE: Final = "BrokersUnreachable"
+UNDER_REPLICATED: Final = "UnderReplicated"
+HOLDS_REPLICAS: Final = "BrokerHoldsReplicas"
+ROLLING_PAUSED: Final = "RollingPaused"
+EVICTION_REFUSED: Final = "EvictionRefused"
+NAMED_MAX: Final = 3
+
+
+class BrokerView(NamedTuple):
+    """One broker that has a place; `is_changed`: it runs with other settings than it should have.
+
+    `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
+    and until that is over it makes no pod with a higher number. `is_down`: its process does not run, or has lost its
+    access to Kubernetes. One that is only not ready may serve all the same. `ending` names what of it is being deleted,
+    its pod or a claim.
+    """
+
+    broker_id: int
+    is_running: bool
+    is_ready: bool
+    is_changed: bool
+    lacks_volume: bool = False
+    is_down: bool = False
+    ending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartBrokers:
+    """All at once."""
+
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartBroker:
+    """With new settings."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBroker:
+    """For good; its files stay."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """Gives leadership back to the preferred replicas: restarts have moved it to others."""
+
+
+BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
+
+
+def balances_leaders(cluster: Cluster) -> bool:
+    """Whether leaders shall go back to the preferred replicas: the brokers do it themselves, some minutes later."""
+    return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
+
+
+def next_step(
+    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+) -> BrokerStep | Refusal | None:
+    """The next step, or why it has to wait; None when the brokers are as wanted.
+
+    `wanted` is how many there shall be, `state` what they say themselves: None where none of them answers, `unbalanced`
+    whether leaders are to be balanced when all restarts are over.
+    """
+    missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
+    outdated = next((broker for broker in brokers if broker.lacks_volume), None)
+    if missing and outdated is not None and _turn(outdated.broker_id) < _turn(max(missing)):
+        return _release(outdated, frozenset(missing), brokers, state)
+    changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
+    down = next((broker.broker_id for broker in changed if broker.is_down), None)
+    if down is not None:  # It serves nothing that could be lost, and better settings may be its cure.
+        return nothing_ends(down, brokers, state) or RestartBroker(down)
+    if missing:  # After that: one that is down may take the quota that those need.
+        return StartBrokers(missing)
+    if changed:
+        return _one_of(changed, brokers, state)
+    if unbalanced:
+        return _balance(state)
+    leaving = [broker.broker_id for broker in brokers if broker.broker_id >= wanted]
+    return _removal(max(leaving), wanted, state) if leaving else None
+
+
+def step_without_restarts(
+    wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
+) -> BrokerStep | Refusal | None:
+    """The same while `rolling.pause` holds: all but restarts, which are told of when there is nothing else to do."""
+    to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
+    calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
+    step = next_step(wanted, calm, state, unbalanced=unbalanced)
+    is_held_up = isinstance(step, StartBrokers) and any(broker.lacks_volume for broker in to_restart)
+    if not to_restart or (step is not None and not is_held_up):
+        return step
+    listed = ", ".join(str(broker.broker_id) for broker in to_restart)
+    subject = f"brokers {listed} are" if len(to_restart) > 1 else f"broker {listed} is"
+    return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true: {subject} to restart")
+
+
+def _turn(broker_id: int) -> int:
+    """Kubernetes looks at the pods of a StatefulSet 1, 2, 4, ... at a time, and stops after a turn that failed."""
+    return (broker_id + 1).bit_length()
+
+
+def _release(
+    outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
+) -> RestartBroker | Refusal:
+    """The restart of who holds up the others: it does not wait for them, for nothing else brings them back."""
+    there = [broker for broker in brokers if broker.is_running]
+    if outdated.is_down:
+        return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
+    if state is not None:
+        state = replace(state, troubles=tuple(each for each in state.troubles if not missing.issuperset(each.missing)))
+    return _one_of([outdated], there, state)
+
+
+def _one_of(
+    changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
+) -> RestartBroker | Refusal:
+    """One that is not ready goes first: no other may restart before it is, and better settings may be its cure.
+
+    The controller goes last: each of its restarts before the last would move its work once more.
+    """
+    controller = state.controller_id if state else None
+    first = min(changed, key=lambda each: (each.is_ready, each.broker_id == controller, each.broker_id)).broker_id
+    objections = [objection for check in SAFE_TO_RESTART if (objection := check(first, brokers, state)) is not None]
+    return objections[0] if objections else RestartBroker(first)
+
+
+def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
+    """The restarts are over when every replica is back in sync: only those can lead."""
+    if state is None:
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
+    behind = [
+        str(each) for each in state.troubles if not each.offline and len(each.in_sync) < _replicas_to_be(each, state)
+    ]
+    if not behind:
+        return BalanceLeaders()
+    return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))}, before leaders are balanced")
+
+
+def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
+    """Another broker goes already, or a disk would go with the pod that uses it."""
+    ending = [each.ending for each in brokers if each.ending]
+    if not ending:
+        return None
+    return Refusal(NOT_READY, f"waiting for {_some(ending, len(ending))} to end, before broker {broker_id} restarts")
+
+
+def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """Nobody knows which replicas are in sync."""
+    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
+
+
+def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """A second broker down could leave partitions without a leader."""
+    alive = state.racks if state else {}
+    others = (each for each in brokers if each.broker_id != broker_id)
+    down = [each.broker_id for each in others if not each.is_ready or each.broker_id not in alive]
+    if not down:
+        return None
+    listed = ", ".join(map(str, down))
+    return Refusal(NOT_READY, f"waiting for broker {listed} to be ready, before broker {broker_id} restarts")
+
+
+def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
+    """This broker may hold the last replica that is in sync.
+
+    A move may take hours. It holds no restart up where as many others are in sync as of a partition that stays.
+    """
+    if state is None:
+        return None
+    troubles = [
+        each
+        for each in state.troubles
+        if broker_id in each.in_sync and len(each.in_sync) < _replicas_to_be(each, state)
+    ]
+    if not troubles:
+        return None
+    message = f"waiting for {_some(map(str, troubles), len(troubles))}, before broker {broker_id} restarts"
+    return Refusal(UNDER_REPLICATED, message)
+
+
+def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
+    """Of a partition that moves; no number is enough for one that does not."""
+    topic = state.topics.get(trouble.topic)
+    target = topic.moving.get(trouble.partition) if topic is not None else None
+    return inf if target is None else len(target)
+
+
+Check = Callable[[int, Sequence[BrokerView], ClusterState | None], Refusal | None]
+SAFE_TO_RESTART: Final[tuple[Check, ...]] = (nothing_ends, brokers_answer, others_ready, fully_replicated)
+
+
+def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
+    if state is None:
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas it has, before one is removed")
+    held = replicas_on(broker_id, state)
+    if not held:
+        return RemoveBroker(broker_id)
+    too_wide = [
+        name
+        for name, topic in sorted(state.topics.items())
+        if max(map(len, topic.targets)) > wanted and not is_internal(name)
+    ]
+    message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
+    if too_wide:
+        message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: "
+        message += "set spec.replicas of its Topic, which may be made for a topic that has none"
+    return Refusal(HOLDS_REPLICAS, message)
+
+
+def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
+    """The partitions that a broker has a replica of, as `topic-partition`."""
+    return [
+        f"{name}-{number}"
+        for name, topic in sorted(state.topics.items())
+        for number, replicas in enumerate(topic.partitions)
+        if broker_id in replicas
+    ]
+
+
+def _some(items: Iterable[str], count: int) -> str:
+    """The first few, and how many others there are."""
+    listed = ", ".join(islice(items, NAMED_MAX))
+    return listed if count <= NAMED_MAX else f"{listed} and {count - NAMED_MAX} more"

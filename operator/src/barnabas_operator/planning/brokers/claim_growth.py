@@ -1,0 +1,100 @@
+"""Disks that are there and disks that are declared: which claims are to grow, and what cannot be. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+
+from msgspec.structs import replace
+
+from barnabas_operator.planning.brokers.broker_claims import BrokerClaim, named
+from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
+from barnabas_operator.resources.cluster import Cluster, Storage, Volume
+from barnabas_operator.resources.quantity import quantity_value
+
+
+def same_disks(cluster: Cluster, volumes: Iterable[Volume]) -> bool:
+    """Whether these are the declared ones, each with the size that is declared."""
+    return _sizes(volumes) == _sizes(cluster.spec.storage.volumes)
+
+
+def _sizes(volumes: Iterable[Volume]) -> dict[int, Decimal]:
+    return {volume.id: quantity_value(volume.size) for volume in volumes}
+
+
+def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Why the brokers cannot have the declared disks: those of their pods, or claims, would be left.
+
+    The API server and the webhook refuse such a change; this is for one that neither of them saw.
+    """
+    there = {volume.id: volume for volume in volumes}
+    storage = Storage(volumes=tuple(there.values()))
+    before = replace(cluster, spec=replace(cluster.spec, storage=storage))
+    found = list(claims)
+    return (
+        refuse_change(before, cluster, in_pods=True) or _left_behind(cluster, found) or refuse_smaller(cluster, found)
+    )
+
+
+def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Kubernetes never shrinks a claim. A size that no claim could grow to may go back to what they have."""
+    for index, volume, of_volume in _volumes_with_claims(cluster, claims):
+        least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
+        if quantity_value(volume.size) < quantity_value(least):
+            message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {least} or more"
+            return Refusal(NOT_SUPPORTED, f"{message}, which its claims have")
+    return None
+
+
+def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collection[str]) -> Refusal | None:
+    """Why claims cannot have the declared size: their storage class is one of the `rigid` ones, which cannot grow."""
+    for index, volume, of_volume in _volumes_with_claims(cluster, claims):
+        for claim in of_volume:
+            if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
+                message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}, as"
+                why = (
+                    f"the storage class {claim.storage_class} of its claims cannot grow volumes (allowVolumeExpansion)"
+                )
+                return Refusal(CANNOT_GROW, f"{message} {why}")
+    return None
+
+
+def ungrown(name: str, asked: str, said: str) -> Refusal:
+    """What is told of a claim that Kubernetes would not let grow."""
+    message = f"the claim {name} cannot grow to {asked}: {said}"
+    allowed = "allowed: set the size of the volume back to what its claims have, or allowVolumeExpansion in its class"
+    return Refusal(CANNOT_GROW, f"{message}; {allowed}")
+
+
+def _volumes_with_claims(
+    cluster: Cluster, claims: Iterable[BrokerClaim]
+) -> Iterator[tuple[int, Volume, list[BrokerClaim]]]:
+    """Of those that brokers use, by the index of the volume; without volumes that have none yet."""
+    used = [claim for claim in claims if not claim.is_emptied]
+    for index, volume in enumerate(cluster.spec.storage.volumes):
+        of_volume = [claim for claim in used if claim.volume_id == volume.id]
+        if of_volume:
+            yield index, volume, of_volume
+
+
+def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
+    """Of an earlier Cluster of this name there may be disks that nobody declares."""
+    declared = {volume.id for volume in cluster.spec.storage.volumes}
+    left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
+    if not left:
+        return None
+    volume = min(claim.volume_id for claim in left)
+    names = named([claim for claim in left if claim.volume_id == volume])
+    message = f"spec.storage.volumes lacks the id {volume}, of which an earlier Cluster {cluster.metadata.name} left"
+    allowed = f"allowed: declare the id {volume}, or delete these claims with what is on them"
+    return Refusal(NOT_SUPPORTED, f"{message} claims: {names}; {allowed}")
+
+
+def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
+    """What each claim that is too small shall ask for, by its name."""
+    sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
+    return {
+        claim.name: sizes[claim.volume_id]
+        for claim in claims
+        if claim.volume_id in sizes and quantity_value(claim.size) < quantity_value(sizes[claim.volume_id])
+    }

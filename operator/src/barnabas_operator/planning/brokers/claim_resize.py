@@ -1,0 +1,43 @@
+"""How far Kubernetes is with a claim that is to grow, as the claim's status tells it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_operator.resources.quantity import quantity_value
+
+RESIZING: Final = "Resizing"
+PENDING: Final = "FileSystemResizePending"
+FAILED: Final = "ResizeFailed"
+CANNOT_GROW: Final = "VolumeCannotGrow"
+_ERRORS: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
+_INFEASIBLE: Final = frozenset({"ControllerResizeInfeasible", "NodeResizeInfeasible"})
+_ON: Final = (
+    "its file system grows when the node mounts it; if that lasts, restart the broker: "
+    "kubectl annotate pod {pod} barnabas.dev/manual-rolling-update=true"
+)
+
+Json = Mapping[str, Any]
+
+
+class Resize(NamedTuple):
+    """One of `RESIZING`, `PENDING` and `FAILED`, and a sentence."""
+
+    reason: str
+    message: str
+
+
+def resize_of(found: Json, pod: str) -> Resize | None:
+    """Of the claim of a pod; None where it has the size that it asks for, or no disk yet."""
+    status, asked = found.get("status", {}), str(found["spec"]["resources"]["requests"]["storage"])
+    has = status.get("capacity", {}).get("storage")
+    if has is None or quantity_value(has) >= quantity_value(asked):
+        return None
+    sizes = f"asks for {asked}, has {has}"
+    said = {each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"}
+    state = status.get("allocatedResourceStatuses", {}).get("storage", "")
+    failed = [f"{kind}: {said[kind]}" for kind in sorted(_ERRORS & said.keys())]
+    if failed or state in _INFEASIBLE:
+        return Resize(FAILED, f"{sizes}: {'; '.join(failed) or state}")
+    if PENDING in said:
+        return Resize(PENDING, f"{sizes}: {_ON.format(pod=pod)}")
+    return Resize(RESIZING, sizes)

@@ -1,0 +1,60 @@
+"""Why a change of a running Cluster may be refused: it would leave data behind."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from barnabas_operator.planning.brokers.metadata_version import refuse_lower
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
+from barnabas_operator.resources.cluster import Cluster, Volume
+
+Check = Callable[[Cluster, Cluster], Refusal | None]
+
+
+def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
+    """The first objection, if there is any; what disks are like counts where they are claims of pods."""
+    objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
+    return next((objection for objection in objections if objection is not None), None)
+
+
+def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
+    """The data belongs to the cluster that wrote it."""
+    if before.metadata.name == after.metadata.name:
+        return None
+    message = f"The data is that of the Cluster {before.metadata.name}, not of {after.metadata.name}"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: another data directory")
+
+
+def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
+    """A disk that goes takes its partitions with it."""
+    kept = {volume.id for volume in after.spec.storage.volumes}
+    gone = [volume.id for volume in before.spec.storage.volumes if volume.id not in kept]
+    if not gone:
+        return None
+    listed = ", ".join(map(str, gone))
+    message = f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: all ids there were")
+
+
+def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
+    """A claim stays where it was made."""
+    for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
+        if volume.storage_class != was.storage_class:
+            field = f"spec.storage.volumes[{index}].storageClass"
+            return Refusal(NOT_SUPPORTED, f"{field} is {volume.storage_class}; allowed: {was.storage_class}")
+    return None
+
+
+def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, Volume]]:
+    had = {volume.id: volume for volume in before.spec.storage.volumes}
+    return ((had[volume.id], volume) for volume in after.spec.storage.volumes if volume.id in had)
+
+
+def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
+    """What newer brokers wrote stays. Of a Cluster that is paused nobody has asked which level there is by now."""
+    if before.status is None or before.spec.pause or after.spec.metadata_version == before.spec.metadata_version:
+        return None
+    return refuse_lower(after, before.status.metadata_version)
+
+
+CHECKS: Final[tuple[Check, ...]] = (same_cluster, no_volume_removed, no_lower_metadata_version)
+CHECKS_IN_PODS: Final = (*CHECKS, same_storage_class)

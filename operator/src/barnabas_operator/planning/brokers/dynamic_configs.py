@@ -1,0 +1,60 @@
+"""The settings that running brokers take over: what each has by itself against what is declared."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_operator.planning.brokers.pod_properties import dynamic_settings
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.resources.cluster import Cluster
+
+RACK: Final = "broker.rack"
+HOSTS: Final = "advertised.hosts"
+THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+"""Those are whose who moves replicas by hand."""
+
+Overrides = Mapping[int, Mapping[str, str]]
+Settings = Mapping[str, str | None]
+"""What to set, and (None) what goes back to its default."""
+Changes = dict[int, Settings]
+
+
+def setting_changes(cluster: Cluster, overrides: Overrides, places: Mapping[int, Settings]) -> Changes:
+    """By broker, what to change.
+
+    `overrides` are the settings that are set on each broker alone, `places` its `place_settings`. Settings that others
+    have set go, as a topic's do.
+    """
+    declared = dynamic_settings(cluster)
+    changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
+    return {broker: change for broker, change in changes.items() if change}
+
+
+def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
+    """By broker, the settings that its node makes; what is not known yet is left out, and stays as it is."""
+    old = pods.remaining()  # One of those may not know the setting.
+    return {
+        number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
+        for number, pod in pods.pods.items()
+    }
+
+
+def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
+    return {RACK: pod.rack} if cluster.spec.brokers.rack is not None and pod.rack is not None else {}
+
+
+def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
+    """Nothing to be set where the pod itself knows all: it was started with the address of its node."""
+    hosts = {
+        each.name: pods.external.node_hosts[each.name, pod.broker_id]
+        for each in cluster.spec.listeners
+        if each.is_at_node
+    }
+    if set(hosts.values()) <= {pod.host_ip}:
+        return {HOSTS: None}
+    return {HOSTS: ",".join(f"{name.upper()}:{host}" for name, host in hosts.items())}
+
+
+def _of_broker(wanted: Settings, found: Mapping[str, str]) -> Settings:
+    added = {name: text for name, text in wanted.items() if found.get(name) != text}
+    gone = (name for name in found if name not in wanted and name not in (*THROTTLES, RACK, HOSTS))
+    return {**added, **dict.fromkeys(gone, None)}

@@ -1,0 +1,67 @@
+"""What only a running Kubernetes can tell about a Cluster, and its brokers' settings need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, get_args
+
+from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType
+
+WAITING_FOR_ADDRESSES: Final = "WaitingForAddresses"
+Address = tuple[str, int]
+"""Host and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAccess:
+    """Where clients from outside reach each broker, by listener and broker id, and whom the brokers' pods speak as.
+
+    `node_ports` are those of the brokers' Services of type NodePort, `balancer_hosts` what their load balancers are
+    known by, `node_hosts` the addresses of the nodes that the brokers' pods run on. `bootstrap_ports` are the node
+    ports at which any broker answers, by listener. `account_uid` is that of the ServiceAccount, "" until there is one.
+    """
+
+    node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    balancer_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    node_hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    bootstrap_ports: Mapping[str, int] = field(default_factory=dict)
+    account_uid: str = ""
+
+    def advertised(self, listener: Listener, broker_id: int) -> Address | None:
+        """What a broker is started with for a listener for the outside; None while Kubernetes has not given it one.
+
+        An empty host is that of the node, which nobody knows before the pod is there.
+        """
+        key = listener.name, broker_id
+        if listener.type == "loadbalancer":
+            host = listener.advertised_host or self.balancer_hosts.get(key)
+            return (host, listener.port) if host else None
+        port = self.node_ports.get(key)
+        return (listener.advertised_host or "", port) if port else None
+
+    def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
+        """What a broker tells clients of such a listener: the host is empty while its pod is on no node."""
+        found = self.advertised(listener, broker_id)
+        if found is None:
+            return None
+        return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
+
+    def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
+        """The addresses that brokers cannot start without, in words: of those declared, and of all below `places`."""
+        return [
+            f"an address of listener {listener.name} for broker {broker_id}"
+            for listener in cluster.spec.listeners
+            if listener.type != "internal"
+            for broker_id in range(max(places, cluster.spec.brokers.replicas))
+            if self.advertised(listener, broker_id) is None
+        ]
+
+
+def is_outside(cluster: Cluster) -> bool:
+    """Whether clients from outside have Services to come by."""
+    return any(each.type != "internal" for each in cluster.spec.listeners)
+
+
+def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
+    """Of a node's addresses by type the one that clients are told; `host_ip` is what its pods know of it."""
+    order = (preferred, *get_args(NodeAddressType))
+    return next((addresses[kind] for kind in order if kind in addresses), host_ip)

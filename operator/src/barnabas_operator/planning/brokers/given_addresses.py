@@ -1,0 +1,54 @@
+"""What Kubernetes gave the Services for the outside, and what became of it. Pure.
+
+Brokers advertise it from their start, and clients keep it. So a Service that is made again asks for the port that the
+one before had; where it gets another, the brokers that tell clients the old one have to restart.
+"""
+
+from collections.abc import Mapping
+
+from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES, ExternalAccess
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.object_names import bootstrap_name, broker_service_name
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster, Listener
+
+Given = Mapping[str, str]
+"""By a Service's name its node port, or the host of its load balancer."""
+
+
+def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
+    """Of all Services of listeners that are declared."""
+    name, found = cluster.metadata.name, {}
+    for listener in cluster.spec.listeners:
+        if listener.type == "nodeport" and (port := external.bootstrap_ports.get(listener.name)):
+            found[f"{bootstrap_name(name)}-{listener.name}"] = str(port)
+        for broker_id in (number for given, number in external.node_ports if given == listener.name):
+            if address := _given(listener, broker_id, external):
+                found[broker_service_name(name, listener.name, broker_id)] = address
+    return found
+
+
+def _given(listener: Listener, broker_id: int, external: ExternalAccess) -> str:
+    key = listener.name, broker_id
+    if listener.type == "nodeport":
+        return str(external.node_ports.get(key) or "")
+    return external.balancer_hosts.get(key, "") if listener.advertised_host is None else ""
+
+
+def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
+    """By broker, what it tells clients that is not so any more; those that have no pod will start with what is so."""
+    before = pods.broker_set.given if pods.broker_set is not None else {}
+    now, found = given_addresses(cluster, pods.external), {}
+    for listener in cluster.spec.listeners:
+        for broker_id in pods.pods:
+            service = broker_service_name(cluster.metadata.name, listener.name, broker_id)
+            was, is_now = before.get(service), now.get(service)
+            if None not in (was, is_now) and was != is_now:
+                found[broker_id] = f"tells clients {was} of listener {listener.name}, which is {is_now} now"
+    return found
+
+
+def stale_addresses(pods: PodsState) -> Refusal | None:
+    """What is told of pods that are marked: clients do not reach their brokers until those have restarted."""
+    told = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
+    return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(told)}: restarts") if told else None

@@ -1,0 +1,104 @@
+"""Which level of `barnabas.metadata.version` the brokers finalize next. Pure.
+
+A level is a form of the metadata that older brokers cannot read: once it is finalized, they do not start. So it is
+raised when a roll is over, and never lowered here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.brokers.broker_steps import BrokerView
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+METADATA_VERSION: Final = "barnabas.metadata.version"
+"""The feature's name in Kafka's protocol."""
+
+
+class Supported(NamedTuple):
+    """What one broker can go by, both inclusive."""
+
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseMetadataVersion:
+    """For all brokers, and for good."""
+
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"raise {METADATA_VERSION} from {self.before} to {self.after}"
+
+
+def metadata_version_of(state: ClusterState | None) -> int | None:
+    """The level that is finalized; None where nobody told."""
+    return state.metadata_versions.finalized if state is not None and state.metadata_versions is not None else None
+
+
+def metadata_version_told(cluster: Cluster, state: ClusterState | None) -> int | None:
+    """The same for the status, which keeps it while no broker answers."""
+    before = cluster.status.metadata_version if cluster.status is not None else None
+    return metadata_version_of(state) or before
+
+
+def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
+    """Whether every broker is to be asked what it supports: a higher level is wanted, and the roll is over.
+
+    `brokers` are all that have a place. As long as one is to restart, is away, or lacks records that others have, the
+    way back to the image before stays open.
+    """
+    versions, pinned = state.metadata_versions, cluster.spec.metadata_version
+    if versions is None or cluster.spec.pause:
+        return False
+    wanted = versions.offered if pinned is None else pinned
+    return wanted > versions.finalized and _is_rolled(brokers, state)
+
+
+def _is_rolled(brokers: Sequence[BrokerView], state: ClusterState) -> bool:
+    is_calm = not state.troubles and bool(brokers)
+    return is_calm and all(_is_as_wanted(broker) and broker.broker_id in state.racks for broker in brokers)
+
+
+def _is_as_wanted(broker: BrokerView) -> bool:
+    is_to_end = broker.is_changed or broker.lacks_volume or broker.ending
+    return broker.is_running and broker.is_ready and not is_to_end
+
+
+def next_version(
+    cluster: Cluster, state: ClusterState, supported: Mapping[int, Supported]
+) -> RaiseMetadataVersion | Refusal | None:
+    """The step from what `state` has to what is pinned, or to the highest that all support; None: there is none.
+
+    `supported` has the brokers that told it. Without all live ones nothing is done.
+    """
+    versions, pinned = state.metadata_versions, cluster.spec.metadata_version
+    if versions is None or not state.racks or not supported.keys() >= state.racks.keys():
+        return None
+    least = min(state.racks, key=lambda broker: supported[broker].highest)
+    highest = supported[least].highest
+    if pinned is not None and pinned > highest:
+        why = f"broker {least} supports no higher one: change spec.brokers.image, or leave spec.metadataVersion out"
+        allowed = f"allowed: {versions.finalized} to {highest}"
+        return Refusal(NOT_SUPPORTED, f"spec.metadataVersion is {pinned}; {allowed}; {why}")
+    wanted = highest if pinned is None else pinned
+    return RaiseMetadataVersion(versions.finalized, wanted) if wanted > versions.finalized else None
+
+
+def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
+    """Why the Cluster cannot have the level that it pins: the brokers have `finalized` a higher one."""
+    pinned = cluster.spec.metadata_version
+    if pinned is None or finalized is None or pinned >= finalized:
+        return None
+    is_so = f"spec.metadataVersion is {pinned}; allowed: {finalized} or more, or leave it out"
+    why = "the brokers have finalized it, and the operator never lowers it"
+    how = f"kafka-features.sh downgrade --feature {METADATA_VERSION}={pinned}"
+    way_back = (
+        f"to go back set spec.pause: true, run {how}, then set spec.metadataVersion and spec.pause: false at once"
+    )
+    return Refusal(NOT_SUPPORTED, f"{is_so}: {why}; {way_back}")

@@ -1,0 +1,45 @@
+"""Whose an object in Kubernetes is: a Cluster changes and deletes its own, and nobody else's. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, MANAGED_BY, MANAGED_BY_LABEL
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import API_VERSION
+
+Json = Mapping[str, Any]
+
+
+def is_owned(cluster: Cluster, found: Json) -> bool:
+    """Whether the Cluster made it.
+
+    So did an earlier Cluster of this name, whose objects go on under the new one. A copy that was restored from a
+    backup may have lost its owner, and kept its labels.
+    """
+    meta = found["metadata"]
+    clusters = [each["name"] for each in _owners(found) if _is_cluster(each)]
+    if clusters:
+        return cluster.metadata.name in clusters
+    labels: Json = meta.get("labels") or {}
+    is_ours = labels.get(MANAGED_BY_LABEL) == MANAGED_BY and labels.get(CLUSTER_LABEL) == cluster.metadata.name
+    return is_ours and not any(each.get("controller") for each in _owners(found))
+
+
+def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
+    """What is told of an object that has the name of one that the Cluster needs."""
+    kind, name = wanted["kind"], wanted["metadata"]["name"]
+    whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
+    message = f"{kind} {name} is there already, and belongs to {whose}; allowed: delete or rename it,"
+    return Refusal(RESOURCE_CONFLICT, f"{message} or give the Cluster {cluster.metadata.name} another name")
+
+
+def _owners(found: Json) -> list[Json]:
+    owners: list[Json] = found["metadata"].get("ownerReferences") or []
+    return owners
+
+
+def _is_cluster(owner: Json) -> bool:
+    """Of ours: others have a kind of that name, too."""
+    group = API_VERSION.partition("/")[0]
+    return bool(owner["kind"] == "Cluster" and owner["apiVersion"].partition("/")[0] == group)

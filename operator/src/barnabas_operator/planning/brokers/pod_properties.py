@@ -1,0 +1,186 @@
+"""A Cluster's brokers as pods: each broker's `server.properties`, from the resource and what Kubernetes gave it."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import Dynamic, InvalidConfig
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.brokers.quantity_checks import resource_problems
+from barnabas_operator.planning.brokers.server_properties import (
+    impossible_replicas,
+    internal_replicas,
+    owned_settings,
+    volumes_twice,
+)
+from barnabas_operator.planning.brokers.template_checks import template_problems
+from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.planning.object_names import HTTP_PORT, REPLICATION_PORT, pod_host
+from barnabas_operator.resources.cluster import Cluster, Listener
+from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, NAME_MAX, PORT_MIN
+from barnabas_operator.resources.schema_check import Path, dotted
+
+MIN_ISR: Final = "min.insync.replicas"
+DATA_FOLDER: Final = "/var/lib/barnabas"
+REPLICATION: Final = "REPLICATION"
+ANYWHERE: Final = "0.0.0.0"
+SHOWN_DIGITS: Final = 16
+_HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
+
+
+def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -> dict[str, str]:
+    """One broker's settings by Kafka's names; what the resource's config says goes last.
+
+    What running brokers take over (`dynamic_settings`) is not among them: in a file it would be as it was at the last
+    start. The brokers replicate through a listener of their own; one without an outside address yet is left out.
+    """
+    namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+    host = pod_host(name, namespace, broker_id)
+    bound, advertised = [(REPLICATION, ANYWHERE, REPLICATION_PORT)], [(REPLICATION, host, REPLICATION_PORT)]
+    for listener in cluster.spec.listeners:
+        address = _advertised(listener, broker_id, host, external)
+        if address is not None:
+            bound.append((listener.name.upper(), ANYWHERE, listener.port))
+            advertised.append((listener.name.upper(), *address))
+    return {
+        "node.id": str(broker_id),
+        "listeners": _listed(bound),
+        "advertised.listeners": _listed(advertised),
+        "listener.security.protocol.map": ",".join(f"{each}:PLAINTEXT" for each, _, _ in bound),
+        "inter.broker.listener.name": REPLICATION,
+        "http.listener": f"{ANYWHERE}:{HTTP_PORT}",
+        "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
+        "metadata.store": f"kubernetes://{namespace}/{name}",
+        "offsets.topic.replication.factor": str(internal_replicas(cluster)),
+        **{name: text for name, text in declared_texts(cluster.spec.config).items() if not _is_dynamic(name)},
+    }
+
+
+def volume_folder(volume_id: int) -> str:
+    """Where a disk is mounted."""
+    return f"{DATA_FOLDER}/volume-{volume_id}"
+
+
+def log_dir(volume_id: int) -> str:
+    """A folder below the mount: file systems have a `lost+found` of their own at the top."""
+    return f"{volume_folder(volume_id)}/log"
+
+
+def dynamic_settings(cluster: Cluster) -> dict[str, str]:
+    """The declared settings that running brokers take over without a restart (KIP-226)."""
+    texts = declared_texts(cluster.spec.config)
+    return {name: text for name, text in texts.items() if _is_dynamic(name)}
+
+
+def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
+    """Differs when brokers have to restart for their settings.
+
+    The same for all brokers and any number of them, so that one more does not restart the others.
+    """
+    left_out = {"node.id", "advertised.listeners", "offsets.topic.replication.factor"}
+    settings = {name: text for name, text in pod_properties(cluster, 0, external).items() if name not in left_out}
+    declared = declared_texts(cluster.spec.config)
+    settings |= {name: text for name, text in declared.items() if name in left_out}
+    hosts = [(each.name, each.type, each.advertised_host) for each in _outside(cluster)]
+    return hashlib.sha256(repr((sorted(settings.items()), hosts)).encode()).hexdigest()[:SHOWN_DIGITS]
+
+
+def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Everything in a Cluster that its type allows and brokers in pods do not: the field, and what is wrong."""
+    owned = owned_settings(cluster)
+    for name, owner in owned.items():
+        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    yield from _unfit_name(cluster)
+    yield from volumes_twice(cluster)
+    yield from resource_problems(cluster)
+    yield from lag_exporter_problems(cluster)
+    yield from _one_address_for_all(cluster)
+    yield from template_problems(cluster)
+    conflicts = (*_listeners_in_conflict(cluster), *_strange_hosts(cluster))
+    yield from conflicts
+    if not conflicts:
+        yield from _refused_by_brokers(cluster, owned)
+
+
+def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    name = cluster.metadata.name
+    if len(name) > NAME_MAX or "." in name:
+        why = "for pods and their names in DNS are made of it"
+        message = f"metadata.name is {name}; allowed: at most {NAME_MAX} characters without a dot, {why}"
+        yield ("metadata", "name"), message
+
+
+def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.advertised_host and _HOST.fullmatch(each.advertised_host) is None:
+            path = ("spec", "listeners", index, "advertisedHost")
+            allowed = "a name or an address without a port, an IPv6 address in [ ]"
+            yield path, f"{dotted(path)} is {each.advertised_host}; allowed: {allowed}"
+
+
+def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Behind balancers all brokers have the listener's port: with one host, too, clients cannot tell them apart."""
+    brokers = cluster.spec.brokers.replicas
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.type == "loadbalancer" and each.advertised_host and brokers > 1:
+            path = ("spec", "listeners", index, "advertisedHost")
+            why = f"one address for {brokers} brokers, as each balancer has the port {each.port}"
+            yield path, f"{dotted(path)} is {each.advertised_host}, {why}; allowed: leave it out, or the type nodeport"
+
+
+def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
+    ports = {(each.name, 0): each.port for each in _outside(cluster)}
+    external = ExternalAccess(node_ports=ports, balancer_hosts=dict.fromkeys(ports, "balancer"))
+    settings = {**pod_properties(cluster, 0, external), **dynamic_settings(cluster)}
+    properties = {name: text for name, text in settings.items() if name not in owned}
+    try:
+        config = parse_broker_config(properties)
+    except InvalidConfig as error:
+        for problem in error.problems:
+            yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
+    else:
+        yield from impossible_replicas(cluster, config)
+
+
+def _advertised(listener: Listener, broker_id: int, host: str, external: ExternalAccess) -> tuple[str, int] | None:
+    return (host, listener.port) if listener.type == "internal" else external.advertised(listener, broker_id)
+
+
+def _listed(endpoints: list[tuple[str, str, int]]) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, host, port in endpoints)
+
+
+def _outside(cluster: Cluster) -> list[Listener]:
+    return [each for each in cluster.spec.listeners if each.type != "internal"]
+
+
+def _is_dynamic(name: str) -> bool:
+    """Whether each broker takes it over by itself; `min.insync.replicas` is refused on one (KIP-966)."""
+    definition = BROKER_CONFIGS.get(name)
+    return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE and name != MIN_ISR
+
+
+def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Names and ports are each listener's own; two ports are the brokers' own."""
+    taken: dict[int, str] = {REPLICATION_PORT: "the brokers' replication", HTTP_PORT: "the brokers' metrics"}
+    names = set(LISTENERS_OF_BROKERS)
+    for index, listener in enumerate(cluster.spec.listeners):
+        where = f"spec.listeners[{index}]"
+        if listener.port in taken or listener.port < PORT_MIN:
+            why = f"that is {taken[listener.port]}" if listener.port in taken else _why_not(listener.port)
+            message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each once"
+            yield ("spec", "listeners", index, "port"), message
+        if listener.name in names:
+            allowed = f"each name once, and not {' or '.join(LISTENERS_OF_BROKERS)}"
+            message = f"{where}.name is {listener.name!r}; allowed: {allowed}"
+            yield ("spec", "listeners", index, "name"), message
+        taken.setdefault(listener.port, f"that of {listener.name}")
+        names.add(listener.name)
+
+
+def _why_not(port: int) -> str:
+    return "pods need one that is known" if port == 0 else "and only root may listen there"

@@ -1,0 +1,46 @@
+"""Which brokers restart together with one that may: others of its rack that share no partition with them. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from barnabas_operator.planning.brokers.broker_steps import BrokerView, fully_replicated
+from barnabas_operator.planning.cluster_state import ClusterState
+
+
+def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState | None, count_max: int) -> list[int]:
+    """`first` and up to `count_max` - 1 others.
+
+    Each partition loses one replica at most, as when brokers restart one by one. The controller is no other's
+    companion, for it goes last; without a rack, while replicas move or volumes are added, a broker goes alone.
+    """
+    batch = [first]
+    grows = any(broker.lacks_volume for broker in brokers)
+    if state is None or state.is_moving or grows or not _is_ready(first, brokers):
+        return batch
+    for number in _companions(first, brokers, state):
+        if len(batch) < count_max and _shares_nothing(number, batch, state):
+            batch.append(number)
+    return batch
+
+
+def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
+    """Each partition that one shares with others lacks a replica already where it is not."""
+    return any(broker.broker_id == first and broker.is_ready for broker in brokers)
+
+
+def _companions(first: int, brokers: Sequence[BrokerView], state: ClusterState) -> Iterable[int]:
+    rack = state.racks.get(first)
+    changed = (broker.broker_id for broker in brokers if broker.is_changed and broker.broker_id != first)
+    return [
+        number
+        for number in changed
+        if rack is not None
+        and state.racks.get(number) == rack
+        and number != state.controller_id
+        and fully_replicated(number, brokers, state) is None
+    ]
+
+
+def _shares_nothing(number: int, batch: Iterable[int], state: ClusterState) -> bool:
+    others = frozenset(batch)
+    rows = (row for topic in state.topics.values() for row in topic.partitions)
+    return not any(number in row and not others.isdisjoint(row) for row in rows)

@@ -1,0 +1,145 @@
+"""A Cluster's brokers as local processes: each broker's `server.properties`, from the manifest."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from barnabas_core.config.definitions import InvalidConfig
+from barnabas_operator.planning.brokers.lag_exporter_checks import lag_exporter_problems
+from barnabas_operator.planning.configs import declared_texts
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import Path
+
+HOST: Final = "127.0.0.1"
+
+# Settings that come from other fields: the manifest's config must not contradict them.
+OWNED_BY: Final[Mapping[str, str]] = {
+    "node.id": "spec.brokers",
+    "broker.id": "spec.brokers",
+    "listeners": "spec.listeners",
+    "advertised.listeners": "spec.listeners",
+    "advertised.hosts": "spec.listeners",
+    "listener.security.protocol.map": "spec.listeners",
+    "inter.broker.listener.name": "spec.listeners",
+    "log.dir": "spec.storage",
+    "log.dirs": "spec.storage",
+    "metadata.store": "Barnabas itself",
+    "http.listener": "Barnabas itself",
+    "broker.rack": "spec.brokers.rack",
+}
+
+PORT_MAX: Final = 65_535
+REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """What one broker gets on this machine: its number, ports, folder, and the file of the metadata that all share."""
+
+    broker_id: int
+    port: int
+    http_port: int
+    folder: str
+    metadata_file: str
+
+    @property
+    def address(self) -> str:
+        """For clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """For Prometheus and people."""
+        return f"http://{HOST}:{self.http_port}/metrics"
+
+
+def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
+    """One broker's settings by Kafka's names; what the manifest's config says goes last."""
+    (listener,) = cluster.spec.listeners
+    name = listener.name.upper()
+    log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
+    return {
+        "node.id": str(place.broker_id),
+        "listeners": f"{name}://{place.address}",
+        "listener.security.protocol.map": f"{name}:PLAINTEXT",
+        "inter.broker.listener.name": name,
+        "http.listener": f"{HOST}:{place.http_port}",
+        "log.dirs": ",".join(log_dirs),
+        "metadata.store": f"sqlite:///{place.metadata_file}",
+        "offsets.topic.replication.factor": str(internal_replicas(cluster)),
+        **declared_texts(cluster.spec.config),
+    }
+
+
+def internal_replicas(cluster: Cluster) -> int:
+    """The copies of the brokers' own topics, where the manifest does not say."""
+    return min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The file's text. Backslashes are the format's escapes."""
+    lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Everything in a Cluster that its type allows and a broker does not: the field, and what is wrong."""
+    owned = owned_settings(cluster)
+    for name, owner in owned.items():
+        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+    yield from _ports_too_high(cluster)
+    yield from volumes_twice(cluster)
+    yield from lag_exporter_problems(cluster)
+    place = BrokerPlace(0, 9092, 9093, "/data", "/data/metadata.sqlite")
+    try:
+        config = parse_broker_config(
+            {n: text for n, text in server_properties(cluster, place).items() if n not in owned}
+        )
+    except InvalidConfig as error:
+        for problem in error.problems:
+            yield ("spec", "config", problem.name), f"spec.config {problem._replace(line=None)}"
+    else:
+        yield from impossible_replicas(cluster, config)
+
+
+def owned_settings(cluster: Cluster) -> dict[str, str]:
+    """The settings in the manifest's config that come from other fields, and which."""
+    return {name: owner for name, owner in OWNED_BY.items() if name in cluster.spec.config}
+
+
+def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Each disk has an id of its own."""
+    ids = [volume.id for volume in cluster.spec.storage.volumes]
+    for index, volume_id in enumerate(ids):
+        if volume_id in ids[:index]:
+            path = ("spec", "storage", "volumes", index, "id")
+            yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
+
+
+def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Broker n listens at the declared port + n."""
+    brokers = cluster.spec.brokers.replicas
+    port_max = PORT_MAX - brokers + 1
+    for index, listener in enumerate(cluster.spec.listeners):
+        if listener.port > port_max:
+            why = f"as each of {brokers} brokers has a port of its own"
+            message = f"spec.listeners[{index}].port is {listener.port}; allowed: 0 to {port_max}, {why}"
+            yield ("spec", "listeners", index, "port"), message
+
+
+def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
+    """Topics that the brokers make by themselves must fit on them, and every write with acks=all must be possible."""
+    brokers = cluster.spec.brokers.replicas
+    factors = {
+        "default.replication.factor": config.default_replication_factor,
+        "offsets.topic.replication.factor": config.offsets_topic_replication_factor,
+    }
+    for name, factor in factors.items():
+        if factor > brokers:
+            message = f"{name}={factor}: allowed: 1 to {brokers}, the number of brokers"
+            yield ("spec", "config", name), f"spec.config {message}"
+    name, fewest = min(factors.items(), key=lambda item: item[1])
+    if config.min_insync_replicas > fewest:
+        message = f"min.insync.replicas={config.min_insync_replicas}: allowed: 1 to {fewest}, the {name}"
+        yield ("spec", "config", "min.insync.replicas"), f"spec.config {message}"

@@ -1,0 +1,44 @@
+"""Resources over time: what the API server keeps for an object, kept here for objects that are files."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.manifests import Manifests, ResourceT
+from barnabas_operator.resources.topic import Topic
+
+
+class DesiredState(NamedTuple):
+    """What is declared now, with what is remembered of it, and the topics that are declared no more."""
+
+    cluster: Cluster
+    topics: tuple[Topic, ...]
+    removed: tuple[Topic, ...]
+
+
+def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
+    """Gives each declared resource its uid, time of creation, generation and last status; exactly one is a Cluster."""
+    topics = (*known.topics, *known.removed) if known else ()
+    (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)
+    declared = _merge(manifests.of_kind(Topic), topics, now, new_uid)
+    names = {topic.metadata.name for topic in declared}
+    return DesiredState(cluster, declared, tuple(topic for topic in topics if topic.metadata.name not in names))
+
+
+def _merge(
+    declared: Iterable[ResourceT], known: Iterable[ResourceT], now: str, new_uid: Callable[[], str]
+) -> tuple[ResourceT, ...]:
+    by_name = {resource.metadata.name: resource for resource in known}
+    return tuple(_continue(resource, by_name.get(resource.metadata.name), now, new_uid) for resource in declared)
+
+
+def _continue(resource: ResourceT, before: ResourceT | None, now: str, new_uid: Callable[[], str]) -> ResourceT:
+    if before is None:
+        meta = replace(resource.metadata, uid=new_uid(), creation_timestamp=now, generation=1)
+        return replace(resource, metadata=meta, status=None)
+    old = before.metadata
+    generation = (old.generation or 0) + (resource.spec != before.spec)
+    meta = replace(resource.metadata, uid=old.uid, creation_timestamp=old.creation_timestamp, generation=generation)
+    return replace(resource, metadata=meta, status=before.status)

@@ -1,0 +1,23 @@
+"""Why nothing is done, in a word and a sentence. Pure."""
+
+from typing import Final, NamedTuple
+
+NOT_SUPPORTED: Final = "NotSupported"
+RESOURCE_CONFLICT: Final = "ResourceConflict"
+INVALID_CONFIG: Final = "InvalidConfig"
+INVALID_TOPIC_NAME: Final = "InvalidTopicName"
+NOT_ENOUGH_BROKERS: Final = "NotEnoughBrokers"
+DELETION_PROTECTED: Final = "DeletionProtected"
+CLUSTER_NOT_READY: Final = "ClusterNotReady"
+CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
+KAFKA_ERROR: Final = "KafkaError"
+KUBERNETES_ERROR: Final = "KubernetesError"
+INTERNAL_ERROR: Final = "InternalError"
+INVALID_SPEC: Final = "InvalidSpec"
+
+
+class Refusal(NamedTuple):
+    """Why nothing is done: a word for machines and a sentence for people."""
+
+    reason: str
+    message: str

@@ -1,0 +1,1 @@
+"""What a status, its conditions and Events say."""

@@ -1,0 +1,48 @@
+"""What a Cluster says of its disks: those that were deleted while a broker uses them, and those that grow. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
+from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW, FAILED
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.topics.lost_records import as_before, named
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import CLAIMS_DELETED, VOLUMES_RESIZING, Condition
+
+IN_USE: Final = "InUse"
+
+
+def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
+    """There only while there is something to tell; `now` in RFC 3339."""
+    if pods is None:
+        yield from as_before(cluster, CLAIMS_DELETED)
+        yield from as_before(cluster, VOLUMES_RESIZING)
+        return
+    deleted = [claim for claim in pods.claims if claim.is_ending and claim.broker_id in pods.pods]
+    if deleted:
+        yield condition(cluster, CLAIMS_DELETED, "True", IN_USE, _deleted(deleted), now)
+    resizing = [claim for claim in pods.claims if claim.resize is not None]
+    if resizing:
+        reasons = sorted({claim.resize.reason for claim in resizing if claim.resize}, key=lambda each: each != FAILED)
+        yield condition(cluster, VOLUMES_RESIZING, "True", reasons[0], _resizing(resizing), now)
+
+
+def resize_failure(pods: PodsState) -> Refusal | None:
+    """Why disks do not get the size that is declared, where Kubernetes has tried and could not."""
+    failed = [claim for claim in pods.claims if claim.resize is not None and claim.resize.reason == FAILED]
+    return Refusal(CANNOT_GROW, _resizing(failed)) if failed else None
+
+
+def _resizing(claims: Sequence[BrokerClaim]) -> str:
+    return named([f"{claim.name}: {claim.resize.message}" for claim in claims if claim.resize is not None])
+
+
+def _deleted(claims: Sequence[BrokerClaim]) -> str:
+    names = named([claim.name for claim in claims])
+    return (
+        f"deleted while a broker uses it: {names}. It goes, with its records, when the broker's pod ends, so no broker "
+        "is restarted meanwhile. When every partition has other replicas in sync, delete the pod: it gets a new disk"
+    )

@@ -1,0 +1,93 @@
+"""A Cluster's status on Kubernetes: what its pods and its brokers say."""
+
+from collections.abc import Iterator
+
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.metadata_version import metadata_version_told
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.conditions import conditions_of
+from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.claim_conditions import claim_conditions
+from barnabas_operator.planning.status.readiness import (
+    NOTHING_FOUND,
+    Findings,
+    progress,
+    rolling_condition,
+    rolling_of,
+    unready,
+)
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
+from barnabas_operator.planning.topics.lost_records import as_before, cluster_losses
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, ListenerStatus, RollingStatus
+from barnabas_operator.resources.object_meta import ROLLING, Condition, merge_conditions
+
+
+def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
+    """The new status. `why` is what the brokers wait for, or what is wrong with the resource; `now` in RFC 3339.
+
+    What is not known now stays away rather than as it was; conditions of rolls and losses stay.
+    """
+    before, pods, state = cluster.status or ClusterStatus(), found.pods, found.state
+    rolling = rolling_of(before.rolling, pods, why) if pods is not None else None
+    return ClusterStatus(
+        conditions=merge_conditions(before.conditions, _conditions(cluster, now, why, found, rolling)),
+        observed_generation=cluster.metadata.generation,
+        listeners=_listeners(cluster, pods.external) if pods is not None else before.listeners,
+        metrics=_metrics(cluster, pods) if pods is not None else before.metrics,
+        cluster_id=state.cluster_id if state is not None else before.cluster_id,
+        metadata_version=metadata_version_told(cluster, state),
+        brokers=len(pods.views()) if pods is not None else before.brokers,
+        ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
+        topics=len(state.topics) if state is not None else None,
+        controller=state.controller_id if state is not None else None,
+        under_replicated_partitions=len(state.troubles) if state is not None else None,
+        offline_partitions=sum(trouble.offline for trouble in state.troubles) if state is not None else None,
+        rolling=rolling,
+    )
+
+
+def _conditions(
+    cluster: Cluster, now: str, why: Refusal | None, found: Findings, rolling: RollingStatus | None
+) -> Iterator[Condition]:
+    told = unready(cluster, why, found, rolling)
+    note = progress(rolling, found.pods) if rolling is not None and found.pods is not None else ""
+    yield from conditions_of(cluster, told.problem, now, status=told.status, note=note)
+    if found.pods is not None:
+        yield rolling_condition(cluster, rolling, found.pods, now)
+    else:
+        yield from as_before(cluster, ROLLING)
+    yield from claim_conditions(cluster, now, found.pods)
+    yield from cluster_losses(cluster, now, found.state, found.strays)
+    yield from reassignment_conditions(cluster, now, found.state, found.ahead)
+
+
+def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
+    """Where each broker that has a place tells Prometheus of itself."""
+    name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+    hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
+    return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
+
+
+def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStatus, ...]:
+    before = cluster.status.listeners if cluster.status is not None else ()
+    told = {each.name: each.bootstrap_servers for each in before}
+    return tuple(
+        ListenerStatus(name=each.name, bootstrap_servers=servers)
+        for each in cluster.spec.listeners
+        if (servers := _bootstrap(cluster, each, external, told.get(each.name, "")))
+    )
+
+
+def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, told: str) -> str:
+    """From inside one name for all brokers, from outside each broker's own address.
+
+    That of a broker whose pod is on no node stays as it was told: at nodes, each broker has a port of its own.
+    """
+    if listener.type == "internal":
+        namespace = cluster.metadata.namespace or "default"
+        return f"{bootstrap_name(cluster.metadata.name)}.{namespace}.svc:{listener.port}"
+    told_hosts = {port: host for host, _, port in (server.rpartition(":") for server in told.split(","))}
+    addresses = (external.address_outside(listener, number) for number in range(cluster.spec.brokers.replicas))
+    hosts = ((host or told_hosts.get(str(port)), port) for host, port in filter(None, addresses))
+    return ",".join(f"{host}:{port}" for host, port in hosts if host)

@@ -1,0 +1,141 @@
+"""Whether a Cluster is ready: whether its brokers serve clients as they should. And whether they roll. Pure.
+
+A roll that leaves every partition with a leader and enough replicas in sync is a condition of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from barnabas_operator.planning.brokers.broker_steps import (
+    BROKERS_UNREACHABLE,
+    EVICTION_REFUSED,
+    HOLDS_REPLICAS,
+    NOT_READY,
+    ROLLING_PAUSED,
+    UNDER_REPLICATED,
+)
+from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
+from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.planning.topics.lost_records import lost_in_cluster, named
+from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE
+from barnabas_operator.resources.cluster import Cluster, RollingStatus
+from barnabas_operator.resources.object_meta import ROLLING, Condition
+
+UNDER_MIN_ISR: Final = "UnderMinIsr"
+RESTARTING: Final = "Restarting"
+NO_RESTARTS: Final = "NoRestarts"
+WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
+"""What a step with brokers waits for. Whether that is bad for clients, pods and partitions tell."""
+TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, WAITING_FOR_ADDRESSES})
+"""These last for hours. What is bad for clients meanwhile is worse."""
+
+
+class Findings(NamedTuple):
+    """What was found of a Cluster; None where nobody could tell.
+
+    `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
+    to move later.
+    """
+
+    pods: PodsState | None = None
+    state: ClusterState | None = None
+    strays: Sequence[StrayLog] | None = None
+    trouble: str = ""
+    silence: str = ""
+    ahead: PendingMoves | None = None
+
+
+NOTHING_FOUND: Final = Findings()
+
+
+class Unready(NamedTuple):
+    """`Unknown` is a Cluster whose brokers tell nothing: they may serve others. Without a problem it is ready."""
+
+    problem: Refusal | None
+    status: Literal["False", "Unknown"] = "False"
+
+
+def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
+    """Why the Cluster is not ready, if it is not. `why` is what a round came to: what is wrong, or waited for."""
+    last = why if why is not None and why.reason in TOLD_LAST else None
+    if is_fault(why):
+        return Unready(why)
+    bad = unserved(found.state) if found.state is not None else None
+    away = found.trouble or (_away(cluster, why, found.pods, rolling) if found.pods is not None else "")
+    if away:
+        return Unready(Refusal(NOT_READY, "; ".join((away, bad.message) if bad is not None else (away,))))
+    if bad is not None:
+        return Unready(bad)
+    if found.silence:
+        return Unready(Refusal(BROKERS_UNREACHABLE, found.silence), "Unknown")
+    return Unready(last)
+
+
+def is_fault(why: Refusal | None) -> bool:
+    """Whether somebody has to mend something, the resource above all: that is told before what clients feel."""
+    return why is not None and why.reason not in WAITS | TOLD_LAST
+
+
+def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
+    """The brokers that are not there, or not in sync, and that no roll has restarted."""
+    rolls = rolling is not None and not cluster.spec.rolling.pause
+    if why is not None and why.reason == NOT_READY and not rolls:
+        return why.message
+    by_roll = rolling.restarting if rolling is not None and rolls else ()
+    others = [str(number) for number in pods.unready() if number not in by_roll]
+    return f"waiting for broker {', '.join(others)} to be ready" if others else ""
+
+
+def unserved(state: ClusterState) -> Refusal | None:
+    """The partitions that nobody can read, or not write with acks=all."""
+    lost = lost_in_cluster(state)
+    if lost is not None:
+        return lost
+    offline = [each for each in state.troubles if each.offline]
+    if offline:
+        return Refusal(PARTITIONS_OFFLINE, f"{_count(offline)} no leader: {_names(offline)}")
+    short = [each for each in state.troubles if each.under_min_isr]
+    if short:
+        what = "fewer replicas in sync than min.insync.replicas, writers with acks=all are refused"
+        return Refusal(UNDER_MIN_ISR, f"{_count(short)} {what}: {_names(short)}")
+    return None
+
+
+def _count(troubles: Sequence[Trouble]) -> str:
+    return f"{len(troubles)} partition has" if len(troubles) == 1 else f"{len(troubles)} partitions have"
+
+
+def _names(troubles: Sequence[Trouble]) -> str:
+    return named([f"{each.topic}-{each.partition}" for each in troubles])
+
+
+def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
+    """None where no broker is to restart. A roll that has begun is over when the last broker is ready again."""
+    remaining, away = pods.remaining(), pods.unready()
+    restarting = tuple(number for number in away if number not in remaining)
+    goes_on = before is not None and bool(restarting)
+    begins = bool(pods.pods) and not away and not pods.is_settled
+    if not (remaining or goes_on or begins):
+        return None
+    reason, message = why or ("", "")
+    return RollingStatus(remaining=remaining, restarting=restarting, blocked_by=reason, message=message)
+
+
+def progress(rolling: RollingStatus, pods: PodsState) -> str:
+    """How far a roll is, and what it waits for."""
+    done = pods.count - len(rolling.remaining) - len(rolling.restarting)
+    told = f"{done} of {pods.count} brokers run with what is declared"
+    return f"{told}; {rolling.message}" if rolling.message else told
+
+
+def rolling_condition(cluster: Cluster, rolling: RollingStatus | None, pods: PodsState, now: str) -> Condition:
+    """Always there, so that it can be waited for; `now` in RFC 3339."""
+    if rolling is None:
+        return condition(cluster, ROLLING, "False", NO_RESTARTS, "no broker is to restart", now)
+    reason = RESTARTING if rolling.blocked_by in ("", NOT_READY) else rolling.blocked_by
+    return condition(cluster, ROLLING, "True", reason, progress(rolling, pods), now)

@@ -1,0 +1,30 @@
+"""That a broker restarts, and why, as a Kubernetes Event about its Cluster. Pure."""
+
+from typing import Any, Final
+
+from barnabas_operator.planning.brokers.pods import BrokerPod
+from barnabas_operator.planning.kube_event import kube_event
+from barnabas_operator.resources.cluster import Cluster
+
+BROKER_RESTARTED: Final = "BrokerRestarted"
+
+
+def why_restarted(pod: BrokerPod) -> str:
+    """Of a pod that is to restart."""
+    if pod.stale:
+        return f"it {pod.stale}"
+    if pod.restart_asked:
+        return "its annotation asks for it"
+    if pod.is_cut_off:
+        return "its ServiceAccount was deleted, and with it its access to the Kubernetes API"
+    if pod.is_down:
+        return "it does not run, and the Cluster was changed since it was made"
+    return "the Cluster was changed since it was made"
+
+
+def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
+    """`now` in RFC 3339."""
+    message = f"broker {pod.broker_id} restarts: {why_restarted(pod)}"
+    event = kube_event(cluster, "Normal", BROKER_RESTARTED, message, now)
+    namespace = event["involvedObject"]["namespace"]
+    return {**event, "related": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.name}}

@@ -1,0 +1,46 @@
+"""Pods that should have ended, and why they have not. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+PODS_ENDING: Final = "PodsEnding"
+PODS_OVERDUE: Final = "PodsOverdue"
+
+Json = Mapping[str, Any]
+
+
+class TerminatingPod(NamedTuple):
+    """`ends_at`: when its grace period is over, in RFC 3339; "" where nobody has deleted it. `node`: "" if on none."""
+
+    name: str
+    node: str
+    ends_at: str
+
+    def is_overdue(self, now: str) -> bool:
+        """Whether its kubelet had the time that it asked for; `now` in RFC 3339, both to the second in UTC."""
+        return "" < self.ends_at < now
+
+
+def terminating_pod(found: Json) -> TerminatingPod:
+    """A pod as the API server has it."""
+    meta = found["metadata"]
+    return TerminatingPod(meta["name"], found.get("spec", {}).get("nodeName", ""), meta.get("deletionTimestamp", ""))
+
+
+def is_away(node: Json | None) -> bool:
+    """Whether the kubelet of a node tells nothing, or the node (None) is no more."""
+    told = node.get("status", {}).get("conditions", ()) if node is not None else ()
+    return all(each["status"] != "True" for each in told if each["type"] == "Ready")
+
+
+def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> str:
+    """One sentence for each; `away` are the names of nodes that tell nothing."""
+    return "; ".join(_why(pod, is_node_away=pod.node in away) for pod in overdue)
+
+
+def _why(pod: TerminatingPod, *, is_node_away: bool) -> str:
+    late = f"{pod.name} should have ended at {pod.ends_at}"
+    if not is_node_away:
+        return f"{late}; its node {pod.node} is ready, see what its kubelet says"
+    way_on = f"where the node is gone for good, say so: kubectl delete node {pod.node}"
+    return f"{late}, and its node {pod.node} is not ready: Kubernetes waits for the node; {way_on}"

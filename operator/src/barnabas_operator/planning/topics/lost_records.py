@@ -1,0 +1,62 @@
+"""What resources say of records: partitions that wait for somebody to accept a loss, and logs set aside. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
+from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import LOGS_SET_ASIDE, RECORDS_LOST, Condition, condition_of
+
+NAMED_MAX: Final = 5
+UNKNOWN_TOPICS: Final = "UnknownTopics"
+
+
+def cluster_losses(
+    cluster: Cluster, now: str, state: ClusterState | None, strays: Sequence[StrayLog] | None
+) -> Iterator[Condition]:
+    """The conditions that are there only while there is something to tell; `now` in RFC 3339.
+
+    While nobody answers (`state` or `strays` None) they stay as they were: silence brings no records back.
+    """
+    if state is None:
+        yield from as_before(cluster, RECORDS_LOST)
+    elif lost := lost_in_cluster(state):
+        yield condition(cluster, RECORDS_LOST, "True", lost.reason, lost.message, now)
+    if strays is None:
+        yield from as_before(cluster, LOGS_SET_ASIDE)
+    elif strays:
+        yield condition(cluster, LOGS_SET_ASIDE, "True", UNKNOWN_TOPICS, _set_aside(strays), now)
+
+
+def lost_in_cluster(state: ClusterState) -> Refusal | None:
+    """Why a Cluster is not ready, where every replica of a partition lacks records."""
+    lost = [trouble for trouble in state.troubles if trouble.lost is not None]
+    return records_lost(lost, "--all") if lost else None
+
+
+def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
+    """What is known of these partitions, and the command that goes on without the records; `which` are its options."""
+    text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
+    way_on = f"`barnabas accept-loss {which}` goes on with the longest logs"
+    return Refusal(RECORDS_LOST, f"offline, for every replica lacks records: {text}; {way_on}")
+
+
+def named(texts: Sequence[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
+    return ", ".join(texts[:NAMED_MAX]) + more
+
+
+def _set_aside(strays: Sequence[StrayLog]) -> str:
+    total = sum(each.size_bytes for each in strays)
+    which = named([f"broker {each.broker_id} {each.directory}" for each in strays])
+    way_on = "they come back with their topics' metadata; where nobody needs them, remove the directories"
+    return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {way_on}"
+
+
+def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
+    """The condition that the Cluster has, if it has one, while nobody can tell of another."""
+    told = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
+    return () if told is None else (told,)

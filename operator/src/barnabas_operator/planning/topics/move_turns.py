@@ -1,0 +1,96 @@
+"""Which of the moves that are wanted begin now: a few partitions at a time, the most urgent first. Pure.
+
+What does not begin is planned anew in the next round, with what is so by then.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
+from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+
+PARTITIONS_MAX: Final = 20
+BYTES_MAX: Final = 1 << 30
+"""So much a broker copies at a time; one partition at least, whatever its size."""
+
+
+class Turns(NamedTuple):
+    """The moves that begin, and how many partitions wait for those that are under way."""
+
+    begin: tuple[MoveReplicas, ...]
+    waiting: int
+
+
+class _Move(NamedTuple):
+    partition: Partition
+    row: ReplicaIds
+    comes_to: frozenset[int]
+    size_bytes: int
+
+
+def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
+    """Moves that copy nothing begin at once. Of the others those of the fewest replicas in sync go first."""
+    copies, under_way = _under_way(cluster)
+    in_sync = {Partition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
+    chosen: dict[str, dict[int, ReplicaIds]] = {}
+    waiting = 0
+    for move in sorted(_moves(wanted, cluster), key=lambda move: _urgency(move, in_sync, cluster)):
+        if any(_is_busy(broker, move, copies, under_way) for broker in move.comes_to):
+            waiting += 1
+            continue
+        chosen.setdefault(move.partition.topic, {})[move.partition.number] = move.row
+        copies.update(move.comes_to)
+        under_way.update(dict.fromkeys(move.comes_to, move.size_bytes))
+    return Turns(tuple(MoveReplicas(topic, dict(sorted(rows.items()))) for topic, rows in chosen.items()), waiting)
+
+
+def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
+    """Of all topics."""
+    return sum(len(move.assignments) for move in moves)
+
+
+def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
+    """Of all new replicas, as far as disks are known."""
+    return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))
+
+
+def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
+    """Whether any broker gets a replica that it does not have."""
+    return any(each.comes_to for each in _moves([move], cluster))
+
+
+def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
+    """By broker the partitions, and their bytes, that it is copying."""
+    missing = {Partition(each.topic, each.partition): each.missing for each in cluster.troubles}
+    copies, sizes = Counter[int](), Counter[int]()
+    for name, topic in cluster.topics.items():
+        for number, row in topic.moving.items():
+            partition = Partition(name, number)
+            for broker in set(row).intersection(missing.get(partition, ())):
+                copies[broker] += 1
+                sizes[broker] += cluster.disks.to_come_bytes(broker, partition) if cluster.disks is not None else 0
+    return copies, sizes
+
+
+def _moves(wanted: Iterable[MoveReplicas], cluster: ClusterState) -> Iterator[_Move]:
+    for step in wanted:
+        there = cluster.topics[step.topic].partitions
+        for number, row in step.assignments.items():
+            partition = Partition(step.topic, number)
+            size = cluster.disks.sizes.get(partition, 0) if cluster.disks is not None else 0
+            has = there[number] if number < len(there) else ()
+            yield _Move(partition, row, frozenset(row).difference(has), size)
+
+
+def _urgency(move: _Move, in_sync: dict[Partition, int], cluster: ClusterState) -> tuple[bool, int, int, Partition]:
+    there = cluster.topics[move.partition.topic].partitions
+    replicas = len(there[move.partition.number]) if move.partition.number < len(there) else 0
+    return bool(move.comes_to), in_sync.get(move.partition, replicas), move.size_bytes, move.partition
+
+
+def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[int]) -> bool:
+    if not copies[broker]:
+        return False
+    return copies[broker] >= PARTITIONS_MAX or under_way[broker] + move.size_bytes > BYTES_MAX

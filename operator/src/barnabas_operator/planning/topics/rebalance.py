@@ -1,0 +1,153 @@
+"""Which replicas go to brokers that have less than the others: those that were added, above all. Pure.
+
+Each move takes from a broker that has more than the average and gives to the one that has the least, where that has
+room and the partition stays in as many racks as it is in.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
+from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.topics.replica_moves import loads, room
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.resources.cluster import Cluster
+
+APPROVAL: Final = "barnabas.dev/rebalance"
+APPROVED: Final = "approve"
+UNEVEN_SHARE: Final = 0.8
+"""Where a broker has less of the average, a rebalance is proposed."""
+EVEN_SHARE: Final = 1.05
+"""A broker that has more of the average gives."""
+
+
+class Rebalance(NamedTuple):
+    """What is proposed, or carried out where it `is_approved`: all moves, and the brokers that get something."""
+
+    moves: tuple[MoveReplicas, ...]
+    partitions: int
+    size_bytes: int
+    to_brokers: tuple[int, ...]
+    is_approved: bool
+
+
+def is_approved(cluster: Cluster) -> bool:
+    """By whoever is asked for it, or once for all."""
+    return cluster.spec.rebalance == "Automatic" or is_asked_for(cluster)
+
+
+def is_asked_for(cluster: Cluster) -> bool:
+    """Whether the annotation says so; it goes when there is nothing left to move."""
+    return cluster.metadata.annotations.get(APPROVAL) == APPROVED
+
+
+def is_uneven(state: ClusterState) -> bool:
+    """Whether a rebalance is worth a plan: one broker has much less than the others."""
+    counted = loads(state)
+    mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
+    return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
+
+
+def is_calm(state: ClusterState) -> bool:
+    """Whether all brokers are there, and stay so, and all replicas that do not move."""
+    moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
+    is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
+    is_staying = not (state.leaving or state.awaited or state.restarting)
+    return is_whole and is_staying and len(state.homes) >= max(2, state.declared)
+
+
+def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
+    """By topic, what other replicas its partitions shall have; nothing where a broker is away or replicas are.
+
+    Topics that are `left_alone` weigh where they are, and stay there.
+    """
+    if not is_calm(state):
+        return ()
+    plan = _Plan(state, left_alone)
+    for broker in sorted(state.homes, key=lambda broker: (-plan.loads[broker], broker)):
+        plan.relieve(broker)
+    return plan.moves()
+
+
+class _Plan:
+    """The loads and rows as they will be, move after move."""
+
+    def __init__(self, state: ClusterState, left_alone: Collection[str]) -> None:
+        self._homes, self._disks = state.homes, state.disks
+        self.loads: Counter[int] = loads(state)
+        self._mean = sum(self.loads[broker] for broker in self._homes) / len(self._homes)
+        self._room = room(state, state.disks) if state.disks is not None else None
+        moving = {Partition(name, number) for name, topic in state.topics.items() for number in topic.moving}
+        self._before = {
+            partition: row
+            for partition, row in _rows(state)
+            if partition not in moving and partition.topic not in left_alone and set(row) <= set(self._homes)
+        }
+        self._rows = dict(self._before)
+
+    def relieve(self, broker: int) -> None:
+        """Takes from a broker until it has about the average; the largest partitions first."""
+        held = [partition for partition, row in self._rows.items() if broker in row]
+        for partition in sorted(held, key=lambda partition: (-self._weight(partition), partition)):
+            if self.loads[broker] <= EVEN_SHARE * self._mean:
+                return
+            self._give(broker, partition)
+
+    def moves(self) -> tuple[MoveReplicas, ...]:
+        """What has become of all rows that are others now."""
+        changed: dict[str, dict[int, ReplicaIds]] = {}
+        for partition, row in self._rows.items():
+            if row != self._before[partition]:
+                changed.setdefault(partition.topic, {})[partition.number] = row
+        return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
+
+    def _give(self, broker: int, partition: Partition) -> None:
+        """To the one with the least, where it will not have as much as the giver had."""
+        row, weight = self._rows[partition], self._weight(partition)
+        fit = [each for each in self._homes if self._fits(each, broker, partition)]
+        taker = min(fit, key=lambda each: (self.loads[each], each), default=None)
+        if taker is None or self.loads[taker] + weight >= self.loads[broker]:
+            return
+        self._rows[partition] = tuple(taker if each == broker else each for each in row)
+        self.loads[broker] -= weight
+        self.loads[taker] += weight
+        if self._room is not None:
+            self._room[taker] -= self._size(partition)
+
+    def _fits(self, taker: int, giver: int, partition: Partition) -> bool:
+        row = self._rows[partition]
+        if (
+            taker in row
+            or self.loads[taker] >= self._mean
+            or (self._room is not None and self._room[taker] < self._size(partition))
+        ):
+            return False
+        others = [each for each in row if each != giver]
+        return self._racks([*others, taker]) >= self._racks(row)
+
+    def _racks(self, row: Collection[int]) -> int:
+        return len({self._homes[broker] for broker in row})
+
+    def _size(self, partition: Partition) -> int:
+        return self._disks.sizes.get(partition, 0) if self._disks is not None else 0
+
+    def _weight(self, partition: Partition) -> int:
+        return self._disks.weight(partition) if self._disks is not None else 1
+
+
+def _rows(state: ClusterState) -> Iterator[tuple[Partition, ReplicaIds]]:
+    for name, topic in sorted(state.topics.items()):
+        for number, row in enumerate(topic.targets):
+            yield Partition(name, number), row
+
+
+def takers(moves: Sequence[MoveReplicas], state: ClusterState) -> tuple[int, ...]:
+    """The brokers that get replicas."""
+    found = {
+        broker
+        for move in moves
+        for number, row in move.assignments.items()
+        for broker in set(row).difference(state.topics[move.topic].targets[number])
+    }
+    return tuple(sorted(found))

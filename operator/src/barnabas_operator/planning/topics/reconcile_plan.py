@@ -1,0 +1,91 @@
+"""All that one round does to a cluster's topics: declared ones, those that go, the brokers' own, moves. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.disk_space import Partition
+from barnabas_operator.planning.topics.internal_topics import internal_factors
+from barnabas_operator.planning.topics.move_turns import bytes_to_copy, is_copy, partitions_in_sum, take_turns
+from barnabas_operator.planning.topics.rebalance import (
+    Rebalance,
+    is_approved,
+    is_asked_for,
+    is_calm,
+    is_uneven,
+    plan_rebalance,
+    takers,
+)
+from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
+from barnabas_operator.planning.topics.throttled_moves import is_throttled, throttles
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_deletions, plan_evacuation, plan_topics
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTopic, MoveReplicas, Step
+
+
+class ReconcilePlan(NamedTuple):
+    """`steps` are all that is done now, `waiting` counts the partitions whose turn to move comes later.
+
+    `without_room` are those that would move, and that no broker has room for. `asks_for_disks`: sizes and room would
+    make another plan of it, and are not known. `is_rebalanced`: what was asked for is done.
+    """
+
+    topics: tuple[TopicPlan, ...]
+    deletions: tuple[TopicPlan, ...]
+    steps: tuple[Step, ...]
+    waiting: int
+    without_room: tuple[Partition, ...]
+    rebalance: Rebalance | None
+    asks_for_disks: bool
+    is_rebalanced: bool
+
+
+def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
+    """From what is declared, and what is there, to steps."""
+    of_topics, of_others = ReplicaMoves(state), ReplicaMoves(state)
+    topics = plan_topics(wanted.topics, state, of_topics)
+    deletions = plan_deletions(wanted.removed, wanted.topics, state)
+    steps = [step for plan in (*topics, *deletions) for step in plan.steps]
+    moves = [step for step in steps if isinstance(step, MoveReplicas)]
+    moves += plan_evacuation(topics, state, internal_factors(wanted.cluster), of_others)
+    going = {Partition(move.topic, number) for move in moves for number in move.assignments}
+    without_room = tuple(sorted((of_topics.without_room | of_others.without_room) - going))
+    rebalance = None if moves else _rebalance(wanted, state)
+    if rebalance is not None and rebalance.is_approved:
+        moves += rebalance.moves
+    turns = take_turns(moves, state)
+    others: list[Step] = [step for step in steps if not isinstance(step, MoveReplicas)]
+    if is_throttled(wanted.cluster):
+        others = list(_merged(others, throttles(wanted.topics, turns.begin, state)))
+    is_asked = is_asked_for(wanted.cluster)
+    copies = is_asked or rebalance is not None or any(is_copy(move, state) for move in moves)
+    is_rebalanced = is_asked and not moves and not state.is_moving and is_calm(state)
+    asks_for_disks = state.disks is None and copies
+    begin = (*others, *turns.begin)
+    return ReconcilePlan(
+        topics, deletions, begin, turns.waiting, without_room, rebalance, asks_for_disks, is_rebalanced
+    )
+
+
+def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[Step]:
+    """A topic's configs change in one step: Kafka takes each topic once in a request."""
+    more = {step.topic: step.changes for step in added}
+    going = {step.topic for step in steps if isinstance(step, DeleteTopic)}
+    for step in steps:
+        if isinstance(step, AlterConfigs):
+            step = AlterConfigs(step.topic, {**step.changes, **more.pop(step.topic, {})})
+        yield step
+    yield from (AlterConfigs(topic, changes) for topic, changes in more.items() if topic not in going)
+
+
+def _rebalance(wanted: DesiredState, state: ClusterState) -> Rebalance | None:
+    """One that was asked for goes on to its end; one that is automatic as long as something moves."""
+    cluster = wanted.cluster
+    goes_on = is_asked_for(cluster) or (is_approved(cluster) and state.is_moving)
+    if not goes_on and not is_uneven(state):
+        return None
+    moves = plan_rebalance(state, {topic.topic_name for topic in wanted.topics if topic.spec.pause})
+    if not moves:
+        return None
+    size_bytes = bytes_to_copy(moves, state)
+    return Rebalance(moves, partitions_in_sum(moves), size_bytes, takers(moves, state), is_approved(cluster))

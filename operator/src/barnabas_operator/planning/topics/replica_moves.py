@@ -1,0 +1,93 @@
+"""Which replicas go where when a topic gets another number of them, or a broker has to be emptied. Pure.
+
+As little moves as can: replicas that may stay do, in their order, so that the preferred leaders stay spread.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds
+from barnabas_operator.planning.disk_space import Disks, Partition
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+
+
+class ReplicaMoves:
+    """Plans one topic after the other, and counts what each broker has by then: bytes, where disks are known, else
+    replicas. No broker gets more than it has room for."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self._disks = cluster.disks
+        self._out_of_sync = {Partition(each.topic, each.partition): each.missing for each in cluster.troubles}
+        self._loads = loads(cluster)
+        self._room = room(cluster, self._disks) if self._disks is not None else {}
+        self.without_room: Final[set[Partition]] = set()
+        """Those that stay as they are because no broker has room for them."""
+
+    def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
+        """So that each partition has `factor` replicas (or as many as now), none of them on a broker that is to go.
+
+        `added` are partitions that are made before. The caller has checked that there are enough brokers. None where
+        all is so; a partition that no broker has room for stays as it is.
+        """
+        found = (*self._cluster.topics[name].targets, *added)
+        wanted = [self._row(row, factor or len(row), Partition(name, number)) for number, row in enumerate(found)]
+        changed = {number: row for number, row in enumerate(wanted) if row != found[number]}
+        return MoveReplicas(name, changed) if changed else None
+
+    def _row(self, now: ReplicaIds, factor: int, partition: Partition) -> ReplicaIds:
+        """First the row is cut; then those that cannot stay are replaced where they stand, others put at its end."""
+        row = list(now)
+        behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
+        while len(row) > factor:
+            row.remove(([broker for broker in row if broker in behind] or row)[-1])
+        places = [index for index, broker in enumerate(row) if broker in self._cluster.leaving]
+        for index in (*places, *range(len(row), factor)):
+            picked = self._pick(row, partition)
+            if picked is None:
+                if self._disks is not None:
+                    self.without_room.add(partition)
+                return now
+            row[index : index + 1] = [picked]
+        self._count(now, row, partition)
+        return tuple(row)
+
+    def _pick(self, row: Collection[int], partition: Partition) -> int | None:
+        """Another broker with room: in a rack that has the fewest replicas of the row, with the least itself."""
+        homes = self._cluster.homes
+        racks = Counter(homes[broker] for broker in row if broker in homes)
+        size = self._disks.sizes.get(partition, 0) if self._disks is not None else 0
+        fit = (broker for broker in homes if broker not in row and self._room.get(broker, size) >= size)
+        return min(fit, key=lambda broker: (racks[homes[broker]], self._loads[broker], broker), default=None)
+
+    def _count(self, now: Collection[int], row: Collection[int], partition: Partition) -> None:
+        weight = self._disks.weight(partition) if self._disks is not None else 1
+        for broker in now:
+            self._loads[broker] -= weight
+        for broker in row:
+            self._loads[broker] += weight
+        for broker in set(row).difference(now).intersection(self._room):
+            assert self._disks is not None, "who has room is known from the disks"
+            self._room[broker] -= self._disks.sizes.get(partition, 0)
+
+
+def loads(cluster: ClusterState) -> Counter[int]:
+    """By broker what it has when nothing moves any more: bytes where disks are known, else replicas."""
+    counted = Counter[int]()
+    for name, topic in cluster.topics.items():
+        for number, row in enumerate(topic.targets):
+            weight = cluster.disks.weight(Partition(name, number)) if cluster.disks is not None else 1
+            for broker in row:
+                counted[broker] += weight
+    return counted
+
+
+def room(cluster: ClusterState, disks: Disks) -> dict[int, int]:
+    """By broker the bytes that it can take besides what is on its way there."""
+    left = {broker: disks.room_bytes(broker) for broker in cluster.homes}
+    for name, topic in cluster.topics.items():
+        for number, row in topic.moving.items():
+            for broker in set(row).intersection(left):
+                left[broker] -= disks.to_come_bytes(broker, Partition(name, number))
+    return left

@@ -1,0 +1,44 @@
+"""Which replicas keep to the Cluster's rate of replication: those that move, as long as they do (KIP-73). Pure.
+
+Brokers throttle only the replicas that a topic's configs list, so that those which were down catch up unhindered.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from barnabas_operator.planning.brokers.dynamic_configs import THROTTLES
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
+from barnabas_operator.planning.configs import FOLLOWERS, LEADERS, THROTTLED
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+
+def is_throttled(cluster: Cluster) -> bool:
+    """Whether the Cluster declares a rate. Without one, the lists are whose who moves replicas by hand."""
+    return any(cluster.spec.config.get(rate) is not None for rate in THROTTLES)
+
+
+def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
+    """What brings each topic's lists to the replicas that are moving or begin to; lists that a Topic declares stay."""
+    declared = {topic.topic_name for topic in topics if not topic.spec.config.keys().isdisjoint(THROTTLED)}
+    beginning = {move.topic: move.assignments for move in begin}
+    for name, topic in sorted(state.topics.items()):
+        if name not in declared:
+            wanted = _lists({**topic.moving, **beginning.get(name, {})}, topic)
+            changes = {key: text for key, text in wanted.items() if topic.overrides.get(key) != text}
+            if changes:
+                yield AlterConfigs(name, changes)
+
+
+def _lists(moves: Mapping[int, ReplicaIds], topic: TopicState) -> dict[str, str | None]:
+    """Who may send: all that have the partition, now or later; who fetches: all that shall have it. None: nobody.
+
+    The same from the beginning of a move to its end.
+    """
+    rows = enumerate(topic.partitions)
+    senders = {number: tuple(sorted({*row, *moves[number]})) for number, row in rows if number in moves}
+    return {LEADERS: _listed(senders), FOLLOWERS: _listed({number: moves[number] for number in senders})}
+
+
+def _listed(rows: Mapping[int, ReplicaIds]) -> str | None:
+    return ",".join(f"{number}:{broker}" for number, row in sorted(rows.items()) for broker in row) or None

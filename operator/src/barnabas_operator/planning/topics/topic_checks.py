@@ -1,0 +1,171 @@
+"""Why a topic may be refused: a table of named checks. The first that objects becomes the condition, unchanged."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from barnabas_core.errors import ApiError
+from barnabas_core.topic_name import check_topic_name, collides, is_internal
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.configs import config_changes, config_problems, declared_texts
+from barnabas_operator.planning.refusal import (
+    CLUSTER_NOT_READY,
+    DELETION_PROTECTED,
+    INVALID_CONFIG,
+    INVALID_TOPIC_NAME,
+    NOT_ENOUGH_BROKERS,
+    NOT_SUPPORTED,
+    RESOURCE_CONFLICT,
+    Refusal,
+)
+from barnabas_operator.planning.topics.replica_placement import place_partitions
+from barnabas_operator.resources.topic import Topic
+
+Check = Callable[[Topic, ClusterState], Refusal | None]
+
+
+def deletion_protected(name: str) -> Refusal:
+    """Of a topic, by its name."""
+    message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
+    return Refusal(DELETION_PROTECTED, message)
+
+
+def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[Check] | None = None) -> Refusal | None:
+    """The first objection, if there is any, of these checks or of all."""
+    objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
+    return next((objection for objection in objections if objection is not None), None)
+
+
+def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Kafka's rules for names; two names that metrics cannot tell apart are refused as Kafka refuses them."""
+    name = topic.topic_name
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        field = "spec.topicName" if topic.spec.topic_name is not None else "metadata.name"
+        return Refusal(INVALID_TOPIC_NAME, f"{field}: {error}")
+    other = None if name in cluster.topics else collides(name, cluster.topics)
+    return Refusal(INVALID_TOPIC_NAME, f"Topic {name} collides with the existing {other}") if other else None
+
+
+def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """The brokers make and keep their own topics."""
+    if not is_internal(topic.topic_name):
+        return None
+    return Refusal(
+        NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, a topic of the brokers; allowed: another name"
+    )
+
+
+def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """Kafka cannot rename a topic."""
+    before = topic.status.topic_name if topic.status else None
+    if before is None or before == topic.topic_name:
+        return None
+    return Refusal(
+        NOT_SUPPORTED, f"Changing spec.topicName is not supported: it is {topic.topic_name}, allowed: {before}"
+    )
+
+
+def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """A topic does not move to another Cluster; one that no Cluster has yet may be anybody's."""
+    has_it = topic.status.cluster if topic.status else None
+    if has_it is None or topic.spec.cluster in (None, has_it):
+        return None
+    return Refusal(NOT_SUPPORTED, f"spec.cluster is {topic.spec.cluster}; allowed: {has_it}, which has the topic")
+
+
+def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
+    """Keys and values by the same table that the brokers use."""
+    problems = config_problems(topic.spec.config)
+    return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {problem}" for problem in problems)) if problems else None
+
+
+def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """A topic that was there before, or was made again by others: by its id, for a name says neither."""
+    found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
+    if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
+        return None
+    was = "was there before" if had is None else f"was made again by others (its id was {had}, and is {found.topic_id})"
+    message = f"topic {topic.topic_name} {was} and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that is not there")
+
+
+def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    """Whether the topic is just as this resource makes it, as far as it goes: then its status got lost on the way."""
+    replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
+    if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
+        return False
+    numbers = range(min(partitions, len(found.partitions)))
+    return found.targets == place_partitions(topic, cluster.homes, numbers, replicas)
+
+
+def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Records keep their partition by their key: taking partitions away would lose and misplace them."""
+    found, wanted = cluster.topics.get(topic.topic_name), topic.spec.partitions
+    if found is None or wanted is None or wanted >= len(found.partitions):
+        return None
+    has = len(found.partitions)
+    return Refusal(
+        NOT_SUPPORTED,
+        f"Decreasing partitions not supported: spec.partitions is {wanted}, "
+        f"the topic has {has}; allowed: {has} or more",
+    )
+
+
+def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """Each replica is on a broker of its own; only what is placed anew counts.
+
+    More than there are declared is a mistake; those that are declared and away are waited for.
+    """
+    found = cluster.topics.get(topic.topic_name)
+    replicas, alive = replicas_of(topic, cluster), len(cluster.homes)
+    if replicas <= alive or (found is not None and not _places_replicas(topic, found, cluster)):
+        return None
+    allowed = max(alive, cluster.declared)
+    if replicas > allowed:
+        message = f"spec.replicas is {replicas}; allowed: 1 to {allowed}, the number of brokers"
+        return Refusal(NOT_ENOUGH_BROKERS, message)
+    away = ", ".join(str(number) for number in range(cluster.declared) if number not in cluster.racks)
+    lack = f"spec.replicas is {replicas} and {alive} of {cluster.declared} brokers are alive"
+    return Refusal(CLUSTER_NOT_READY, f"{lack}; waiting for broker {away}")
+
+
+def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    more_partitions = (topic.spec.partitions or 0) > len(found.partitions)
+    more_replicas = any(len(row) < (topic.spec.replicas or 0) for row in found.targets)
+    return more_partitions or more_replicas or any(cluster.leaving.intersection(row) for row in found.targets)
+
+
+def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
+    """With fewer replicas than min.insync.replicas every write with acks=all would fail."""
+    text = declared_texts(topic.spec.config).get("min.insync.replicas")
+    replicas = replicas_of(topic, cluster)
+    if text is not None and int(text) > replicas:
+        allowed = f"1 to {replicas}, the number of replicas"
+        return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
+    fewest = cluster.default_min_insync_replicas
+    if text is None and fewest > replicas:
+        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, or a smaller one in spec.config"
+        return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
+    return None
+
+
+def replicas_of(topic: Topic, cluster: ClusterState) -> int:
+    """The replicas that each partition shall have: those declared, else those that are there, else the default."""
+    if topic.spec.replicas is not None:
+        return topic.spec.replicas
+    found = cluster.topics.get(topic.topic_name)
+    return found.replication_factor if found is not None else cluster.default_replication_factor
+
+
+OF_THE_RESOURCE: Final[tuple[Check, ...]] = (
+    same_name_as_before,
+    same_cluster_as_before,
+    valid_name,
+    not_internal,
+    valid_config,
+    may_adopt,
+)
+OF_NUMBERS: Final[tuple[Check, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
+"""What others can bring about, too: by more partitions, or fewer replicas or brokers."""
+CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

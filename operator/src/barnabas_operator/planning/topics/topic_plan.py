@@ -1,0 +1,218 @@
+"""From declared topics and the cluster's state to steps. Pure: the same input always gives the same plan."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.configs import config_changes, declared_texts
+from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, RESOURCE_CONFLICT, Refusal
+from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
+from barnabas_operator.planning.topics.replica_placement import place_partitions
+from barnabas_operator.planning.topics.topic_checks import (
+    OF_NUMBERS,
+    OF_THE_RESOURCE,
+    deletion_protected,
+    enough_brokers,
+    refuse,
+    replicas_of,
+    was_made_by,
+)
+from barnabas_operator.planning.topics.topic_status import PARTITIONS_OFFLINE, REPLICAS_MOVING
+from barnabas_operator.planning.topics.topic_steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+    describe,
+)
+from barnabas_operator.resources.object_meta import DRIFTED, READY, RECORDS_LOST, Condition, condition_of
+from barnabas_operator.resources.topic import Topic
+
+PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What to do for one resource: steps in order, or the reason why there are none.
+
+    `drift` tells what others have changed and stays so. Where that cannot be undone, the steps undo the rest.
+    """
+
+    resource: Topic
+    steps: tuple[Step, ...] = ()
+    refusal: Refusal | None = None
+    drift: tuple[str, ...] = ()
+
+
+def plan_topics(
+    declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
+) -> tuple[TopicPlan, ...]:
+    """One plan for each declared topic, in their order. `moves` hears what replicas go where."""
+    owners, moves = topic_owners(declared), moves or ReplicaMoves(cluster)
+    return tuple(_plan(topic, owners[topic.topic_name], cluster, moves) for topic in declared)
+
+
+def plan_evacuation(
+    plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
+) -> tuple[MoveReplicas, ...]:
+    """Empties the brokers that are to go of all that these plans do not move, also of topics that nobody declares.
+
+    Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
+    needs more brokers than there are keeps its replicas where they are. `moves` hears what goes where.
+    """
+    moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
+    moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
+    names = (
+        name
+        for name, topic in sorted(cluster.topics.items())
+        if name not in moved and (cluster.leaving or name in followed) and _fits(topic, followed.get(name), cluster)
+    )
+    return tuple(step for name in names if (step := moves.of_topic(name, followed.get(name))) is not None)
+
+
+def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
+    return (factor or max(map(len, topic.targets))) <= len(cluster.homes)
+
+
+def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
+    """One plan for each resource that is declared no more. A refusal means that the resource stays."""
+    still_owned = {topic.topic_name for topic in declared}
+    return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
+
+
+def claimed_name(topic: Topic) -> str:
+    """The name of the topic that the resource has, which is the one that it had first."""
+    return (topic.status.topic_name if topic.status else None) or topic.topic_name
+
+
+def topic_owners(declared: Iterable[Topic]) -> dict[str, Topic]:
+    """Which resource a topic belongs to: of several that name it the oldest, and the first of those as old."""
+    owners: dict[str, Topic] = {}
+    for topic in declared:
+        owner = owners.get(topic.topic_name)
+        if owner is None or _age(topic) < _age(owner):
+            owners[topic.topic_name] = topic
+    return owners
+
+
+def _age(topic: Topic) -> tuple[bool, str]:
+    created = topic.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
+    return created is None, created or ""
+
+
+def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves) -> TopicPlan:
+    if owner is not topic:
+        message = f"Topic {topic.topic_name} is managed by the older resource {owner.metadata.name}"
+        return TopicPlan(topic, refusal=Refusal(RESOURCE_CONFLICT, message))
+    if topic.spec.pause:
+        return TopicPlan(topic)
+    refusal = refuse(topic, cluster, OF_THE_RESOURCE)
+    if refusal is not None:
+        return TopicPlan(topic, refusal=refusal)
+    found = cluster.topics.get(topic.topic_name)
+    steps, refusal = _bring_about(topic, found, cluster, moves)
+    if found is not None and _was_brought_about(topic):
+        return _of_drift(topic, found, steps, refusal)
+    if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
+        steps = tuple(step for step in steps if not isinstance(step, AlterConfigs))  # Told when nothing moves any more.
+    return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
+
+
+def _of_drift(topic: Topic, found: TopicState, steps: tuple[Step, ...], refusal: Refusal | None) -> TopicPlan:
+    """What others have changed is undone as far as can be, or left; what stays is told. Brokers that go are emptied."""
+    drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
+    if topic.spec.drift_policy == "Revert":
+        return TopicPlan(topic, steps, refusal, drift)
+    undone = [step for step in steps if not (isinstance(step, MoveReplicas) and _keeps_numbers(step, found))]
+    left = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, undone))}"
+    return TopicPlan(topic, drift=(*drift, left) if undone else drift)
+
+
+def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
+    """Whether no partition gets more or fewer replicas: `plan_evacuation` moves them all the same."""
+    return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
+
+
+def _was_brought_about(topic: Topic) -> bool:
+    """All that is declared was so once: whatever differs now has been changed by others."""
+    ready, drifted = (_told(topic, kind) for kind in (READY, DRIFTED))
+    is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
+    return is_there or drifted is not None
+
+
+def _is_moving(topic: Topic) -> bool:
+    """All that is declared was so once, but for replicas that are on their way."""
+    ready = _told(topic, READY)
+    return ready is not None and ready.reason == REPLICAS_MOVING
+
+
+def _told(topic: Topic, kind: str) -> Condition | None:
+    """What was said last of what is declared now."""
+    if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
+        return None
+    return condition_of(topic.status.conditions, kind)
+
+
+def _bring_about(
+    topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
+) -> tuple[tuple[Step, ...], Refusal | None]:
+    """All steps, or why some of them cannot be taken (now), and the others."""
+    refusal = refuse(topic, cluster, OF_NUMBERS)
+    if enough_brokers(topic, cluster) is not None:
+        return tuple(_set_configs(topic, found) if found is not None else ()), refusal
+    steps = tuple(_change(topic, found, cluster, moves)) if found is not None else (_create(topic, cluster),)
+    if cluster.awaited and any(isinstance(step, PLACING) for step in steps):
+        listed = ", ".join(map(str, sorted(cluster.awaited)))
+        refusal = refusal or Refusal(CLUSTER_NOT_READY, f"waiting for broker {listed} to join")
+        steps = tuple(step for step in steps if not isinstance(step, PLACING))
+    return steps, refusal
+
+
+def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
+    partitions = range(topic.spec.partitions or cluster.num_partitions)
+    placed = place_partitions(topic, cluster.homes, partitions, replicas_of(topic, cluster))
+    return CreateTopic(topic.topic_name, placed, declared_texts(topic.spec.config))
+
+
+def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[Step]:
+    """Kafka wants new partitions to have as many replicas as the others: where those do not fit, they move first."""
+    fits = found.replication_factor <= len(cluster.homes)
+    added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)
+    placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
+    if added:
+        yield IncreasePartitions(topic.topic_name, added.stop, placed)
+    yield from _set_configs(topic, found)
+    moved = moves.of_topic(topic.topic_name, topic.spec.replicas, placed) if topic.spec.replicas else None
+    if moved is not None:
+        yield moved
+
+
+def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
+    changes = config_changes(topic.spec.config, found.overrides)
+    if changes:
+        yield AlterConfigs(topic.topic_name, changes)
+
+
+def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
+    """A paused topic, one that is not this resource's, and one that is to be retained stay as they are."""
+    name = claimed_name(topic)
+    found = cluster.topics.get(name)
+    if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
+        return TopicPlan(topic)
+    if topic.spec.deletion_policy == "Protect":
+        return TopicPlan(topic, refusal=deletion_protected(name))
+    return TopicPlan(topic, (DeleteTopic(name, found.topic_id),) if topic.spec.deletion_policy == "Delete" else ())
+
+
+def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
+    """Whether it is the topic that the resource had, not one that was made again by that name.
+
+    An operator may have died after it made the topic, before it could say so.
+    """
+    status = topic.status
+    if status is not None and status.topic_name is not None and status.topic_id is not None:
+        return status.topic_id == found.topic_id
+    return was_made_by(topic, found, cluster)

@@ -1,0 +1,80 @@
+"""A topic's status: what a plan and its outcome say about the resource."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from barnabas_operator.planning.cluster_state import TopicState, Trouble
+from barnabas_operator.planning.conditions import condition, conditions_of
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.topics.lost_records import named, records_lost
+from barnabas_operator.resources.object_meta import DRIFTED, Condition, merge_conditions
+from barnabas_operator.resources.topic import Topic, TopicStatus
+
+REPLICAS_MOVING: Final = "ReplicasMoving"
+PARTITIONS_OFFLINE: Final = "PartitionsOffline"
+
+
+def topic_status(
+    topic: Topic,
+    found: TopicState | None,
+    problem: Refusal | None,
+    now: str,
+    troubles: Collection[Trouble] = (),
+    drift: Sequence[str] = (),
+    cluster: str | None = None,
+) -> TopicStatus:
+    """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
+
+    `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
+    the others do not. Nor does `drift`, which tells what others have changed and nobody undoes.
+
+    Only a resource that the topic belongs to claims it: `topicName` and `topicId` say which topic a deletion would be
+    about, and `cluster` where it is. One that is refused or paused, goes or
+    has lost its topic is about no other by that name.
+    """
+    before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
+    if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
+        message = f"{moving} of {len(found.partitions)} partitions are getting other replicas"
+        problem = Refusal(REPLICAS_MOVING, message)
+    offline = [trouble for trouble in troubles if trouble.offline]
+    if problem is None and offline:
+        problem = _offline(offline)
+    told = (*conditions_of(topic, problem, now), *([_drifted(topic, drift, now)] if drift else ()))
+    current = merge_conditions(before.conditions, told)
+    claimed = before.topic_name or (topic.topic_name if is_ours and found is not None else None)
+    return TopicStatus(
+        conditions=current,
+        observed_generation=topic.metadata.generation,
+        cluster=before.cluster or (cluster if claimed else None),
+        topic_name=claimed,
+        topic_id=found.topic_id if found and is_ours else before.topic_id,
+        partitions=len(found.partitions) if found else None,
+        replicas=found.replication_factor if found else None,
+        under_replicated_partitions=len(troubles) if found else None,
+        offline_partitions=len(offline) if found else None,
+    )
+
+
+def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
+    """The Topic with the status that says why nobody brings it about, now (RFC 3339)."""
+    return replace(topic, status=topic_status(topic, None, why, now))
+
+
+def _offline(offline: Sequence[Trouble]) -> Refusal:
+    """Those that wait for somebody to accept a loss before those that wait for a broker."""
+    lost = [trouble for trouble in offline if trouble.lost is not None]
+    if lost:
+        return records_lost(lost, f"--topic {lost[0].topic}")
+    return Refusal(PARTITIONS_OFFLINE, f"no leader: {named([str(each) for each in offline])}")
+
+
+def _moving(topic: Topic, found: TopicState) -> int:
+    """Partitions whose replicas move, or were told to and do not show it yet."""
+    wanted = None if topic.spec.pause else topic.spec.replicas
+    return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
+
+
+def _drifted(topic: Topic, drift: Sequence[str], now: str) -> Condition:
+    return condition(topic, DRIFTED, "True", "ChangedByOthers", "; ".join(drift), now)

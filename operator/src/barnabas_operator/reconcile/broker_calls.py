@@ -1,0 +1,46 @@
+"""Calls to brokers block: they have threads of their own, and not those that asyncio resolves names in."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+from barnabas_operator.reconcile.reconcile_parts import retry_pause_s
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AT_ONCE_MAX: Final = 64
+"""A Cluster that does not answer holds one for the 3 s of a try in 8 s: a hundred of those leave some to all others."""
+LOOK_S_MAX: Final = 5.0
+_THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
+
+
+async def blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What it answers, or raises. Whoever is cancelled meanwhile leaves the thread to end by itself."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(call, *args, **kwargs))
+
+
+class BrokerBackoff:
+    """When to ask brokers again that did not answer: after 1, 2, 4, 5, 5, ... s, where `first_s` is 0.5."""
+
+    def __init__(self, first_s: float, now_s: Callable[[], float]) -> None:
+        self._first_s = first_s
+        self._now_s = now_s
+        self._failures = 0
+        self._wait_until_s = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to ask."""
+        return self._now_s() >= self._wait_until_s
+
+    def lose(self) -> None:
+        """Nobody answered."""
+        self._failures += 1
+        self._wait_until_s = self._now_s() + min(LOOK_S_MAX, retry_pause_s(self._first_s, self._failures))
+
+    def renew(self) -> None:
+        """Somebody answered, or a pod has changed."""
+        self._failures, self._wait_until_s = 0, 0.0

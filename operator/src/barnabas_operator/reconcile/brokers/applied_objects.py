@@ -1,0 +1,152 @@
+"""Applies a Cluster's objects, those that are not as they were applied last."""
+
+import json
+import logging
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.admission.field_translation import in_fields_of_the_cluster
+from barnabas_operator.planning.brokers.ownership import conflict, is_owned
+from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+PASSING: Final = frozenset({"status", "metadata"})
+OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
+DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
+
+
+class _Said(NamedTuple):
+    """An object as it was sent last; why it was refused, if it was; else what the API server made of it."""
+
+    item: Json
+    refusal: Refusal | None = None
+    uid: str = ""
+    version: int = 0
+    content: bytes = b""
+
+
+class ObjectRefused(Exception):
+    """The API server takes no such object: the resource asks for something that cannot be."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class AppliedObjects:
+    """What cannot be is asked again when it is another, or after `forget`: each round would hear the same.
+
+    What was refused for another reason may be taken the next time: an API server that starts knows nobody's rights yet.
+    What others have changed or deleted since, of which `hear` is told, is applied again.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._said: dict[tuple[str, str], _Said] = {}
+        """By kind and name."""
+        self._gone: set[tuple[str, str]] = set()
+        """Those that were applied once, were deleted by others, and could not be made again yet."""
+
+    def forget(self) -> None:
+        """Apply all again."""
+        self._said.clear()
+
+    def forget_one(self, kind: str, name: str) -> None:
+        """Apply it again, for the operator changes or deletes it otherwise; what was refused would be again."""
+        said = self._said.get((kind, name))
+        if said is not None and said.refusal is None:
+            del self._said[kind, name]
+
+    def hear(self, found: Json, *, is_gone: bool) -> bool:
+        """What the watch tells of an object; whether it is to be applied again, for others did that to it."""
+        key, meta = _key(found), found["metadata"]
+        said = self._said.get(key)
+        if said is None or said.refusal is not None:
+            return False
+        if is_gone and said.uid == meta["uid"]:
+            self._gone.add(key)
+        elif is_gone or int(meta["resourceVersion"]) <= said.version or _content(found) == said.content:
+            return False
+        del self._said[key]
+        what = "deleted" if is_gone else "changed"
+        log.info("%s: others have %s %s %s: it is applied again", meta["namespace"], what, *key)
+        return True
+
+    async def apply(self, cluster: Cluster, item: Json) -> bool:
+        """Whether it was another one than before. Raises ObjectRefused, KubeUnreachable.
+
+        An object of that name which is not the Cluster's stays as it is, and is refused.
+        """
+        if self._is_known(item):
+            return False
+        try:
+            found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
+            if found is not None and not is_owned(cluster, found):
+                raise ObjectRefused(conflict(cluster, item, found))
+            self._said.pop(_key(item), None)  # Until there is an answer nobody knows what is there.
+            made = await self._api.apply(item)
+        except KubeRefused as error:
+            raise self._refused(item, error) from error
+        meta, key = made["metadata"], _key(item)
+        self._said[key] = _Said(item, None, meta["uid"], int(meta["resourceVersion"]), _content(made))
+        self._gone.discard(key)
+        return True
+
+    async def remove(self, kind: str, found: Json) -> None:
+        """Deletes this very object, of which the Cluster has no use any more. Raises KubeRefused, KubeUnreachable."""
+        meta = found["metadata"]
+        log.info("%s: %s %s is of no use any more, and goes", meta["namespace"], kind, meta["name"])
+        self.forget_one(kind, meta["name"])
+        await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
+
+    async def ask(self, item: Json) -> None:
+        """Whether there can be such a one; whether what is there may become it, only `apply` says.
+
+        Raises ObjectRefused, KubeUnreachable.
+        """
+        if self._is_known(item):
+            return
+        try:
+            await self._api.dry_run(item)
+        except KubeRefused as error:
+            if error.is_about_the_object:  # Others would be about one more, not about this one.
+                raise self._refused(item, error) from error
+
+    def _is_known(self, item: Json) -> bool:
+        said = self._said.get(_key(item))
+        if said is None or said.item != item:
+            return False
+        if said.refusal is not None:
+            raise ObjectRefused(said.refusal)
+        return True
+
+    def _refused(self, item: Json, error: KubeRefused) -> ObjectRefused:
+        refusal = _refusal(item, error, is_gone=_key(item) in self._gone)
+        if error.is_about_the_object:
+            self._said[_key(item)] = _Said(item, refusal)
+        return ObjectRefused(refusal)
+
+
+def _key(item: Json) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _content(found: Json) -> bytes:
+    """A short text of all but what says when it was written, and by whom, and what controllers tell of it."""
+    meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
+    said = meta["annotations"] or {}
+    meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}
+    body = {name: value for name, value in found.items() if name not in PASSING}
+    return blake2b(json.dumps([meta, body], sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _refusal(item: Json, error: KubeRefused, *, is_gone: bool) -> Refusal:
+    reason = INVALID_SPEC if error.is_about_the_object else KUBERNETES_ERROR
+    said = in_fields_of_the_cluster(item["kind"], error.message)
+    name = f"{item['kind']} {item['metadata']['name']}"
+    return Refusal(reason, f"{name} is missing, and cannot be made: {said}" if is_gone else f"{name}: {said}")

@@ -1,0 +1,216 @@
+"""One round over a Cluster's brokers: its objects applied, and one step taken with its pods."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.gather import gather_pods
+from barnabas_operator.kube.nodes import Nodes
+from barnabas_operator.manifests.cluster_objects import broker_objects
+from barnabas_operator.planning.brokers.broker_claims import brokers_holding
+from barnabas_operator.planning.brokers.broker_steps import (
+    NOT_READY,
+    BalanceLeaders,
+    BrokerStep,
+    RemoveBroker,
+    RestartBroker,
+    StartBrokers,
+    balances_leaders,
+    next_step,
+    step_without_restarts,
+)
+from barnabas_operator.planning.brokers.claim_growth import same_disks
+from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.brokers.given_addresses import stale_addresses
+from barnabas_operator.planning.brokers.ownership import is_owned
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.restart_batch import restart_batch
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.terminating_pods import PODS_ENDING, PODS_OVERDUE, terminating_pod
+from barnabas_operator.planning.topics.lost_records import named
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
+from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
+from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
+from barnabas_operator.reconcile.brokers.lag_exporter_reconciler import LagExporterReconciler
+from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
+from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
+from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
+from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
+from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.resources.cluster import Cluster
+
+Json = Mapping[str, Any]
+TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
+"""What others tell of these decides what is done next: a pod that is ready, a balancer's address."""
+MADE_ANEW: Final = Refusal(NOT_READY, "waiting for Kubernetes to end the StatefulSet: another one takes over its pods")
+
+
+class BrokersOutcome(NamedTuple):
+    """What was found, why the brokers are not as wanted (None: they are), whether leaders are to be balanced now.
+
+    `trouble` is what Kubernetes says of pods that do not run.
+    """
+
+    pods: PodsState
+    waiting: Refusal | None
+    balance: bool = False
+    trouble: str = ""
+
+
+class BrokerReconciler:
+    """Of one Cluster. What it knows between rounds is only what spares requests."""
+
+    def __init__(self, api: KubeApi, settings: OperatorSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._disks = ClaimResizer(api)
+        self._claims = ClaimMetadataWriter(api)
+        self._removed = RemovedBrokers(api)
+        self._obstacles = StartDiagnosis(api)
+        self._restarts = PodRestarts(api)
+        self._objects = AppliedObjects(api)
+        self._leftovers = GarbageCollector(api, self._objects)
+        self._nodes = Nodes(api)
+        self._surroundings = SupportingObjects(api, self._objects, settings.neighbours)
+        self._lag_exporter = LagExporterReconciler(api, self._objects, self._surroundings, settings)
+        self._places = 0
+        self.unbalanced = True  # An operator that starts anew does not know.
+
+    def forget(self) -> None:
+        """Apply everything again: what others have changed goes back to what is declared."""
+        self._objects.forget()
+        self._nodes.forget()
+        self._disks.forget()
+        self._claims.forget()
+        self._leftovers.forget()
+        self._surroundings.forget()
+        self._lag_exporter.forget()
+
+    def hear(self, found: Json, *, is_gone: bool) -> bool:
+        """What the watch tells of an object of the Cluster; whether there may be something to do."""
+        return self._objects.hear(found, is_gone=is_gone) or found["kind"] in TELLING
+
+    async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
+        """One step at most. `state` is what the brokers say; None where none of them answers."""
+        refused = await self._surroundings.apply(cluster, self._places)
+        pods = await gather_pods(self._api, cluster, self._nodes)
+        self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
+        begins = pods.broker_set is None  # Those that run and are to go hold nobody up.
+        lacking = pods.external.lacking(cluster, self._places if begins else 0)
+        if lacking:
+            return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
+        left_behind = await self._disks.refuse(cluster, pods.volumes)
+        if left_behind is not None:
+            return BrokersOutcome(pods, left_behind)
+        try:
+            is_new = await self._apply_brokers(cluster, pods)
+        except ObjectRefused as error:
+            return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
+        if is_new:
+            pods = await gather_pods(self._api, cluster, self._nodes)
+        if pods.broker_set is None or pods.broker_set.is_ending:
+            return BrokersOutcome(pods, refused or MADE_ANEW)
+        await self._leftovers.remove(cluster, pods, state)
+        await self._claims.apply(cluster, pods)
+        ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
+        outcome = await self._step(cluster, pods, state)
+        return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
+
+    async def reconcile_lag_exporter(self, cluster: Cluster) -> Refusal | None:
+        """Why it is not as declared. Raises KubeUnreachable and KubeRefused, which is nothing to brokers."""
+        return await self._lag_exporter.reconcile(cluster)
+
+    async def erase(self, cluster: Cluster) -> Refusal | None:
+        """Ends the brokers, then takes away what shall not outlive the Cluster; why that is not done yet."""
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        there = await self._api.get("Cluster", namespace, name)
+        if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
+            return None  # Another one has that name by now, and all that is found by it.
+        await self._end_brokers(cluster)
+        found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
+        pods = [pod for pod in found if broker_of(pod.name, name) is not None]
+        if pods:
+            waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
+            why = await self._obstacles.of_ends(pods, now())
+            return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
+        if cluster.spec.deletion_policy == "Delete":
+            for kind in ("StateDocument", "Lease"):
+                await self._api.delete_all(kind, namespace, {CLUSTER_LABEL: name})
+        await self._disks.erase(cluster)
+        return None
+
+    async def _end_brokers(self, cluster: Cluster) -> None:
+        namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
+        found = await self._api.get("StatefulSet", namespace, name)
+        if found is not None and is_owned(cluster, found):
+            self._objects.forget_one("StatefulSet", name)
+            await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
+
+    async def namespace_ends(self, cluster: Cluster) -> bool:
+        """Whether everything here goes, whatever anybody says."""
+        found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
+        return found is None or "deletionTimestamp" in found["metadata"]
+
+    async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
+        """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
+        if pods.broker_set is not None and pods.broker_set.is_ending:
+            return False
+        if pods.broker_set is None:
+            self._objects.forget_one("StatefulSet", brokers_name(cluster.metadata.name))
+        settings, broker_set = broker_objects(cluster, pods.external, self._settings.broker_image, self._places)
+        is_other = pods.broker_set is not None and not same_disks(cluster, pods.volumes)
+        await self._objects.ask(broker_set)
+        await mark_stale_pods(self._api, cluster, pods)
+        if is_other:
+            await self._make_way(cluster)
+            return True
+        return any([await self._objects.apply(cluster, each) for each in (settings, broker_set)])
+
+    async def _make_way(self, cluster: Cluster) -> None:
+        """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
+
+        Kubernetes takes a moment until it has let them go.
+        """
+        namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
+        self._objects.forget_one("StatefulSet", name)
+        await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
+
+    async def _step(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> BrokersOutcome:
+        choose = step_without_restarts if cluster.spec.rolling.pause else next_step
+        unbalanced = self.unbalanced and balances_leaders(cluster)
+        step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
+        waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
+        trouble = await self._obstacles.of(cluster, pods, now())
+        return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
+
+    async def _carry_out(
+        self, cluster: Cluster, pods: PodsState, state: ClusterState | None, step: BrokerStep | None
+    ) -> Refusal | None:
+        match step:
+            case StartBrokers(numbers):
+                return Refusal(NOT_READY, f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}")
+            case RestartBroker(number):
+                batch = restart_batch(number, pods.views(), state, cluster.spec.rolling.max_unavailable_per_rack)
+                self.unbalanced = True  # Also where the answer to what now begins is lost.
+                refused = await self._restarts.begin(cluster, [pods.pods[each] for each in batch])
+                return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
+            case RemoveBroker(number):
+                await self._removed.mark(cluster, number)
+                await self._scale(cluster, number)
+                return Refusal(NOT_READY, f"broker {number} is removed")
+        unready = pods.unready()
+        if unready:
+            return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
+        if not pods.is_settled:
+            return Refusal(NOT_READY, "waiting for Kubernetes to take over what the brokers run with")
+        return None
+
+    async def _scale(self, cluster: Cluster, replicas: int) -> None:
+        name = brokers_name(cluster.metadata.name)
+        await self._api.patch("StatefulSet", cluster.metadata.namespace, name, {"spec": {"replicas": replicas}})
+        self._objects.forget_one("StatefulSet", name)

@@ -1,0 +1,29 @@
+"""Sets what templates say of the claims of a Cluster's disks."""
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.brokers.claim_metadata import claim_changes
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.resources.cluster import Cluster
+
+
+class ClaimMetadataWriter:
+    """Looks when the Cluster or its pods have changed, and again after `forget`: each look is a listing."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._seen: object = None
+
+    def forget(self) -> None:
+        """Look again: others may have changed something."""
+        self._seen = None
+
+    async def apply(self, cluster: Cluster, pods: PodsState) -> None:
+        """Raises KubeUnreachable and KubeRefused."""
+        about = cluster.metadata.generation, frozenset(pod.uid for pod in pods.pods.values())
+        if about == self._seen:
+            return
+        namespace, labels = cluster.metadata.namespace or "default", {CLUSTER_LABEL: cluster.metadata.name}
+        for change in claim_changes(cluster, await self._api.listing("PersistentVolumeClaim", namespace, labels)):
+            await self._api.apply(change)
+        self._seen = about

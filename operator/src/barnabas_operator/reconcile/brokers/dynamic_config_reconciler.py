@@ -1,0 +1,61 @@
+"""What a Cluster's brokers are told while they run, and what only each of them knows."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.dynamic_configs import place_settings, setting_changes
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.cluster_state import ClusterState, StrayLog
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class DynamicConfigReconciler:
+    """`connected` answers with them. Every method may raise ClusterUnreachable."""
+
+    def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+        self._connected: Final = connected
+        self._told: object = None
+        self._asked: frozenset[int] | None = None
+        self.strays: tuple[StrayLog, ...] | None = None
+        """The logs that brokers said they have set aside; None where they were not asked yet."""
+
+    def forget(self) -> None:
+        """Look at all again: what others have changed goes back to what is declared."""
+        self._told = self._asked = None
+
+    async def tell_settings(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
+        """What they take over at once; looked at when something of it has changed, and after `forget`."""
+        places = place_settings(cluster, pods)
+        about = (cluster.metadata.generation, frozenset(state.racks), places)
+        if about == self._told:
+            return
+        admin = self._connected(cluster)
+        overrides = await blocking(admin.broker_overrides, sorted(state.racks))
+        changes = setting_changes(cluster, overrides, places)
+        if changes:
+            log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
+            await blocking(admin.alter_brokers, changes)
+        self._told = about
+
+    async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
+        """Asks for logs that are set aside: when brokers have come or gone, and after `forget`."""
+        alive = frozenset(state.racks)
+        if alive != self._asked:
+            self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))
+            self._asked = alive
+
+    async def balance(self, cluster: Cluster) -> None:
+        """Leaders go back to the preferred replicas."""
+        await blocking(self._connected(cluster).balance_leaders)
+
+    async def unregister_removed(self, cluster: Cluster) -> None:
+        """The others would tell of them for ever."""
+        admin = self._connected(cluster)
+        for number in await blocking(admin.forget_brokers, cluster.spec.brokers.replicas):
+            meta = cluster.metadata
+            log.info("%s/%s: broker %d is no longer registered", meta.namespace, meta.name, number)

@@ -1,0 +1,53 @@
+"""Takes away what a Cluster had for listeners, brokers and settings that it has no more."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.manifests.config_maps import leftover_config_maps
+from barnabas_operator.manifests.services import leftover_services
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
+from barnabas_operator.resources.cluster import Cluster
+
+Json = Mapping[str, Any]
+Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
+CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
+"""By kind, which of those found go. Load balancers cost money, and node ports are few."""
+
+
+class GarbageCollector:
+    """Looks when the Cluster, its StatefulSet or who is registered has changed, and again after `forget`.
+
+    Each look is a listing.
+    """
+
+    def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
+        self._api = api
+        self._objects = objects
+        self._removed = RemovedBrokers(api)
+        self._seen: object = None
+
+    def forget(self) -> None:
+        """Look again: an operator of before may have left something."""
+        self._seen = None
+
+    async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
+        """`state` is what the brokers say; None where none of them answers. Raises KubeUnreachable and KubeRefused."""
+        registered = state.registered if state is not None else None
+        about = cluster.metadata.generation, pods.broker_set, pods.is_settled, registered
+        if about == self._seen:
+            return
+        for kind, choose in CHOSEN.items():
+            await self._remove(kind, choose, cluster, pods)
+        await self._removed.tidy(cluster, pods.count, registered)
+        self._seen = about
+
+    async def _remove(self, kind: str, choose: Choose, cluster: Cluster, pods: PodsState) -> None:
+        namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
+        found = await self._api.listing(kind, namespace, {CLUSTER_LABEL: name})
+        for each in choose(cluster, pods, found):
+            await self._objects.remove(kind, each)

@@ -1,0 +1,61 @@
+"""Restarts brokers: ends their pods, which their StatefulSet then makes anew."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from barnabas_operator.kube.api import CONFLICT, TOO_MANY, KubeApi, KubeRefused
+from barnabas_operator.planning.brokers.broker_steps import EVICTION_REFUSED
+from barnabas_operator.planning.brokers.pods import BrokerPod
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.restart_events import restart_event
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class PodRestarts:
+    """Always of the very pods that were seen, never of those that have taken their place since."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._events = EventWriter(api)
+
+    async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
+        """Why they do not restart now, if they do not; nobody restarts then.
+
+        The PodDisruptionBudget is asked about the first, as by a drain. The others go with it: they share no partition
+        with it, which a budget of one pod does not know.
+        """
+        first, *others = pods
+        try:
+            has_begun = await self._end(cluster, first, asks=True)
+        except KubeRefused as error:
+            if error.status != TOO_MANY:
+                raise
+            return Refusal(EVICTION_REFUSED, f"broker {first.broker_id} is to restart: {error.message}")
+        if has_begun:
+            await asyncio.gather(*(self._end(cluster, pod, asks=False) for pod in others))
+        return None
+
+    async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
+        """Whether it was still the one that was seen.
+
+        One that does not run is no disruption, and no budget has a say: better settings may be its cure.
+        """
+        namespace = cluster.metadata.namespace
+        try:
+            if asks and not pod.is_lost:
+                await self._api.evict(namespace, pod.name, pod.uid)
+            else:
+                await self._api.delete("Pod", namespace, pod.name, preconditions={"uid": pod.uid})
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                raise
+            return False  # The next round looks again.
+        event = restart_event(cluster, pod, now())
+        log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
+        await self._events.tell(event)
+        return True

@@ -1,0 +1,44 @@
+"""Gather, plan, apply: raises the level of the metadata when a roll is over, a step a round."""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.brokers.broker_steps import BrokerView
+from barnabas_operator.planning.brokers.metadata_version import (
+    RaiseMetadataVersion,
+    may_raise,
+    metadata_version_of,
+    next_version,
+    refuse_lower,
+)
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class VersionOutcome(NamedTuple):
+    """What was done, and why the level is not as declared; both None where it is, or waits for brokers."""
+
+    done: RaiseMetadataVersion | None = None
+    refusal: Refusal | None = None
+
+
+def reconcile_metadata_version(
+    admin: ClusterAdmin, cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState
+) -> VersionOutcome:
+    """Asks every broker only where there may be something to raise. Raises ClusterUnreachable."""
+    lower = refuse_lower(cluster, metadata_version_of(state))
+    if lower is not None or not may_raise(cluster, brokers, state):
+        return VersionOutcome(refusal=lower)
+    step = next_version(cluster, state, admin.supported_metadata_versions(sorted(state.racks)))
+    if not isinstance(step, RaiseMetadataVersion):
+        return VersionOutcome(refusal=step)
+    refused = admin.raise_metadata_version(step.after)
+    if refused is not None:
+        return VersionOutcome(refusal=Refusal(KAFKA_ERROR, f"could not {step}: {refused}"))
+    log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, step)
+    return VersionOutcome(done=step)

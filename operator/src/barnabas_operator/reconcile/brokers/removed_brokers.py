@@ -1,0 +1,42 @@
+"""What becomes of the disks of brokers that are removed."""
+
+import logging
+from collections.abc import Collection
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.claims import CLAIM, claims_of, mark_emptied
+from barnabas_operator.planning.brokers.broker_claims import claims_in_use_again, claims_to_delete, claims_to_empty
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class RemovedBrokers:
+    """A broker that holds nothing any more leaves a mark on its claims, before it goes: nothing on them is needed.
+
+    A Cluster that is made anew starts every broker that has claims without it. Both methods may raise KubeUnreachable
+    and KubeRefused.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    async def mark(self, cluster: Cluster, broker_id: int) -> None:
+        """Of a broker that is about to go."""
+        for claim in claims_to_empty(await claims_of(self._api, cluster), broker_id):
+            await mark_emptied(self._api, cluster, claim, is_emptied=True)
+
+    async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
+        """Disks with `deleteClaim` go after their broker; others stay for one that comes back, and then count again.
+
+        `registered` are the brokers that the others count on; None, where nobody says so, deletes nothing.
+        """
+        claims = await claims_of(self._api, cluster)
+        for claim in claims_in_use_again(claims, places):
+            await mark_emptied(self._api, cluster, claim, is_emptied=False)
+        if registered is None:
+            return
+        namespace = cluster.metadata.namespace or "default"
+        for claim in claims_to_delete(cluster, claims, places, registered):
+            log.info("%s/%s: the claim %s goes with its broker", namespace, cluster.metadata.name, claim.name)
+            await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid})

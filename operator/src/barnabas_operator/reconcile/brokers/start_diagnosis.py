@@ -1,0 +1,93 @@
+"""Reads why Kubernetes makes no pod of a broker, or no disk for it, or does not end it."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused
+from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
+from barnabas_operator.planning.object_names import brokers_name, claim_name, pod_name
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.claim_conditions import resize_failure
+from barnabas_operator.planning.status.start_failures import is_slow, last_warning, why_not_bound, why_not_made
+from barnabas_operator.planning.status.terminating_pods import TerminatingPod, is_away, why_not_ended
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+CLAIM: Final = "PersistentVolumeClaim"
+RESIZE_FAILED: Final = "VolumeResizeFailed"
+ASK_S: Final = 5.0
+
+
+class StartDiagnosis:
+    """Of one Cluster. Rounds come twice a second while something is waited for: not each of them asks."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._told: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
+        """What Kubernetes says of pods that do not run, or end, or are not there, and of disks that they wait for."""
+        missing = [view.broker_id for view in pods.views() if not view.is_running]
+        told = pods.troubles()
+        unmade = await self.of_pods(cluster, missing) if missing else ""
+        slow = [each for each in pods.pods.values() if each.is_down and not each.is_ending and not each.trouble]
+        unstarted = await self._of_starts(cluster, [each for each in slow if is_slow(each.made_at, now)])
+        unended = await self.of_ends(
+            (TerminatingPod(each.name, each.node, each.ends_at) for each in pods.pods.values()), now
+        )
+        return "; ".join(filter(None, (unmade, told, unstarted, unended, await self.of_claims(cluster, told))))
+
+    async def of_ends(self, pods: Iterable[TerminatingPod], now: str) -> str:
+        """Why pods that were deleted are there longer than they may be; empty where all have their time."""
+        overdue = [pod for pod in pods if pod.is_overdue(now)]
+        nodes = sorted({pod.node for pod in overdue if pod.node})
+        found = await asyncio.gather(*(self._api.get("Node", None, name) for name in nodes))
+        return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
+
+    async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
+        """Why disks do not grow. Kubernetes before 1.33 tells failures of it only as Events."""
+        growing = [claim for claim in pods.claims if claim.resize is not None]
+        if not growing:
+            return None
+        events = await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"})
+        failures = [event for event in events if event["reason"] == RESIZE_FAILED]
+        said = {claim.name: last_warning(claim.name, failures) for claim in growing}
+        texts = [f"{name}: {why}" for name, why in said.items() if why]
+        return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
+
+    async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
+        """Of pods that have taken long, what else their kubelets say: disks that cannot be mounted, say."""
+        events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
+        told = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
+        return "; ".join(": ".join(filter(None, each)) for each in told)
+
+    async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
+        """Why these brokers have no pod; empty where nobody says."""
+        name = cluster.metadata.name
+        about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
+        names = [pod_name(name, number) for number in numbers]
+        why = why_not_made(names, await self._events(cluster, about))
+        return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
+
+    async def of_claims(self, cluster: Cluster, troubles: str) -> str:
+        """Why pods wait for their disks, where that is among their troubles; empty where nobody says."""
+        if CLAIM not in troubles:
+            return ""
+        name = brokers_name(cluster.metadata.name)
+        claims = [f"{claim_name(volume.id)}-{name}-" for volume in cluster.spec.storage.volumes]
+        return why_not_bound(claims, await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"}))
+
+    async def _events(self, cluster: Cluster, about: Mapping[str, str]) -> list[dict[str, Any]]:
+        kind, moment = about["involvedObject.kind"], asyncio.get_running_loop().time()
+        asked_at, told = self._told.get(kind, (-ASK_S, []))
+        if moment - asked_at >= ASK_S:
+            try:
+                told = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
+            except KubeRefused as error:  # Whoever gave it no such right sees less, and has brokers all the same.
+                log.debug("events about %s: %s", about, error)
+            self._told[kind] = moment, told
+        return told

@@ -1,0 +1,69 @@
+"""Applies what is around a Cluster's brokers: rights, Services, what guards and measures them."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.kube.gather import addresses_given
+from barnabas_operator.manifests.cluster_objects import supporting_objects
+from barnabas_operator.manifests.neighbours import Neighbours
+from barnabas_operator.manifests.protection import MONITORING
+from barnabas_operator.manifests.services import with_node_port
+from barnabas_operator.planning.brokers.external_access import is_outside
+from barnabas_operator.planning.object_names import brokers_name
+from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class SupportingObjects:
+    """Of one Cluster. Services for the outside ask for the node ports that they had."""
+
+    def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
+        self._api = api
+        self._neighbours = neighbours
+        self._objects = objects
+        self._monitors: bool | None = None
+
+    def forget(self) -> None:
+        """Look again whether there can be a PodMonitor: CRDs come and go."""
+        self._monitors = None
+
+    async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
+        """Each by itself; the first that the API server refuses. Raises KubeUnreachable.
+
+        `places` are how many brokers there were when they were counted last, beyond those that are declared.
+        """
+        refused, given = None, await self._given(cluster)
+        for each in supporting_objects(cluster, await self.apis(), self._neighbours, places):
+            try:
+                await self._apply(cluster, each, with_node_port(each, given))
+            except ObjectRefused as error:
+                refused = refused or error.refusal
+        return refused
+
+    async def _apply(self, cluster: Cluster, item: Mapping[str, Any], pinned: Mapping[str, Any]) -> None:
+        """A node port that another Service has taken meanwhile cannot be had again: any is better than none."""
+        try:
+            await self._objects.apply(cluster, pinned)
+        except ObjectRefused as error:
+            if pinned is item or error.refusal.reason != INVALID_SPEC:
+                raise
+            log.warning("%s: asks for another node port: %s", item["metadata"]["namespace"], error)
+            await self._objects.apply(cluster, item)
+
+    async def _given(self, cluster: Cluster) -> Mapping[str, str]:
+        if not is_outside(cluster):
+            return {}
+        name = brokers_name(cluster.metadata.name)
+        found = await self._api.get("StatefulSet", cluster.metadata.namespace or "default", name)
+        return addresses_given(found) if found is not None else {}
+
+    async def apis(self) -> list[str]:
+        """The group versions of others that the API server has. Raises KubeUnreachable and KubeRefused."""
+        if self._monitors is None:
+            self._monitors = await self._api.serves("PodMonitor")
+        return [MONITORING] if self._monitors else []

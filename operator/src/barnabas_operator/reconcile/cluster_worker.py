@@ -1,0 +1,350 @@
+"""One Cluster's worker: all that is done to it and its resources is done here, one round after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.leader_election.leadership import ALONE, Leadership
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
+from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.refusal import (
+    DELETION_PROTECTED,
+    INVALID_CONFIG,
+    INVALID_SPEC,
+    KUBERNETES_ERROR,
+    NOT_SUPPORTED,
+    RESOURCE_CONFLICT,
+    Refusal,
+)
+from barnabas_operator.planning.status.cluster_status import cluster_status
+from barnabas_operator.planning.status.readiness import NOTHING_FOUND, Findings
+from barnabas_operator.planning.topics.rebalance import APPROVAL
+from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
+from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
+from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
+from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.kind_reconciler import Seen
+from barnabas_operator.reconcile.last_known_state import LastKnownState
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.reconcile_parts import (
+    ReconcileIncomplete,
+    ReconcileParts,
+    ShortOutages,
+    is_expected,
+    retry_pause_s,
+)
+from barnabas_operator.reconcile.resource_reconcilers import Found, ResourceReconcilers
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_key import Key
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+POD: Final = "Pod"
+CONNECT_S: Final = 3.0
+BATCH_S_MAX: Final = 2.0
+PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
+STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
+"""What does not end by itself soon."""
+
+
+class ClusterWorker:
+    """`wake` says that something has changed; `run` ends with the Cluster."""
+
+    def __init__(
+        self,
+        key: Key,
+        inventory: Inventory,
+        api: KubeApi,
+        settings: OperatorSettings,
+        on_round: Callable[[float, bool], None],
+        leadership: Leadership = ALONE,
+    ) -> None:
+        self.key = key
+        self._inventory = inventory
+        self._settings = settings
+        self._leadership = leadership
+        self._statuses = StatusWriter(api)
+        self._rounds = BrokerReconciler(api, settings)
+        self._on_round = on_round
+        self._resources = ResourceReconcilers(self._statuses, self._connected)
+        self._running = DynamicConfigReconciler(self._connected)
+        self._loop = asyncio.get_running_loop()
+        self._answers = LastKnownState(self._loop.time)
+        self._blips = ShortOutages(self._loop.time)
+        self._patience = BrokerBackoff(settings.busy_s, self._loop.time)
+        self._pods: PodsState | None = None
+        self._admin: ClusterAdmin | None = None
+        self._has_ended = False
+        self._woken = asyncio.Event()
+        self._applied_at = 0.0
+        self._began_at: float | None = None
+        self.state: ClusterState | None = None
+        """What the brokers said last."""
+
+    def wake(self) -> None:
+        """Have a round soon."""
+        self._woken.set()
+
+    def hear(self, found: Json, *, is_gone: bool) -> None:
+        """What the watch tells of an object of the Cluster: a pod, a Service."""
+        if found["kind"] == POD:
+            self._patience.renew()
+        if self._rounds.hear(found, is_gone=is_gone):
+            self.wake()
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago the round that is under way did something, for one may take minutes; 0 between rounds."""
+        if self._began_at is None:
+            return 0.0
+        answered_at = self._admin.answered_at if self._admin is not None else 0.0
+        return self._loop.time() - max(self._began_at, self._statuses.wrote_at, answered_at)
+
+    async def run(self) -> None:
+        """Round after round, until it is cancelled."""
+        pause, took, failures = 0.0, 0.0, 0
+        try:
+            while True:
+                await self._pause(pause, took)
+                self._began_at = self._loop.time()
+                self._statuses.begin()
+                try:
+                    pause = await self._round()
+                    self._statuses.check()
+                    failures = 0
+                except Exception as error:
+                    failures += 1
+                    pause = retry_pause_s(self._settings.busy_s, failures)
+                    is_bug = not is_expected(error)
+                    log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
+                    self._drop_admin()
+                took, self._began_at = self._loop.time() - self._began_at, None
+                if self._leadership.is_held:
+                    self._on_round(took, failures == 0)
+        finally:
+            self._has_ended = True
+            self._drop_admin()
+
+    async def _pause(self, seconds: float, took: float) -> None:
+        """A change is waited for so long; what comes shortly after it goes into the same round.
+
+        Where a round takes long, as with thousands of Topics, at most every other second is spent on rounds.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+            await asyncio.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
+        self._woken.clear()
+
+    async def _round(self) -> float:
+        """Brings brokers and topics to what is declared, once; the seconds until the next round."""
+        body = self._inventory.clusters.get(self.key)
+        if body is None:
+            return self._settings.drift_s
+        if not self._leadership.is_held:
+            return await self._stand_by(body)
+        resources = self._resources.found(self._inventory, self.key)
+        if self._loop.time() - self._applied_at > self._settings.drift_s:
+            self._rounds.forget()
+            self._statuses.forget()
+            self._running.forget()
+            self._applied_at = self._loop.time()
+        if "deletionTimestamp" in body["metadata"]:
+            return await self._end(body, resources)
+        cluster, problem = _read(body)
+        if problem is not None or cluster.spec.pause:
+            return await self._leave(cluster, body, resources, problem, _why_left(cluster, problem))
+        return await self._reconcile(cluster, body, resources)
+
+    async def _stand_by(self, body: Json) -> float:
+        """Another operator acts: the brokers are only asked, for what the webhook has to know."""
+        self.state = await self._look(_read(body)[0])
+        return self._settings.drift_s
+
+    async def _leave(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None, why: str) -> float:
+        """All stays as it is, for the resource says so, or cannot be carried out; the Topics hear `why`."""
+        await self._resources.wait(resources, why)
+        await self._tell(cluster, body, told)
+        return self._settings.drift_s
+
+    async def _end(self, body: Json, resources: Found) -> float:
+        """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
+        cluster, problem = _read(body)
+        if await self._rounds.namespace_ends(cluster):
+            return await self._let_go(body, resources)
+        if cluster.spec.deletion_policy == "Protect":
+            if problem is not None or cluster.spec.pause:
+                return await self._leave(cluster, body, resources, PROTECTED, _why_left(cluster, problem))
+            return await self._reconcile(cluster, body, resources, PROTECTED)
+        await self._resources.release(resources)
+        parts = ReconcileParts("/".join(self.key))
+        waiting = await parts.run(self._rounds.erase(cluster)) if cluster.erases else None
+        problem = parts.problem() or waiting
+        if problem is not None:
+            await self._tell(cluster, body, problem)
+        parts.check()
+        if waiting is not None:
+            return self._settings.busy_s
+        await self._statuses.release(body)
+        return self._settings.drift_s
+
+    async def _let_go(self, body: Json, resources: Found) -> float:
+        """All that the Cluster has goes with its namespace, where the operator may do nothing else any more."""
+        await self._resources.release(resources)
+        is_gone = await self._statuses.release(body)
+        return self._settings.drift_s if is_gone else self._settings.busy_s
+
+    async def _reconcile(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None = None) -> float:
+        """`told` is what the Cluster says whatever else is the matter."""
+        parts = ReconcileParts("/".join(self.key))
+        await parts.run(self._statuses.keep_held(body, wanted=_is_held(cluster)))
+        state = await parts.run(self._look(cluster))
+        brokers = await parts.run(self._rounds.advance(cluster, state))
+        self._pods = brokers.pods if brokers is not None else self._pods
+        if brokers is not None and state is not None:
+            await parts.run(self._settle(cluster, brokers, state))
+        seen = await parts.run(self._reconcile_resources(cluster, resources, state, parts))
+        state = self.state = seen.state if seen is not None else state
+        waiting = brokers.waiting if brokers is not None else None
+        version = await parts.run(self._reconcile_version(cluster, brokers, state)) or VersionOutcome()
+        exporter = await parts.run(self._rounds.reconcile_lag_exporter(cluster))
+        problem = parts.problem()
+        self._note_answers(state, problem)
+        trouble = brokers.trouble if brokers is not None else ""
+        ahead = seen.ahead if seen is not None else None
+        if ahead is not None and ahead.is_rebalanced:
+            await parts.run(self._statuses.take_annotation(body, APPROVAL))
+        if self._blips.is_one(parts):
+            parts.check()
+        found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
+        await self._tell(cluster, body, told or first_told(exporter or waiting, problem) or version.refusal, found)
+        parts.check()
+        for refusal in (waiting, exporter):
+            if refusal is not None and refusal.reason == KUBERNETES_ERROR:
+                raise ReconcileIncomplete(refusal.message)
+        is_waiting = waiting is not None and waiting.reason not in STAYS
+        # What comes after such a step was not decided yet.
+        is_stepping = (brokers is not None and brokers.balance) or version.done is not None
+        is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
+        is_busy = is_waiting or is_stepping or is_behind
+        return self._settings.busy_s if is_busy else self._settings.drift_s
+
+    async def _reconcile_resources(
+        self, cluster: Cluster, resources: Found, state: ClusterState | None, parts: ReconcileParts
+    ) -> Seen | None:
+        """Without brokers, or what is known of their places, only what can be done without."""
+        if state is None or self._pods is None:
+            await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
+            return None
+        pods = self._pods.pods
+        told = {number: pods[number].rack if number in pods else None for number in state.racks}
+        due = () if cluster.spec.rolling.pause else self._pods.remaining()
+        restarting = {*due, *self._pods.unready()}
+        return await self._resources.reconcile(cluster, resources, Seen(state, told, restarting), parts)
+
+    async def _reconcile_version(
+        self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
+    ) -> VersionOutcome:
+        """After all else: the status tells of the level before, so that the next round's Event can."""
+        if brokers is None or state is None or not brokers.pods.is_settled:
+            return VersionOutcome()
+        return await blocking(
+            lambda: reconcile_metadata_version(self._connected(cluster), cluster, brokers.pods.views(), state)
+        )
+
+    async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
+        """What brokers are told while they run."""
+        if brokers.balance:
+            await self._running.balance(cluster)
+            self._rounds.unbalanced = False
+        await self._running.tell_settings(cluster, brokers.pods, state)
+        await self._running.look_for_strays(cluster, state)
+        if brokers.waiting is None:
+            await self._running.unregister_removed(cluster)
+
+    async def _look(self, cluster: Cluster) -> ClusterState | None:
+        """What the brokers say; None where none of them answers, or did a moment ago."""
+        if not self._patience.is_over:
+            return None
+        try:
+            state = await blocking(lambda: self._connected(cluster).cluster_state(()))
+        except ClusterUnreachable as error:
+            log.debug("%s/%s: %s", *self.key, error)
+            self._answers.missed(f"no broker answers the operator at {self._settings.bootstrap_of(cluster)}: {error}")
+            self._patience.lose()
+            self._drop_admin()
+            return None
+        self._patience.renew()
+        return state
+
+    def _note_answers(self, state: ClusterState | None, problem: Refusal | None) -> None:
+        """Of brokers that were looked at; who answers and then says nothing more has not answered."""
+        if problem is not None and problem.reason == BROKERS_UNREACHABLE:
+            self._answers.missed(problem.message)
+        elif state is not None:
+            self._answers.heard(state)
+
+    async def _tell(self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND) -> None:
+        status = cluster_status(cluster, now(), why, found._replace(strays=self._running.strays))
+        await self._statuses.write([(replace(cluster, status=status), body)])
+
+    def _connected(self, cluster: Cluster) -> ClusterAdmin:
+        """Called in threads, which a worker that ends does not wait for: what they connect then is closed again."""
+        admin = self._admin
+        if admin is None:
+            bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
+            admin = self._admin = ClusterAdmin(bootstrap, CONNECT_S, self._settings.drift_s, writing)
+        if self._has_ended:
+            admin.close()
+            raise ClusterUnreachable("nobody asks any more")
+        return admin
+
+    def _drop_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = None
+
+
+def _read(body: Json) -> tuple[Cluster, Refusal | None]:
+    """The Cluster as far as it can be read, and what is wrong with it."""
+    try:
+        cluster = resource_of(Cluster, body)
+    except InvalidResource as error:
+        return readable_part(Cluster, body), Refusal(INVALID_SPEC, str(error))
+    problems = [message for _, message in pod_problems(cluster)]
+    return cluster, Refusal(INVALID_CONFIG, "; ".join(problems)) if problems else None
+
+
+def _is_held(cluster: Cluster) -> bool:
+    """Where something is to be done, or to be said, before it is gone."""
+    return cluster.erases or cluster.spec.deletion_policy != "Retain"
+
+
+def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
+    """And what to do, for its Topics."""
+    name = cluster.metadata.name
+    if problem is None:
+        return f"Cluster {name} is paused: set its spec.pause to false"
+    return f"Cluster {name} is to be mended first: {problem.message}"
+
+
+def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
+    """What the Cluster says: brokers that do not answer do so because of what is waited for, if there is something."""
+    if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
+        return waiting
+    return problem

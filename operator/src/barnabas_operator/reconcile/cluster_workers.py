@@ -1,0 +1,180 @@
+"""All workers: one for each Cluster that is there, woken by what the watch tells."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.leadership import ALONE, Leadership, NotLeading
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
+from barnabas_operator.planning.rules_of_kinds import rules_of
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import readable_part
+from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_key import Key, key_of
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+STRAY_PAUSE_S: Final = 1.0
+IDLE_S_MAX: Final = 600.0
+
+
+class ClusterWorkers:
+    """`resource_event` and `object_event` are called by the watch; `close` ends all.
+
+    Nothing is done in a namespace before `begin`: a part of its resources is not to be taken for all.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        api: KubeApi,
+        settings: OperatorSettings,
+        metrics: OperatorMetrics,
+        leadership: Leadership = ALONE,
+    ) -> None:
+        self._inventory = inventory
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._leadership = leadership
+        self._statuses = StatusWriter(api)
+        self._workers: dict[Key, tuple[ClusterWorker, asyncio.Task[None]]] = {}
+        self._begun: set[str | None] = set()
+        self._strays_changed = asyncio.Event()
+        self._strays = asyncio.create_task(self._tell_strays())
+
+    def begin(self, namespace: str | None) -> None:
+        """All that is there has been told, or (None) all that is in any namespace."""
+        self._begun.add(namespace)
+        for key in self._inventory.clusters:
+            self._open(key)
+        self._strays_changed.set()
+
+    def begin_anew(self) -> None:
+        """This operator begins or ends to act: no worker goes on with what it knew of the time before."""
+        for key in list(self._workers):
+            self._end(key)
+        for key in self._inventory.clusters:
+            self._open(key)
+        self._strays_changed.set()
+
+    async def close(self) -> None:
+        """Ends every worker; what is under way on the Kafka side is finished by the next operator."""
+        tasks = [self._strays, *(task for _, task in self._workers.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def state_of(self, key: Key) -> ClusterState | None:
+        """What the brokers of a Cluster said last; None where they have not yet, or there is no such Cluster."""
+        worker, _ = self._workers.get(key, (None, None))
+        return worker.state if worker is not None else None
+
+    @property
+    def why_dead(self) -> str | None:
+        """Which worker does nothing any more, if one does: each request has a time limit, a round has none."""
+        for key, (worker, task) in self._workers.items():
+            if task.done():
+                return f"the worker of the Cluster {key.namespace}/{key.name} has ended"
+            if worker.idle_s > IDLE_S_MAX:
+                idle = f"{worker.idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
+                return f"the worker of the Cluster {key.namespace}/{key.name} has done nothing in its round for {idle}"
+        return None
+
+    def resource_event(self, body: Json, *, is_gone: bool) -> None:
+        """A resource is there, has changed or is gone."""
+        if body["kind"] == CLUSTER.name:
+            cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
+        else:
+            self._inventory.keep(body, is_gone=is_gone)
+            cluster = self._inventory.cluster_of(body)
+        self._wake(cluster)
+        self._strays_changed.set()
+
+    def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
+        """One that was made again has a worker of its own: what the other knew is not so any more."""
+        key, there = key_of(body), self._inventory.clusters
+        before = there.get(key)
+        self._inventory.keep(body, is_gone=is_gone)
+        if before is not None and (key not in there or there[key]["metadata"]["uid"] != before["metadata"]["uid"]):
+            self._end(key)
+        if key in there:
+            self._open(key)
+        return key
+
+    def object_event(self, body: Json, *, is_gone: bool) -> None:
+        """An object of a Cluster is there, has changed or is gone."""
+        meta = body["metadata"]
+        worker, _ = self._workers.get(Key(meta["namespace"], meta["labels"][CLUSTER_LABEL]), (None, None))
+        if worker is not None:
+            worker.hear(body, is_gone=is_gone)
+
+    def _has_begun(self, namespace: str) -> bool:
+        return not self._begun.isdisjoint((namespace, None))
+
+    def _open(self, key: Key) -> None:
+        if key not in self._workers and self._has_begun(key.namespace):
+            on_round = partial(self._metrics.round_ended, key)
+            worker = ClusterWorker(key, self._inventory, self._api, self._settings, on_round, self._leadership)
+            self._workers[key] = worker, asyncio.create_task(worker.run())
+
+    def _end(self, key: Key) -> None:
+        _, task = self._workers.pop(key, (None, None))
+        if task is not None:
+            task.cancel()
+            self._metrics.cluster_went(key)
+
+    def _wake(self, key: Key | None) -> None:
+        worker, _ = self._workers.get(key, (None, None)) if key is not None else (None, None)
+        if worker is not None:
+            worker.wake()
+
+    async def _tell_strays(self) -> None:
+        """Resources without a Cluster hear why nothing happens; those that shall go, go: nobody could delete any."""
+        while True:
+            await self._strays_changed.wait()
+            await asyncio.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
+            self._strays_changed.clear()
+            if not self._leadership.is_held:
+                continue
+            try:
+                await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
+            except Exception as error:  # Nobody else lets them go.
+                is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
+                log.warning("resources without a cluster: trying again: %s", error, exc_info=is_bug)
+                self._strays_changed.set()
+
+    def _strays_now(self) -> list[Json]:
+        strays = self._inventory.strays()
+        return [body for body in strays if self._has_begun(body["metadata"]["namespace"])]
+
+    async def _tell_stray(self, body: Json) -> None:
+        if "deletionTimestamp" in body["metadata"]:
+            await self._statuses.release(body)
+            return
+        resource = readable_part(KINDS[body["kind"]].resource, {**body, "spec": {}})
+        why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
+        await self._statuses.write([(rules_of(body["kind"]).without_cluster(resource, why, now()), body)])
+
+    def _why_stray(self, body: Json) -> str:
+        namespace = body["metadata"]["namespace"]
+        there = sorted(key.name for key in self._inventory.clusters if key.namespace == namespace)
+        named, has = body.get("spec", {}).get("cluster"), body.get("status", {}).get("cluster")
+        if has is not None:
+            kind = KINDS[body["kind"]]
+            why = f"the {kind.thing} is in the Cluster {has}, which is not there"
+            return f"{why}; allowed: make {has} again, or this {kind.name} anew"
+        allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
+        return f"spec.cluster is {named or 'missing'}; {allowed}"

@@ -1,0 +1,34 @@
+"""What is done about one consumer group beside looking at it: each part says what its status says of it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+
+
+class GroupTools(NamedTuple):
+    """What a part works with, of one Cluster. `client` connects, and is called in threads; so is all that it does.
+
+    `writing` is entered for each request to brokers that changes something, with the seconds that it may take.
+    """
+
+    api: KubeApi
+    namespace: str
+    client: Callable[[], Any]
+    writing: Writing
+
+
+class GroupPart(Protocol):
+    """Of the groups of one Cluster, one after the other. It raises what ReconcileParts expects of a part."""
+
+    async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+        """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
+
+    async def end(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
+        """The resource goes: does what its deletion policy asks for; why it has to wait, None where nothing is left."""

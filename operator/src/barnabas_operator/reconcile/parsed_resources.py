@@ -1,0 +1,39 @@
+"""Resources as the watch told them, read: each once for each version, for there may be thousands."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Generic
+
+from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, readable_part, resource_of
+from barnabas_operator.resources.resource import Status
+
+Json = Mapping[str, Any]
+
+
+class ParsedResources(Generic[ResourceT]):
+    """Those of one kind and one Cluster."""
+
+    def __init__(self, kind: type[ResourceT]) -> None:
+        self._kind: Final = kind
+        self._read: dict[str, tuple[str, ResourceT, str | None]] = {}
+        """By name: version, the resource (where it is wrong, what can be read of it), what is wrong."""
+
+    def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:
+        """Those that can be read, those that go as far as need be; the others with what is wrong."""
+        before, self._read = self._read, {}
+        for body in bodies:
+            name, version = body["metadata"]["name"], body["metadata"]["resourceVersion"]
+            known = before.get(name)
+            self._read[name] = known if known is not None and known[0] == version else (version, *self._of(body))
+        good = [resource for _, resource, wrong in self._read.values() if wrong is None]
+        return good, [(resource, wrong) for _, resource, wrong in self._read.values() if wrong is not None]
+
+    def status_of(self, name: str) -> Status | None:
+        """As its object has it."""
+        return self._read[name][1].status
+
+    def _of(self, body: Json) -> tuple[ResourceT, str | None]:
+        try:
+            return resource_of(self._kind, body), None
+        except InvalidResource as error:
+            part = readable_part(self._kind, body)
+            return part, str(error) if part.metadata.deletion_timestamp is None else None

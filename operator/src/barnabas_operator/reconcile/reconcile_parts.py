@@ -1,0 +1,98 @@
+"""The parts of a round: one that fails is told, and the others have their turn all the same."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.leadership import NotLeading
+from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE
+from barnabas_operator.planning.refusal import INTERNAL_ERROR, KUBERNETES_ERROR, Refusal
+from barnabas_operator.reconcile.last_known_state import PATIENCE_S
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S_MAX: Final = 10.0
+"""As the watch: when the API server is back, both know soon."""
+DOUBLINGS_MAX: Final = 16
+
+
+class ReconcileIncomplete(Exception):
+    """A part of the round failed, which was logged and told."""
+
+
+class ReconcileParts:
+    """Of one round over the Cluster that is named."""
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+        self._failed: list[Exception] = []
+
+    async def run(self, part: Awaitable[T]) -> T | None:
+        """What the part answers; None where it failed.
+
+        Raises NotLeading: a round that may not write ends, and says nothing, for the Cluster has no part in that.
+        """
+        try:
+            return await part
+        except NotLeading:
+            raise
+        except Exception as error:  # Whatever it is: what else there is to do is done.
+            log.warning("%s: %s", self._of, error, exc_info=not is_expected(error))
+            self._failed.append(error)
+            return None
+
+    def problem(self) -> Refusal | None:
+        """What is told of the parts that failed: our own mistakes first, for nothing else shows them."""
+        found = sorted((_refusal(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
+        return next(iter(found), None)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether parts failed, each because the API server did not answer."""
+        return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
+
+    def check(self) -> None:
+        """Raises ReconcileIncomplete where a part failed: the round is tried again soon."""
+        if self._failed:
+            raise ReconcileIncomplete(str(self._failed[0])) from self._failed[0]
+
+
+class ShortOutages:
+    """Of rounds over one Cluster; `now_s` is a monotonic clock.
+
+    An API server that rolls breaks connections, as brokers do in a roll (`LastKnownState`): that alone is no news.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._since_s: float | None = None
+
+    def is_one(self, parts: ReconcileParts) -> bool:
+        """Whether nothing else failed in this round, and it has not lasted yet."""
+        if not parts.is_unheard:
+            self._since_s = None
+            return False
+        self._since_s = self._now_s() if self._since_s is None else self._since_s
+        return self._now_s() - self._since_s <= PATIENCE_S
+
+
+def is_expected(error: Exception) -> bool:
+    """Others are away, say no, or act instead: no mistake of ours."""
+    return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | ReconcileIncomplete)
+
+
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, ClusterUnreachable):
+        return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
+    if is_expected(error):
+        return Refusal(KUBERNETES_ERROR, str(error))
+    return Refusal(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+def retry_pause_s(busy_s: float, failures: int) -> float:
+    """After so many failures, one after the other."""
+    return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))

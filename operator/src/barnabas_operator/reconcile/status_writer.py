@@ -1,0 +1,185 @@
+"""Writes statuses and finalizers back, only where they differ from what is there, and what is worth an Event."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.planning.status_events import status_events
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.resources.api_objects import ResourceT, status_json
+from barnabas_operator.resources.cluster import ClusterStatus
+from barnabas_operator.resources.object_meta import MESSAGE_LENGTH_MAX, merge_conditions, shortened
+from barnabas_operator.resources.resource import Resource, Status
+
+log = logging.getLogger(__name__)
+
+FINALIZER: Final = "barnabas.dev/deletion-policy"
+AT_ONCE_MAX: Final = 16
+
+Json = Mapping[str, Any]
+
+
+class _Written(NamedTuple):
+    """A status as it was written last, and the object's version since."""
+
+    uid: str
+    version: int
+    status: Status
+
+
+class StatusWriter:
+    """Patches many resources at once, a bounded number at a time. One that is refused holds no other up."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._events = EventWriter(api)
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        self._written: dict[tuple[str, str, str], _Written] = {}
+        """What the watch has not told yet, by kind, namespace and name."""
+        self._refused: KubeRefused | None = None
+        self.wrote_at = 0.0
+        """When the API server answered last, by the event loop's clock."""
+
+    def begin(self) -> None:
+        """A round begins: what was refused in those before it is asked again in this one."""
+        self._refused = None
+
+    def check(self) -> None:
+        """Raises KubeRefused where, since `begin`, something was refused that may be taken later."""
+        if self._refused is not None:
+            raise self._refused
+
+    def forget(self) -> None:
+        """What is gone by now would be remembered for ever; of the rest some may be written once more."""
+        self._written.clear()
+
+    async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
+        """Each resource with its new status, and its object as it is now. Those whose object was found to be gone."""
+        told = list(changed)
+        there = await asyncio.gather(*(self._write(resource, body) for resource, body in told))
+        return [resource for (resource, _), is_there in zip(told, there, strict=True) if not is_there]
+
+    async def _write(self, resource: Resource, body: Json) -> bool:
+        """Whether the object is there, as far as is known."""
+        known = self._newer_than(body)
+        before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
+        new = _bounded(resource.status, known)
+        resource = replace(resource, status=new)
+        status = status_json(resource)
+        if status == before:
+            return True
+        whole = {name: status.get(name) for name in _fields(type(new))}  # A null takes a field away.
+        meta = body["metadata"]
+        async with self._turns:
+            try:
+                written = await self._api.patch(
+                    resource.kind, meta["namespace"], meta["name"], {"status": whole}, subresource="status"
+                )
+            except KubeRefused as error:
+                self._note(error)
+                log.warning("%s/%s: the status is refused: %s", meta["namespace"], meta["name"], error)
+                return True
+            self.wrote_at = asyncio.get_running_loop().time()
+            if written is None:
+                return False
+            about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
+            self._written[_key(body)] = _Written(about, version, new)
+            for event in status_events(resource, before, now()):
+                await self._events.tell(event)
+        return True
+
+    def _newer_than(self, body: Json) -> Status | None:
+        """What was written after the version that the watch told last."""
+        ours, meta = self._written.get(_key(body)), body["metadata"]
+        if ours is None:
+            return None
+        if ours.uid == meta["uid"] and int(meta["resourceVersion"]) < ours.version:
+            return ours.status
+        del self._written[_key(body)]
+        return None
+
+    def is_ahead(self, body: Json) -> bool:
+        """Whether a status was written that the watch has not told of yet."""
+        return self._newer_than(body) is not None
+
+    async def keep_held(self, body: Json, *, wanted: bool) -> bool:
+        """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.
+
+        Where it is not, somebody else changed it just now; the watch tells soon. Raises KubeRefused, KubeUnreachable.
+        """
+        meta = body["metadata"]
+        if is_held_as(body, wanted=wanted):
+            return True
+        held: list[str] = meta.get("finalizers", [])
+        if wanted and "deletionTimestamp" in meta:
+            return False
+        others = [each for each in held if each != FINALIZER]
+        return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
+
+    async def release(self, body: Json) -> bool:
+        """Lets it go; whether that was done. Raises KubeUnreachable only."""
+        try:
+            return await self.keep_held(body, wanted=False)
+        except KubeRefused as error:
+            meta = body["metadata"]
+            log.warning("%s/%s: the finalizer stays: %s", meta["namespace"], meta["name"], error)
+            return False
+
+    async def take_annotation(self, body: Json, name: str) -> None:
+        """What was asked for by it is done. Raises KubeRefused, KubeUnreachable."""
+        meta = body["metadata"]
+        await self._api.patch(
+            body["kind"], meta["namespace"], meta["name"], {"metadata": {"annotations": {name: None}}}
+        )
+
+    def _note(self, error: KubeRefused) -> None:
+        if not error.is_about_the_object:
+            self._refused = error
+
+    async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
+        """On the version that was read, so that nobody else's are lost."""
+        meta = body["metadata"]
+        change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
+        try:
+            async with self._turns:
+                await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
+                self.wrote_at = asyncio.get_running_loop().time()
+        except KubeRefused as error:
+            if error.status != CONFLICT:
+                self._note(error)
+                raise
+            return False
+        return True
+
+
+def is_held_as(body: Json, *, wanted: bool) -> bool:
+    """Whether the object has the finalizer, or has it not, as it is wanted to."""
+    return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
+
+
+@cache
+def _fields(kind: type[Status]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def _bounded(status: Status | None, known: Status | None) -> Status:
+    """What the API server takes; the transition times of what was `known`, which the resource may not have yet."""
+    assert status is not None, "only a resource with a new status is written"
+    short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
+    status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))
+    if not isinstance(status, ClusterStatus) or status.rolling is None:
+        return status
+    message = shortened(status.rolling.message, MESSAGE_LENGTH_MAX)
+    return replace(status, rolling=replace(status.rolling, message=message))
+
+
+def _key(body: Json) -> tuple[str, str, str]:
+    meta = body["metadata"]
+    return body["kind"], meta["namespace"], meta["name"]

@@ -1,0 +1,151 @@
+"""Gather, plan, apply, status: brings a cluster's topics to what is declared, once."""
+
+import dataclasses
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.planning.topics.log_dir_placement import new_replicas, place_in_log_dirs
+from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
+from barnabas_operator.planning.topics.throttled_moves import is_throttled
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name
+from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_steps import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    IncreasePartitions,
+    MoveReplicas,
+    Step,
+    describe,
+)
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
+
+ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, DeleteTopic)
+
+
+class Outcome(NamedTuple):
+    """What is so after a reconciliation: the resources with their new status, and the cluster as it was gathered last.
+
+    `done` is what was done; `failed` tells in words what was not that no resource is about; `ahead` is what moves
+    later.
+    """
+
+    wanted: DesiredState
+    done: Sequence[Step]
+    failed: Sequence[str]
+    state: ClusterState
+    ahead: PendingMoves
+
+
+def reconcile_topics(
+    admin: ClusterAdmin,
+    wanted: DesiredState,
+    now: str,
+    told: Mapping[int, str | None] | None = None,
+    restarting: Collection[int] = (),
+) -> Outcome:
+    """One round. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
+
+    `told` are the brokers that have been told their settings, and the rack where that is known; None: all have.
+    Nothing is evened out while brokers are `restarting`.
+    Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
+    """
+    names = {topic.topic_name for topic in (*wanted.topics, *wanted.removed)}
+    state = _gather(admin, wanted, None if is_throttled(wanted.cluster) else names, told)
+    state = dataclasses.replace(state, restarting=frozenset(restarting))
+    plan = plan_reconcile(wanted, state)
+    if plan.asks_for_disks:
+        state = dataclasses.replace(state, disks=admin.disks(state.racks))
+        plan = plan_reconcile(wanted, state)
+    plans, deletions = plan.topics, plan.deletions
+    _choose_log_dirs(admin, wanted.cluster, plan.steps, state)
+    done, refused = _apply(admin, plan.steps)
+    problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
+    if done:
+        state = _gather(admin, wanted, (), told)  # A status tells no configs.
+    cluster = wanted.cluster.metadata.name
+    topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
+    kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
+    removed = tuple(topic for topic, problem in zip(kept, problems[len(plans) :], strict=True) if problem is not None)
+    own = {step.topic for each in (*plans, *deletions) for step in each.steps}
+    failed = [_failure(*refusal) for topic, refusal in refused.items() if topic not in own]
+    ahead = PendingMoves(plan.waiting, plan.rebalance, plan.is_rebalanced, plan.without_room, failed)
+    return Outcome(DesiredState(wanted.cluster, topics, removed), done, failed, state, ahead)
+
+
+def _gather(
+    admin: ClusterAdmin, wanted: DesiredState, names: Collection[str] | None, told: Mapping[int, str | None] | None
+) -> ClusterState:
+    count = wanted.cluster.spec.brokers.replicas
+    state = admin.cluster_state(names).with_brokers(count)
+    return state if told is None else state.awaiting(count, told)
+
+
+def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step], state: ClusterState) -> None:
+    """Where brokers are to put what they get. One that cannot be told chooses itself."""
+    if len(cluster.spec.storage.volumes) == 1:
+        return
+    for broker_id, replicas in new_replicas(steps, state.topics).items():
+        if broker_id in state.racks:
+            try:
+                admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(broker_id), cluster))
+            except ClusterUnreachable as error:
+                log.warning("broker %d chooses the log dirs of %d replicas: %s", broker_id, len(replicas), error)
+
+
+def _apply(admin: ClusterAdmin, steps: Sequence[Step]) -> tuple[list[Step], dict[str, tuple[Step, StepRefused]]]:
+    """Carries out the steps kind by kind: what was done, and for each topic the step that ended it."""
+    done: list[Step] = []
+    refused: dict[str, tuple[Step, StepRefused]] = {}
+    for kind in ORDER:
+        batch = [step for step in steps if isinstance(step, kind) and step.topic not in refused]
+        refusals = admin.apply(batch)
+        done += [step for step in batch if step.topic not in refusals]
+        refused |= {step.topic: (step, refusals[step.topic]) for step in batch if step.topic in refusals}
+    return done, refused
+
+
+def _first_refusal(plan: TopicPlan, refused: Mapping[str, tuple[Step, StepRefused]]) -> Refusal | None:
+    mine = [refused[step.topic] for step in plan.steps if step.topic in refused]
+    if not mine:
+        return None
+    return Refusal(KAFKA_ERROR, _failure(*mine[0]))
+
+
+def _failure(step: Step, error: StepRefused) -> str:
+    return f"could not {describe(step)}: {error}"
+
+
+def _with_status(
+    plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
+) -> tuple[Topic, ...]:
+    """Each about the topic that the resource has, by the name that it had first."""
+    troubles = defaultdict[str, list[Trouble]](list)
+    for trouble in state.troubles:
+        troubles[trouble.topic].append(trouble)
+    return tuple(
+        _new_status(plan, problem, state, now, troubles[claimed_name(plan.resource)], cluster)
+        for plan, problem in zip(plans, problems, strict=True)
+    )
+
+
+def _new_status(
+    plan: TopicPlan, problem: Refusal | None, state: ClusterState, now: str, troubles: Sequence[Trouble], cluster: str
+) -> Topic:
+    topic = plan.resource
+    found = state.topics.get(claimed_name(topic))
+    return replace(topic, status=topic_status(topic, found, problem, now, troubles, plan.drift, cluster))

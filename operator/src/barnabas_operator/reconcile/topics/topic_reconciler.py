@@ -1,0 +1,117 @@
+"""One round over a Cluster's Topics: read, brought about, and what they are told."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
+from barnabas_operator.planning.topics.waiting_topics import may_go, told_to_wait
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.clock import now
+from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, Seen
+from barnabas_operator.reconcile.parsed_resources import ParsedResources
+from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter, is_held_as
+from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.topic import Topic
+
+log = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
+Racks = Mapping[int, str | None]
+
+
+class TopicReconciler:
+    """The `KindReconciler` of Topics."""
+
+    def __init__(self, statuses: StatusWriter, connected: Connected) -> None:
+        self._statuses = statuses
+        self._connected = connected
+        self._read = ParsedResources(Topic)
+
+    async def release(self, bodies: Bodies) -> None:
+        """Nobody looks after them any more."""
+        await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """Without the brokers: who needs none of them goes, the others hear why nothing is done."""
+        topics, told_at = await self._readable(bodies), now()
+        going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
+        await self._tell(
+            (told_to_wait(each, why, told_at) for each in topics if each.metadata.name not in going), bodies
+        )
+        await self.release({name: bodies[name] for name in going})
+
+    async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """Also what no Topic is about: replicas that are to be elsewhere, the brokers' own topics."""
+        topics = await self._readable(bodies)
+        declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
+        ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
+        declared = await self._held(declared, bodies)
+        outcome = await self._steps(DesiredState(cluster, tuple(declared), tuple(ending)), seen.racks, seen.restarting)
+        after = outcome.wanted
+        await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
+        stays = {topic.metadata.name for topic in after.removed}
+        leaving = (topic.metadata.name for topic in ending if topic.metadata.name not in stays)
+        await self.release({name: bodies[name] for name in leaving})
+        return seen._replace(state=outcome.state, ahead=outcome.ahead)
+
+    async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
+        """The others are told what is wrong."""
+        topics, invalid = self._read.all(bodies.values())
+        told_at = now()
+        await self._tell((with_problem(topic, Refusal(INVALID_SPEC, why), told_at) for topic, why in invalid), bodies)
+        return topics
+
+    async def _held(self, topics: Sequence[Topic], bodies: Bodies) -> list[Topic]:
+        """Those that are held as they shall be; of thousands few have to be asked about."""
+        asked = [each for each in topics if not is_held_as(bodies[each.metadata.name], wanted=_is_to_be_held(each))]
+        held = await asyncio.gather(*(self._is_held(each, bodies[each.metadata.name]) for each in asked))
+        unheld = {each.metadata.name for each, is_held in zip(asked, held, strict=True) if not is_held}
+        return [each for each in topics if each.metadata.name not in unheld]
+
+    async def _is_held(self, topic: Topic, body: Json) -> bool:
+        """As it shall be: nothing is made for a resource whose deletion would not be noticed."""
+        try:
+            return await self._statuses.keep_held(body, wanted=_is_to_be_held(topic))
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER}: {error.message}")
+            await self._statuses.write([(with_problem(topic, why, now()), body)])
+            return False
+
+    async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
+        """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""
+        made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
+        late = tuple(topic for topic in gone if topic.topic_name in made)
+        if late:
+            stay = tuple(topic for topic in outcome.wanted.topics if topic not in late)
+            await self._steps(DesiredState(outcome.wanted.cluster, stay, late))
+
+    async def _steps(
+        self, wanted: DesiredState, racks: Racks | None = None, restarting: Collection[int] = ()
+    ) -> Outcome:
+        outcome = await blocking(
+            lambda: reconcile_topics(self._connected(wanted.cluster), wanted, now(), racks, restarting)
+        )
+        meta = wanted.cluster.metadata
+        for line in (*map(describe, outcome.done), *outcome.failed):
+            log.info("%s/%s: %s", meta.namespace, meta.name, line)
+        return outcome
+
+    async def _tell(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
+        """Those whose object was found to be gone. Of thousands most are as they were: that costs a comparison each."""
+        told = ((topic, bodies[topic.metadata.name]) for topic in topics)
+        return await self._statuses.write(
+            (topic, body)
+            for topic, body in told
+            if self._statuses.is_ahead(body) or topic.status != self._read.status_of(topic.metadata.name)
+        )
+
+
+def _is_to_be_held(topic: Topic) -> bool:
+    return topic.spec.deletion_policy != "Retain"

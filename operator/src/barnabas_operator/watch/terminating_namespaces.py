@@ -1,0 +1,42 @@
+"""Resources of namespaces that end: kopf watches no namespace that ends already when the operator starts."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.resources.kinds import KINDS
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0
+
+
+class TerminatingNamespaces:
+    """Tells what is still there in watched namespaces that end: its finalizers would hold them for ever."""
+
+    def __init__(self, api: KubeApi, namespaces: tuple[str, ...], tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._api = api
+        self._namespaces = namespaces
+        self._tell = tell
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            for namespace in self._namespaces:
+                try:
+                    await self._look(namespace)
+                except Exception as error:  # Whatever it is: nobody else looks.
+                    is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
+                    level = logging.ERROR if is_bug else logging.DEBUG
+                    log.log(level, "the namespace %s: %s", namespace, error, exc_info=is_bug)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self, namespace: str) -> None:
+        found = await self._api.get("Namespace", None, namespace)
+        if found is None or "deletionTimestamp" not in found["metadata"]:
+            return
+        for kind in KINDS:
+            for body in await self._api.listing(kind, namespace, {}):
+                self._tell(body)

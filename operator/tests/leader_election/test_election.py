@@ -1,0 +1,104 @@
+"""Who gives the lease back, and when."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from barnabas_operator.leader_election import election
+from barnabas_operator.leader_election.election import LEASE, Election
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.resources.object_key import Key
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import WAIT_S
+
+
+class World:
+    """The operator `me`, which holds the lease; its clock goes when the test turns it."""
+
+    def __init__(self, api: KubeMemory) -> None:
+        self.api, self.now_s = api, 1000.0
+        api.put({"kind": LEASE, "metadata": {"name": "operator"}, "spec": {}})
+        self.leadership = Leadership(self.clock)
+        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    @property
+    def holder(self) -> str | None:
+        found = self.api.found(LEASE, "operator")
+        assert found is not None
+        holder: str | None = found["spec"].get("holderIdentity")
+        return holder
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with no_server() as connection, asyncio.timeout(WAIT_S):
+            here = World(KubeMemory(connection))
+            running = asyncio.create_task(here.election.run())
+            while not here.leadership.is_held:
+                await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert here.holder == "me"
+            await scenario(here)
+
+    asyncio.run(whole())
+
+
+def test_who_ends_gives_the_lease_back() -> None:
+    async def scenario(here: World) -> None:
+        await here.election.resign()
+        assert here.holder is None
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
+    """Something that was begun goes on until the lease is over, and another operator acts by then."""
+
+    async def scenario(here: World) -> None:
+        with here.leadership.writing():
+            resigning = asyncio.create_task(here.election.resign())
+            await asyncio.sleep(0)
+            assert here.holder == "me", "not before that has ended"
+            found = here.api.found(LEASE, "operator")
+            assert found is not None
+            if is_late:
+                here.api.put({**found, "spec": {**found["spec"], "holderIdentity": "another"}})
+            here.now_s += 15.0
+            await resigning
+        assert here.holder == ("another" if is_late else None)
+
+    play(scenario)
+
+
+def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to an API server whose node died says nothing; the next one goes elsewhere."""
+    monkeypatch.setattr(election, "LOOK_S", 0.05, raising=False)
+    monkeypatch.setattr(election, "RETRY_S", 0.01)
+
+    async def scenario(here: World) -> None:
+        get, hung = here.api.get, asyncio.Event()
+
+        async def hang_once(*about: Any) -> dict[str, Any] | None:
+            if not hung.is_set():
+                hung.set()
+                await asyncio.Event().wait()
+            return await get(*about)
+
+        monkeypatch.setattr(here.api, "get", hang_once)
+        written = len(here.api.writes)
+        running = asyncio.create_task(here.election.run())
+        async with asyncio.timeout(WAIT_S / 2):
+            while len(here.api.writes) == written:
+                await asyncio.sleep(0.01)
+        assert here.leadership.is_held
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    play(scenario)

@@ -1,0 +1,74 @@
+"""Who may write, by a clock that the test turns."""
+
+import pytest
+
+from barnabas_operator.leader_election.leadership import ALONE, Leadership, NotLeading
+from barnabas_operator.planning.lease import DURATION_S
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def leadership(clock: Clock) -> Leadership:
+    """Renewed just now."""
+    held = Leadership(clock)
+    held.renewed(clock())
+    return held
+
+
+def may_write(leadership: Leadership, needs_s: float = 0.0) -> bool:
+    try:
+        with leadership.writing(needs_s):
+            return True
+    except NotLeading:
+        return False
+
+
+def test_nobody_acts_before_the_lease_is_taken(clock: Clock) -> None:
+    assert not Leadership(clock).is_held
+    assert not may_write(Leadership(clock))
+
+
+def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(leadership: Leadership, clock: Clock) -> None:
+    assert may_write(leadership)
+    clock.now_s += 9.9
+    assert may_write(leadership)
+    with leadership.writing() as seconds_max:
+        assert seconds_max == pytest.approx(DURATION_S - 9.9)
+    clock.now_s += 0.1
+    assert not may_write(leadership)
+    leadership.renewed(clock())
+    assert may_write(leadership)
+
+
+def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leadership, clock: Clock) -> None:
+    clock.now_s += DURATION_S - 10.0
+    assert may_write(leadership, needs_s=10.0)
+    clock.now_s += 0.1
+    assert not may_write(leadership, needs_s=10.0)
+    assert leadership.is_held
+
+
+def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(leadership: Leadership, clock: Clock) -> None:
+    with leadership.writing():
+        leadership.stop()
+        assert not may_write(leadership)
+        before = leadership.ended
+        clock.now_s += DURATION_S
+        assert (before, leadership.ended) == (False, True), "it is over anyway"
+
+
+def test_an_operator_without_a_lease_always_acts() -> None:
+    assert ALONE.is_held
+    assert may_write(ALONE, needs_s=1e9)

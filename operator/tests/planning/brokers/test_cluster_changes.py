@@ -1,0 +1,71 @@
+"""Which changes of a Cluster's disks are refused where they are claims of pods."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
+from barnabas_operator.planning.brokers.claim_growth import refuse_growth, refuse_smaller
+from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.quantity import quantity_value
+
+
+def cluster(*volumes: Volume) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(storage=Storage(volumes=volumes)))
+
+
+DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
+    "the same in other words": (Volume(id=0, size="1Gi"), Volume(id=0, size="1024Mi"), None),
+    "more": (Volume(id=0, size="1Gi"), Volume(id=0, size="1.5Gi"), None),
+    "another class": (
+        Volume(id=0, storage_class="fast"),
+        Volume(id=0, storage_class="slow"),
+        "spec.storage.volumes[0].storageClass is slow; allowed: fast",
+    ),
+    "whether the claim goes, too": (Volume(id=0), Volume(id=0, delete_claim=True), None),
+}
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_a_claim_grows_and_stays_where_it_is(name: str) -> None:
+    before, after, message = DISKS[name]
+    refusal = refuse_change(cluster(before), cluster(after), in_pods=True)
+    assert (refusal.message if refusal else None) == message
+
+
+def claim(size: str, storage_class: str = "slow", *, number: int = 0, emptied: bool = False) -> BrokerClaim:
+    return BrokerClaim(f"volume-0-flights-broker-{number}", "u", 0, number, size, storage_class, emptied)
+
+
+SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
+    "as its claims have": ("1Gi", [claim("1024Mi")], None),
+    "less in another unit": ("1000M", [claim("1Gi")], "is 1000M; allowed: 1Gi or more, which its claims have"),
+    "back to what those have that could not grow": ("1Gi", [claim("2Gi"), claim("1Gi", number=1)], None),
+    "no claims yet": ("1Gi", [], None),
+    "less than what a removed broker had": ("1Gi", [claim("1Gi"), claim("2Gi", number=1, emptied=True)], None),
+    "more, where the class can": ("2Gi", [claim("1Gi")], None),
+    "more, where the class cannot": (
+        "2Gi",
+        [claim("1Gi", "rigid")],
+        "is 2Gi; allowed: 1Gi, as the storage class rigid of its claims cannot grow volumes (allowVolumeExpansion)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_is_what_the_claims_have_or_can_grow_to(name: str) -> None:
+    size, claims, why = SIZES[name]
+    wanted = cluster(Volume(id=0, size=size))
+    refusal = refuse_smaller(wanted, claims) or refuse_growth(wanted, claims, {"rigid"})
+    assert (refusal.message if refusal else None) == (why and f"spec.storage.volumes[0].size {why}")
+
+
+def test_local_processes_have_no_claims() -> None:
+    assert refuse_change(cluster(Volume(id=0, size="2Gi")), cluster(Volume(id=0, size="1Gi"))) is None
+
+
+@pytest.mark.parametrize(("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("1.5Ki", 1536), ("1Pi", 2**50)])
+def test_a_quantity_is_what_kubernetes_takes_it_for(text: str, value: float) -> None:
+    assert quantity_value(text) == value

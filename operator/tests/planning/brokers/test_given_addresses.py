@@ -1,0 +1,100 @@
+"""What Kubernetes gave the Services for the outside: asked for again, and told where it is another."""
+
+import json
+from dataclasses import replace as with_fields
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_operator.manifests.cluster_objects import broker_objects
+from barnabas_operator.manifests.services import services, with_node_port
+from barnabas_operator.planning.brokers.external_access import ExternalAccess
+from barnabas_operator.planning.brokers.given_addresses import given_addresses, stale_addresses, stale_brokers
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.object_names import GIVEN
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.template import ListenerTemplate, Template
+
+NODE_PORT = Listener(name="outside", port=9094, type="nodeport")
+BALANCED = Listener(name="lb", port=9095, type="loadbalancer")
+CLUSTER = Cluster(
+    metadata=ObjectMeta(name="main", namespace="air", uid="u"),
+    spec=ClusterSpec(brokers=Brokers(replicas=2), listeners=(Listener(name="plain"), NODE_PORT, BALANCED)),
+)
+EXTERNAL = ExternalAccess(
+    node_ports={("outside", 0): 30000, ("outside", 1): 30001, ("lb", 0): 31000, ("lb", 1): 31001},
+    balancer_hosts={("lb", 0): "a.example", ("lb", 1): "b.example"},
+    bootstrap_ports={"outside": 30100, "lb": 31100},
+)
+GIVEN_BEFORE = {
+    "main-bootstrap-outside": "30100",
+    "main-broker-0-outside": "30000",
+    "main-broker-1-outside": "30001",
+    "main-broker-0-lb": "a.example",
+    "main-broker-1-lb": "b.example",
+}
+
+
+def pods(external: ExternalAccess, *numbers: int, stale: str = "") -> PodsState:
+    found = {number: BrokerPod(number, f"main-broker-{number}", "u", "r", True, stale=stale) for number in numbers}
+    return PodsState(BrokerSet(2, "r", {}, given=GIVEN_BEFORE), found, external)
+
+
+def test_the_stateful_set_remembers_what_its_brokers_were_told() -> None:
+    (_, made) = broker_objects(CLUSTER, EXTERNAL, "image", 2)
+    assert json.loads(made["metadata"]["annotations"][GIVEN]) == given_addresses(CLUSTER, EXTERNAL) == GIVEN_BEFORE
+    assert GIVEN not in made["spec"]["template"]["metadata"]["annotations"], "it restarts nobody"
+
+
+def test_a_service_that_is_made_again_asks_for_the_node_port_that_it_had() -> None:
+    asked = {
+        each["metadata"]["name"]: each["spec"]["ports"][0].get("nodePort")
+        for each in (with_node_port(made, GIVEN_BEFORE) for made in services(CLUSTER, 2))
+    }
+    assert {name: port for name, port in asked.items() if port} == {
+        "main-bootstrap-outside": 30100,
+        "main-broker-0-outside": 30000,
+        "main-broker-1-outside": 30001,
+    }
+
+
+def test_a_node_port_that_a_template_names_goes_before_the_one_that_was() -> None:
+    ports = {"ports": [{"port": 9094, "nodePort": 32000}]}
+    fixed = replace(NODE_PORT, template=ListenerTemplate(bootstrap_service=Template(spec=ports)))
+    cluster = replace(CLUSTER, spec=replace(CLUSTER.spec, listeners=(fixed,)))
+    (made,) = (each for each in services(cluster, 2) if each["metadata"]["name"] == "main-bootstrap-outside")
+    assert with_node_port(made, GIVEN_BEFORE)["spec"]["ports"][0]["nodePort"] == 32000
+
+
+OTHERS = {
+    "nothing": (EXTERNAL, {}),
+    "another port": (
+        with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("outside", 1): 30077}),
+        {1: "tells clients 30001 of listener outside, which is 30077 now"},
+    ),
+    "another balancer": (
+        with_fields(EXTERNAL, balancer_hosts={**EXTERNAL.balancer_hosts, ("lb", 0): "c.example"}),
+        {0: "tells clients a.example of listener lb, which is c.example now"},
+    ),
+    "another port behind a balancer": (with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("lb", 0): 31077}), {}),
+    "a Service that is not there yet": (with_fields(EXTERNAL, node_ports={("outside", 0): 30000}), {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_brokers_that_tell_clients_what_is_not_so_are_found(name: str) -> None:
+    external, expected = OTHERS[name]
+    assert stale_brokers(CLUSTER, pods(external, 0, 1)) == expected
+
+
+def test_a_broker_without_a_pod_starts_with_what_is_so() -> None:
+    moved = with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("outside", 1): 30077})
+    assert stale_brokers(CLUSTER, pods(moved, 0)) == {}
+
+
+def test_the_cluster_says_so_until_the_broker_has_restarted() -> None:
+    assert stale_addresses(pods(EXTERNAL, 0, 1)) is None
+    told = stale_addresses(pods(EXTERNAL, 0, stale="tells clients 30001 of listener outside, which is 30077 now"))
+    message = "main-broker-0 tells clients 30001 of listener outside, which is 30077 now: restarts"
+    assert told == ("WaitingForAddresses", message)

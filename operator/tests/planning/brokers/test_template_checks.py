@@ -1,0 +1,240 @@
+"""What templates may not change is refused with the field, its value and why."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+
+OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
+
+
+def cluster_of(template: Any, *listeners: Any) -> Cluster:
+    spec = {"template": template, "listeners": [{"name": "plain"}, *listeners]}
+    meta = {"name": "main", "namespace": "air"}
+    return resource_of(
+        Cluster, {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
+    )
+
+
+def spec(entry: str, **fields: Any) -> dict[str, Any]:
+    return {entry: {"spec": fields}}
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "replicas": (
+        spec("statefulSet", replicas=5),
+        (
+            "spec.template.statefulSet.spec.replicas is 5 (integer), which spec.brokers.replicas sets; "
+            "allowed: leave it out"
+        ),
+    ),
+    "the selector": (
+        spec("statefulSet", selector={"matchLabels": {}}),
+        "spec.template.statefulSet.spec.selector is a mapping, which finds the brokers' pods; allowed: leave it out",
+    ),
+    "the pods by their set": (
+        spec("statefulSet", template={"spec": {}}),
+        (
+            "spec.template.statefulSet.spec.template is a mapping, which spec.template.pod and "
+            "spec.template.brokerContainer change; allowed: leave it out"
+        ),
+    ),
+    "the broker's container by the pod": (
+        spec("pod", containers=[{"name": "other", "image": "x"}, {"name": "broker", "image": "x"}]),
+        (
+            "spec.template.pod.spec.containers[1].name is 'broker' (string), which "
+            "spec.template.brokerContainer changes; "
+            "allowed: leave it out"
+        ),
+    ),
+    "a disk": (
+        spec("pod", volumes=[{"name": "volume-0", "emptyDir": {}}]),
+        "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which spec.storage sets; allowed: leave it out",
+    ),
+    "a disk that goes": (
+        spec("pod", volumes=[{"name": "volume-0", "$patch": "delete"}]),
+        "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which spec.storage sets; allowed: leave it out",
+    ),
+    "all volumes instead": (
+        spec("pod", volumes=[{"$patch": "replace"}, {"name": "x", "emptyDir": {}}]),
+        (
+            "spec.template.pod.spec.volumes[0].$patch is replace, but spec.volumes.config "
+            "stays, which has the brokers' "
+            "settings; allowed: without $patch here"
+        ),
+    ),
+    "a name that is none": (
+        spec("pod", containers=[{"name": {"broker": 1}}]),
+        "spec.template.pod.spec.containers[0].name is a mapping; allowed: a text or a number",
+    ),
+    "a protocol that is none": (
+        {"brokerContainer": {"ports": [{"containerPort": 7000, "protocol": ["TCP"]}]}},
+        "spec.template.brokerContainer.ports[0].protocol is a list; allowed: a text or a number",
+    ),
+    "a way around the guard of replication": (
+        spec("networkPolicy", policyTypes=["Egress"], egress=[{}]),
+        (
+            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which guards replication; "
+            "allowed: [Ingress] or [Ingress, Egress]"
+        ),
+    ),
+    "the image": (
+        {"brokerContainer": {"image": "x"}},
+        "spec.template.brokerContainer.image is 'x' (string), which spec.brokers.image sets; allowed: leave it out",
+    ),
+    "the memory": (
+        {"brokerContainer": {"resources": {}}},
+        (
+            "spec.template.brokerContainer.resources is a mapping, which spec.brokers.resources sets; "
+            "allowed: leave it out"
+        ),
+    ),
+    "the broker's own port": (
+        {"brokerContainer": {"ports": [{"containerPort": 9091, "hostPort": 9091}]}},
+        (
+            "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), by which brokers replicate; "
+            "allowed: leave it out"
+        ),
+    ),
+    "a listener's port": (
+        {"brokerContainer": {"ports": [{"containerPort": 9092, "name": "x"}]}},
+        (
+            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), which spec.listeners sets; "
+            "allowed: leave it out"
+        ),
+    ),
+    "a mount over a disk": (
+        {"brokerContainer": {"volumeMounts": [{"name": "x", "mountPath": "/var/lib/barnabas/volume-0"}]}},
+        (
+            "spec.template.brokerContainer.volumeMounts[0].mountPath is "
+            "'/var/lib/barnabas/volume-0' (string), which has "
+            "the brokers' disks; allowed: leave it out"
+        ),
+    ),
+    "a mount without a path": (
+        {"brokerContainer": {"volumeMounts": [{"name": "x"}]}},
+        (
+            "spec.template.brokerContainer.volumeMounts[0].mountPath is missing; "
+            "allowed: that of an entry to change, or a new one"
+        ),
+    ),
+    "what tells that a broker is ready": (
+        {"brokerContainer": {"readinessProbe": {"periodSeconds": 5, "httpGet": {"path": "/"}}}},
+        (
+            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, for it tells the broker's state; "
+            "allowed: leave it out"
+        ),
+    ),
+    "another probe": (
+        {"brokerContainer": {"readinessProbe": {"$patch": "replace", "exec": {"command": ["true"]}}}},
+        (
+            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet stays, for it "
+            "tells the broker's state; allowed: without $patch here"
+        ),
+    ),
+    "environment as a mapping": (
+        {"brokerContainer": {"env": {"TZ": "UTC"}}},
+        "spec.template.brokerContainer.env is a mapping; allowed: a list",
+    ),
+    "a null": (
+        spec("pod", securityContext={"runAsUser": None}),
+        (
+            "spec.template.pod.spec.securityContext.runAsUser is empty; allowed: a value, or "
+            "{$patch: delete}, which takes it away"
+        ),
+    ),
+    "a directive that is none": (
+        spec("pod", securityContext={"$patch": "remove"}),
+        "spec.template.pod.spec.securityContext.$patch is 'remove' (string); allowed: replace or delete",
+    ),
+    "a label that finds pods": (
+        {"pod": {"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}}},
+        (
+            "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine' "
+            "(string), which the operator sets; "
+            "allowed: any other name"
+        ),
+    ),
+    "a label of the operator everywhere": (
+        {"metadata": {"labels": {"barnabas.dev/cluster": "other"}}},
+        (
+            "spec.template.metadata.labels[\"barnabas.dev/cluster\"] is 'other' (string), which the operator sets; "
+            "allowed: any other name"
+        ),
+    ),
+    "the type of the Service for pods": (
+        spec("bootstrapService", type="LoadBalancer"),
+        (
+            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), which spec.listeners sets; "
+            "allowed: leave it out"
+        ),
+    ),
+    "another port of a Service": (
+        spec("bootstrapService", ports=[{"port": 80}]),
+        "spec.template.bootstrapService.spec.ports[0].port is 80 (integer); allowed: 9092, by spec.listeners",
+    ),
+    "one node for all": (
+        spec("pod", nodeName="n-1"),
+        (
+            "spec.template.pod.spec.nodeName is 'n-1' (string), for all brokers would be on one node; "
+            "allowed: nodeSelector or affinity"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_template_may_not_change_is_told(name: str) -> None:
+    template, message = REFUSED[name]
+    assert [said for _, said in pod_problems(cluster_of(template))] == [message]
+
+
+OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
+    "an internal one": (
+        {"name": "inner", "port": 9095, "template": {"brokerService": {"metadata": {"labels": {"a": "b"}}}}},
+        [
+            (
+                "spec.listeners[1].template is there, but an internal listener has no Service of its own; "
+                "allowed: spec.template.bootstrapService"
+            )
+        ],
+    ),
+    "another port": (
+        {**OUTSIDE, "template": {"brokerService": {"spec": {"ports": [{"port": 9095, "nodePort": 31000}]}}}},
+        [
+            (
+                "spec.listeners[1].template.brokerService.spec.ports[0].port is 9095 (integer); "
+                "allowed: 9094, by spec.listeners"
+            )
+        ],
+    ),
+    "one broker twice": (
+        {**OUTSIDE, "template": {"brokerServices": [{"brokerId": 0}, {"brokerId": 0}]}},
+        [
+            "spec.listeners[1].template.brokerServices[1].brokerId is 0 for the second time; allowed: each broker once",
+        ],
+    ),
+    "a port of the nodes": (
+        {**OUTSIDE, "template": {"brokerServices": [{"brokerId": 0, "spec": {"ports": [{"port": 9094}]}}]}},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_LISTENERS)
+def test_templates_of_services_are_those_of_the_listener(name: str) -> None:
+    listener, messages = OF_LISTENERS[name]
+    assert [said for _, said in pod_problems(cluster_of({}, listener))] == messages
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    template = {"statefulSet": {"spec": {"replicas": 1, "serviceName": "x"}}, "brokerContainer": {"image": "x"}}
+    assert len(list(pod_problems(cluster_of(template)))) == 3
+
+
+def test_the_timing_of_a_probe_may_be_changed() -> None:
+    template = {"brokerContainer": {"livenessProbe": {"periodSeconds": 30}}}
+    assert list(pod_problems(cluster_of(template))) == []

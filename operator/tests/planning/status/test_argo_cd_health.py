@@ -1,0 +1,131 @@
+"""What Argo CD shows of a Cluster and a Topic, by the Lua that it is given (it runs Lua 5.1)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lupa import lua51
+from ruamel.yaml import YAML
+
+from barnabas_operator.resources.api_objects import status_json
+from barnabas_operator.resources.cluster import Cluster, ClusterStatus
+from barnabas_operator.resources.object_meta import READY, ROLLING, Condition, ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
+
+ROOT = Path(__file__).resolve().parents[4]
+CHECKS = YAML(typ="safe").load(ROOT / "examples" / "kubernetes" / "argocd" / "argocd-cm.yaml")["data"]
+PREFIX = "resource.customizations.health.barnabas.dev_"
+GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
+ALREADY_SEEN, LATER = 3, 4
+BROKEN = {
+    "ClusterNotFound",
+    "DeletionProtected",
+    "InternalError",
+    "InvalidConfig",
+    "InvalidSpec",
+    "InvalidTopicName",
+    "KafkaError",
+    "KubernetesError",
+    "NotEnoughBrokers",
+    "NotSupported",
+    "PartitionsOffline",
+    "PodsOverdue",
+    "RecordsLost",
+    "ResourceConflict",
+    "VolumeCannotGrow",
+}
+"""Somebody has to do something."""
+WAITS = {
+    "BrokersNotReady",
+    "BrokersUnreachable",
+    "UnderMinIsr",
+    "WaitingForAddresses",
+    "BrokerHoldsReplicas",
+    "ReplicasMoving",
+    "ClusterNotReady",
+    "PodsEnding",
+}
+NOT_OF_READY = {
+    "Paused",
+    "Rolling",
+    "LogsSetAside",
+    "ClaimsDeleted",
+    "VolumesResizing",
+    "RebalanceProposed",
+    "Drifted",
+}
+"""Conditions of their own, or a reason that comes with one."""
+
+
+def condition(kind: str, status: Any, reason: str) -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=f"{reason} it is", last_transition_time="now")
+
+
+def health(*conditions: Condition, kind: type[Cluster] | type[Topic] = Cluster, generation: int = ALREADY_SEEN) -> Any:
+    """What Argo CD would show: the status, and the message."""
+    meta = ObjectMeta(name="main", generation=generation)
+    resource: Cluster | Topic
+    if kind is Cluster:
+        said = ClusterStatus(conditions=conditions, observed_generation=ALREADY_SEEN)
+        resource = Cluster(metadata=meta, status=said if conditions else None)
+    else:
+        told = TopicStatus(conditions=conditions, observed_generation=ALREADY_SEEN)
+        resource = Topic(metadata=meta, spec=TopicSpec(), status=told if conditions else None)
+    lua = lua51.LuaRuntime(unpack_returned_tuples=True)
+    as_table = lua.eval("function(text) return assert(loadstring('return ' .. text))() end")
+    item = {"metadata": {"generation": generation}, **({"status": status_json(resource)} if conditions else {})}
+    lua.globals().obj = as_table(as_lua(item))
+    answer = lua.execute(CHECKS[f"{PREFIX}{resource.kind}"])
+    return answer["status"], answer["message"]
+
+
+def as_lua(value: Any) -> str:
+    """JSON as a table's constructor."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'["{name}"] = {as_lua(item)}' for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "{" + ", ".join(map(as_lua, value)) + "}"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+@pytest.mark.parametrize("kind", [Cluster, Topic])
+def test_a_ready_resource_is_healthy_once_its_last_change_was_looked_at(kind: type[Cluster] | type[Topic]) -> None:
+    ready = condition(READY, "True", "Reconciled")
+    assert health(kind=kind) == ("Progressing", "waiting for the operator")
+    assert health(ready, kind=kind) == ("Healthy", "Reconciled it is")
+    assert health(ready, kind=kind, generation=LATER) == ("Progressing", "waiting for the operator")
+
+
+@pytest.mark.parametrize("reason", sorted(BROKEN))
+def test_what_somebody_has_to_mend_is_degraded(reason: str) -> None:
+    assert health(condition(READY, "False", reason)) == ("Degraded", f"{reason} it is")
+
+
+@pytest.mark.parametrize("reason", sorted(WAITS))
+def test_what_passes_by_itself_is_progressing(reason: str) -> None:
+    assert health(condition(READY, "False", reason)) == ("Progressing", f"{reason} it is")
+
+
+def test_records_that_are_lost_or_go_are_degraded_whatever_else_the_cluster_waits_for() -> None:
+    waits = condition(READY, "False", "BrokersNotReady")
+    assert health(waits, condition("RecordsLost", "True", "RecordsLost"))[0] == "Degraded"
+    assert health(waits, condition("RecordsLost", "False", "NothingLost"))[0] == "Progressing"
+    assert health(condition(READY, "True", "Reconciled"), condition("ClaimsDeleted", "True", "x"))[0] == "Degraded"
+
+
+def test_a_pause_is_suspended_and_a_roll_progresses_though_the_cluster_is_ready() -> None:
+    ready = condition(READY, "True", "Reconciled")
+    paused = condition("ReconciliationPaused", "True", "Paused")
+    assert health(condition(READY, "Unknown", "Paused"), paused) == ("Suspended", "Paused it is")
+    assert health(ready, condition(ROLLING, "True", "Restarting")) == ("Progressing", "Restarting it is")
+    assert health(ready, condition(ROLLING, "True", "RollingPaused")) == ("Suspended", "RollingPaused it is")
+    assert health(ready, condition(ROLLING, "False", "NoRestarts"))[0] == "Healthy"
+
+
+def test_every_reason_of_the_guide_is_decided() -> None:
+    """Degraded or not: `argocd-cm.yaml` has those that are."""
+    table = GUIDE.partition("| reason | what it says |")[2].partition("\n\n")[0]
+    told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert len(told) > 15
+    assert told - BROKEN - WAITS - NOT_OF_READY == set()

@@ -1,0 +1,92 @@
+"""What a Cluster says of disks that were deleted under its brokers, and of those that grow."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.brokers.broker_claims import BrokerClaim
+from barnabas_operator.planning.brokers.claim_resize import Resize, resize_of
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.claim_conditions import claim_conditions, resize_failure
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+
+NOW = "2026-01-01T00:00:00Z"
+CLUSTER = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec())
+POD = BrokerPod(0, "main-broker-0", "u", "new", is_ready=True)
+NO_SPACE = "rpc error: no space left in the pool"
+
+
+def claim(number: int, *, is_ending: bool = False, resize: Resize | None = None) -> BrokerClaim:
+    return BrokerClaim(f"volume-0-main-broker-{number}", "u", 0, number, "2Gi", None, False, is_ending, resize)
+
+
+def told(*claims: BrokerClaim) -> list[tuple[str, str, str, str]]:
+    pods = PodsState(BrokerSet(1, "new", {}), {0: POD}, claims=claims)
+    found = claim_conditions(CLUSTER, NOW, pods)
+    return [(each.type, each.status, each.reason, each.message) for each in found]
+
+
+def test_nothing_is_told_of_disks_that_are_as_they_should_be() -> None:
+    assert told(claim(0)) == []
+
+
+def test_a_claim_that_is_deleted_while_its_broker_uses_it_is_told() -> None:
+    ((kind, status, reason, message),) = told(claim(0, is_ending=True))
+    assert (kind, status, reason) == ("ClaimsDeleted", "True", "InUse")
+    assert message.startswith("deleted while a broker uses it: volume-0-main-broker-0. ")
+
+
+def test_a_claim_that_goes_and_that_nobody_uses_is_none() -> None:
+    assert told(claim(1, is_ending=True)) == []
+
+
+def test_disks_that_grow_are_told_the_one_that_cannot_first() -> None:
+    growing, failed = Resize("Resizing", "asks for 2Gi, has 1Gi"), Resize("ResizeFailed", f"has 1Gi: {NO_SPACE}")
+    ((kind, status, reason, message),) = told(claim(0, resize=growing), claim(1, resize=failed))
+    assert (kind, status, reason) == ("VolumesResizing", "True", "ResizeFailed")
+    assert "volume-0-main-broker-0: asks for 2Gi, has 1Gi, volume-0-main-broker-1: has 1Gi" in message
+    pods = PodsState(None, claims=[claim(0, resize=growing), claim(1, resize=failed)])
+    assert resize_failure(pods) == Refusal("VolumeCannotGrow", f"volume-0-main-broker-1: has 1Gi: {NO_SPACE}")
+    assert resize_failure(PodsState(None, claims=[claim(0, resize=growing)])) is None
+
+
+def asking(has: str | None, *conditions: tuple[str, str], state: str = "") -> dict[str, Any]:
+    status = {
+        "capacity": {"storage": has} if has is not None else {},
+        "conditions": [{"type": kind, "status": "True", "message": message} for kind, message in conditions],
+        "allocatedResourceStatuses": {"storage": state} if state else {},
+    }
+    return {"spec": {"resources": {"requests": {"storage": "2Gi"}}}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("found", "resize"),
+    [
+        (asking("2Gi"), None),
+        (asking(None), None),
+        (asking("1Gi"), Resize("Resizing", "asks for 2Gi, has 1Gi")),
+        (asking("1Gi", ("Resizing", "")), Resize("Resizing", "asks for 2Gi, has 1Gi")),
+        (
+            asking("1Gi", ("ControllerResizeError", NO_SPACE)),
+            Resize("ResizeFailed", f"asks for 2Gi, has 1Gi: ControllerResizeError: {NO_SPACE}"),
+        ),
+        (
+            asking("1Gi", state="NodeResizeInfeasible"),
+            Resize("ResizeFailed", "asks for 2Gi, has 1Gi: NodeResizeInfeasible"),
+        ),
+        (
+            asking("1Gi", ("FileSystemResizePending", "Waiting for user to (re-)start a pod")),
+            Resize(
+                "FileSystemResizePending",
+                "asks for 2Gi, has 1Gi: its file system grows when the node mounts it; if that lasts, restart the "
+                "broker: kubectl annotate pod main-broker-0 barnabas.dev/manual-rolling-update=true",
+            ),
+        ),
+    ],
+)
+def test_how_far_a_claim_that_is_to_grow_is_is_read_from_its_status(
+    found: dict[str, Any], resize: Resize | None
+) -> None:
+    assert resize_of(found, "main-broker-0") == resize

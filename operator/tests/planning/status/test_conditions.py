@@ -1,0 +1,38 @@
+"""What a resource says of itself: `Ready` always, for `kubectl get` shows nothing else."""
+
+import pytest
+
+from barnabas_operator.planning.conditions import conditions_of
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
+
+META = ObjectMeta(name="flights", generation=3)
+NOW = "2026-01-01T00:00:00Z"
+BROKEN = Refusal("KafkaError", "no")
+PAUSED = (
+    ("Ready", "Unknown", "Paused", "spec.pause is true: nothing is changed"),
+    ("ReconciliationPaused", "True", "Paused", "spec.pause is true: nothing is changed"),
+)
+
+
+def resources(*, pause: bool) -> list[Cluster | Topic]:
+    topic = Topic(metadata=META, spec=TopicSpec(pause=pause))
+    return [Cluster(metadata=META, spec=ClusterSpec(pause=pause)), topic]
+
+
+def told(resource: Cluster | Topic, problem: Refusal | None) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((each.type, each.status, each.reason, each.message) for each in conditions_of(resource, problem, NOW))
+
+
+@pytest.mark.parametrize("resource", resources(pause=False))
+def test_it_is_ready_or_says_why_not(resource: Cluster | Topic) -> None:
+    assert told(resource, None) == (("Ready", "True", "Reconciled", ""),)
+    assert told(resource, BROKEN) == (("Ready", "False", "KafkaError", "no"),)
+
+
+@pytest.mark.parametrize("resource", resources(pause=True))
+def test_a_pause_is_seen_in_the_condition_ready_too(resource: Cluster | Topic) -> None:
+    assert told(resource, None) == PAUSED
+    assert told(resource, BROKEN) == (("Ready", "False", "KafkaError", "no"), PAUSED[1])

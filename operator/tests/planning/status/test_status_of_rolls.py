@@ -1,0 +1,150 @@
+"""What a Cluster's status says of a roll: it stays ready while clients are served, and is not once they are not."""
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_operator.planning.brokers.broker_steps import NOT_READY, ROLLING_PAUSED, UNDER_REPLICATED
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.status.cluster_status import cluster_status
+from barnabas_operator.planning.status.readiness import Findings
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Rolling
+from barnabas_operator.resources.object_meta import READY, ROLLING, ObjectMeta, condition_of
+
+NOW = "2026-01-01T00:00:00Z"
+CLUSTER = Cluster(metadata=ObjectMeta(name="flights"), spec=ClusterSpec(brokers=Brokers(replicas=2)))
+BEHIND = Trouble("flights", 0, (1,), (0,), offline=False)
+SHORT = Trouble("flights", 0, (1,), (0,), offline=False, under_min_isr=True)
+OFFLINE = Trouble("flights", 0, (0, 1), (), offline=True)
+Said = tuple[str, str, str]
+
+
+def broker(number: int, is_ready: bool = True, revision: str = "new") -> BrokerPod:
+    return BrokerPod(number, f"flights-broker-{number}", f"u-{number}", revision, is_ready)
+
+
+def look(
+    cluster: Cluster,
+    why: str | Refusal | None,
+    *pods: BrokerPod,
+    troubles: tuple[Trouble, ...] = (),
+    trouble: str = "",
+    silence: str = "",
+    revision: str = "new",
+) -> Cluster:
+    """The Cluster with its next status, where these pods are there, and brokers that say what they know."""
+    there = PodsState(BrokerSet(2, revision, {}), {each.broker_id: each for each in pods})
+    state = None if silence else ClusterState(dict.fromkeys(range(2)), {}, troubles=troubles)
+    refusal = Refusal(NOT_READY, why) if isinstance(why, str) else why
+    found = Findings(there, state, None, trouble, silence)
+    return replace(cluster, status=cluster_status(cluster, NOW, refusal, found))
+
+
+def said(cluster: Cluster, kind: str = READY) -> Said:
+    assert cluster.status is not None
+    found = condition_of(cluster.status.conditions, kind)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+def rolls(cluster: Cluster) -> tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Whether it is ready, which brokers are still to restart, and which do; None where nothing rolls."""
+    assert cluster.status is not None
+    assert said(cluster, ROLLING)[0] == ("True" if cluster.status.rolling is not None else "False")
+    rolling = cluster.status.rolling
+    return (said(cluster)[0], rolling.remaining, rolling.restarting) if rolling else (said(cluster)[0], None, None)
+
+
+WHOLE = look(CLUSTER, None, broker(0), broker(1))
+BEGUN = look(WHOLE, "broker 0 restarts", broker(0, True, "old"), broker(1, True, "old"))
+LAST = look(BEGUN, "waiting for broker 1", broker(0), broker(1, False))
+
+
+def test_a_roll_lasts_from_its_first_broker_until_the_last_is_ready_again_and_the_cluster_is_ready_all_along() -> None:
+    assert rolls(BEGUN) == ("True", (0, 1), ())
+    assert rolls(look(BEGUN, "waiting for broker 0", broker(1, True, "old"))) == ("True", (1,), (0,))
+    assert rolls(LAST) == ("True", (), (1,))
+    assert rolls(look(LAST, None, broker(0), broker(1))) == ("True", None, None)
+
+
+def test_it_begins_when_kubernetes_has_not_seen_yet_what_brokers_are_to_run_with() -> None:
+    assert rolls(look(WHOLE, "waiting for Kubernetes", broker(0), broker(1), revision="")) == ("True", (), ())
+
+
+def test_how_far_it_is_and_what_it_waits_for_is_told_beside_ready() -> None:
+    waiting = look(BEGUN, Refusal(UNDER_REPLICATED, "waiting for a-0"), broker(0), broker(1, True, "old"))
+    message = "1 of 2 brokers run with what is declared; waiting for a-0"
+    assert said(waiting, ROLLING) == ("True", "UnderReplicated", message)
+    assert said(waiting) == ("True", "Reconciled", message)
+    assert said(BEGUN, ROLLING)[1] == "Restarting"
+    assert said(WHOLE, ROLLING) == ("False", "NoRestarts", "no broker is to restart")
+
+
+def test_replicas_that_are_behind_leave_it_ready_and_too_few_in_sync_or_no_leader_do_not() -> None:
+    pods = broker(0), broker(1, False)
+    assert said(look(BEGUN, "waiting", *pods, troubles=(BEHIND,)))[0] == "True"
+    few = (
+        "1 partition has fewer replicas in sync than min.insync.replicas, writers with acks=all are refused: flights-0"
+    )
+    assert said(look(BEGUN, "waiting", *pods, troubles=(SHORT,))) == ("False", "UnderMinIsr", few)
+    offline = said(look(BEGUN, "waiting", *pods, troubles=(SHORT, OFFLINE)))
+    assert offline == ("False", "PartitionsOffline", "1 partition has no leader: flights-0")
+
+
+def test_partitions_that_nobody_leads_are_told_where_no_pod_is_in_trouble_and_where_one_is() -> None:
+    assert said(look(WHOLE, None, broker(0), broker(1), troubles=(OFFLINE, OFFLINE)))[1:] == (
+        "PartitionsOffline",
+        "2 partitions have no leader: flights-0, flights-0",
+    )
+    crashed = look(WHOLE, "waiting", broker(0), broker(1, False), troubles=(OFFLINE,), trouble="broker-1 was killed")
+    assert said(crashed) == ("False", NOT_READY, "broker-1 was killed; 1 partition has no leader: flights-0")
+
+
+def test_a_broker_that_goes_by_itself_is_no_roll() -> None:
+    gone = look(WHOLE, "waiting for broker 1", broker(0))
+    assert rolls(gone) == ("False", None, None)
+    assert said(gone) == ("False", NOT_READY, "waiting for broker 1")
+
+
+def test_a_broker_that_is_not_ready_before_its_turn_is_no_part_of_the_roll() -> None:
+    others = look(BEGUN, "waiting for broker 1", broker(0), broker(1, False, "old"))
+    assert said(others) == ("False", NOT_READY, "waiting for broker 1 to be ready")
+
+
+def test_a_roll_that_is_paused_leaves_it_ready_and_is_told() -> None:
+    paused = replace(BEGUN, spec=replace(BEGUN.spec, rolling=Rolling(pause=True)))
+    why = Refusal(ROLLING_PAUSED, "spec.rolling.pause is true: broker 0 is to restart")
+    waits = look(paused, why, broker(0, True, "old"), broker(1))
+    assert said(waits)[0] == "True"
+    assert said(waits, ROLLING)[:2] == ("True", "RollingPaused")
+    gone = look(paused, why, broker(0, True, "old"))
+    assert said(gone) == ("False", NOT_READY, "waiting for broker 1 to be ready")
+
+
+def test_a_pod_that_does_not_start_is_trouble_in_a_roll_too() -> None:
+    for before in (BEGUN, LAST):
+        found = look(before, "waiting", broker(0), broker(1, False), trouble="flights-broker-1: ErrImagePull")
+        assert said(found) == ("False", NOT_READY, "flights-broker-1: ErrImagePull")
+
+
+def test_a_cluster_whose_brokers_tell_the_operator_nothing_is_not_ready_though_all_pods_are() -> None:
+    silent = look(WHOLE, None, broker(0), broker(1), silence="no broker answers the operator at a:9091: timed out")
+    assert said(silent) == ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
+
+
+def test_what_is_wrong_with_the_resource_goes_before_all_else() -> None:
+    wrong = Refusal("InvalidSpec", "StatefulSet flights-broker: no")
+    assert said(look(BEGUN, wrong, broker(0), broker(1, False), troubles=(OFFLINE,)))[1:] == wrong
+
+
+@pytest.mark.parametrize("reason", ["BrokerHoldsReplicas", "VolumeCannotGrow", "WaitingForAddresses"])
+def test_what_is_under_way_or_cannot_be_hides_nothing_that_clients_feel(reason: str) -> None:
+    why = Refusal(reason, "as told")
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(BEHIND,))) == ("False", *why)
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(OFFLINE,)))[1] == "PartitionsOffline"
+    assert said(look(WHOLE, why, broker(0), broker(1), troubles=(SHORT,)))[1] == "UnderMinIsr"
+    assert said(look(WHOLE, why, broker(0), broker(1, False), trouble="broker-1 was killed"))[1:] == (
+        NOT_READY,
+        "broker-1 was killed",
+    )

@@ -1,0 +1,67 @@
+"""The brokers' own topics have as many replicas as their Cluster has brokers for, and it says so while they move."""
+
+import pytest
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.status.reassignment_conditions import reassignment_conditions
+from barnabas_operator.planning.topics.internal_topics import internal_factors
+from barnabas_operator.planning.topics.topic_plan import plan_evacuation
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import ConfigValue
+
+OFFSETS = "__consumer_offsets"
+
+
+def cluster(brokers: int, config: dict[str, ConfigValue] | None = None) -> Cluster:
+    return Cluster(
+        metadata=ObjectMeta(name="one"), spec=ClusterSpec(brokers=Brokers(replicas=brokers), config=config or {})
+    )
+
+
+def state(alive: int, *rows: tuple[int, ...], topic: str = OFFSETS) -> ClusterState:
+    return ClusterState(racks=dict.fromkeys(range(alive)), topics={topic: TopicState("id", rows, {})})
+
+
+@pytest.mark.parametrize(
+    ("brokers", "config", "factor"),
+    [(1, {}, 1), (2, {}, 2), (9, {}, 3), (9, {"offsets.topic.replication.factor": 5}, 5)],
+)
+def test_a_clusters_config_tells_their_replicas_or_else_how_many_brokers_it_has(
+    brokers: int, config: dict[str, ConfigValue], factor: int
+) -> None:
+    assert internal_factors(cluster(brokers, config))[OFFSETS] == factor
+
+
+def moves(declared: Cluster, found: ClusterState) -> tuple[MoveReplicas, ...]:
+    return plan_evacuation((), found.with_brokers(declared.spec.brokers.replicas), internal_factors(declared))
+
+
+def test_they_get_more_replicas_when_brokers_are_added() -> None:
+    assert moves(cluster(3), state(3, (0,), (0,))) == (MoveReplicas(OFFSETS, {0: (0, 1, 2), 1: (0, 1, 2)}),)
+
+
+def test_they_wait_for_brokers_that_are_declared_and_not_alive() -> None:
+    assert moves(cluster(3), state(2, (0,))) == ()
+
+
+def test_they_get_fewer_before_brokers_are_removed() -> None:
+    assert moves(cluster(2), state(3, (0, 1, 2), (2, 0, 1))) == (MoveReplicas(OFFSETS, {0: (0, 1), 1: (0, 1)}),)
+
+
+def test_topics_of_others_keep_their_number_of_replicas() -> None:
+    assert moves(cluster(3), state(3, (0,), topic="flights")) == ()
+    assert moves(cluster(2), state(3, (0, 1, 2), topic="flights")) == ()
+
+
+def test_nothing_moves_where_all_is_so() -> None:
+    assert moves(cluster(3), state(3, (0, 1, 2), (2, 1, 0))) == ()
+
+
+def test_a_cluster_says_which_partitions_are_getting_other_replicas() -> None:
+    found = TopicState("id", ((0, 1, 2), (0,)), {}, moving={0: (0, 1, 2)})
+    (told,) = reassignment_conditions(cluster(3), "T", ClusterState({0: None}, {OFFSETS: found}), None)
+    assert (told.type, told.status) == ("ReplicasMoving", "True")
+    assert told.message == "partitions are getting other replicas: __consumer_offsets (1)"
+    assert list(reassignment_conditions(cluster(3), "T", state(3, (0, 1, 2)), None)) == []

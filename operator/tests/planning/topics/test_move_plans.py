@@ -1,0 +1,325 @@
+"""Where replicas move, and when: never without room, never to fewer replicas or racks, a few at a time, to an end."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState, Trouble
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.disk_space import Disks, DiskSpace, Partition
+from barnabas_operator.planning.status.reassignment_conditions import PendingMoves, reassignment_conditions
+from barnabas_operator.planning.topics.move_turns import BYTES_MAX, PARTITIONS_MAX, take_turns
+from barnabas_operator.planning.topics.rebalance import APPROVAL, UNEVEN_SHARE, plan_rebalance
+from barnabas_operator.planning.topics.reconcile_plan import ReconcilePlan, plan_reconcile
+from barnabas_operator.planning.topics.replica_moves import loads, room
+from barnabas_operator.planning.topics.topic_plan import plan_evacuation
+from barnabas_operator.planning.topics.topic_steps import MoveReplicas, Step
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, RebalanceMode
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec
+
+GIB = 1 << 30
+PLENTY = DiskSpace(1 << 50, 1 << 50)
+ROUNDS_MAX = 200
+
+
+def state(
+    rows: Sequence[ReplicaIds],
+    brokers: int,
+    sizes: Sequence[int] | None = None,
+    spaces: Mapping[int, DiskSpace] | None = None,
+    racks: Mapping[int, str] | None = None,
+) -> ClusterState:
+    """One topic, `t`, with these replicas; disks are known where sizes are given."""
+    topics = {"t": TopicState("id", tuple(rows), {})}
+    found = ClusterState(racks=racks or dict.fromkeys(range(brokers)), topics=topics)
+    if sizes is None:
+        return found
+    held: dict[int, dict[Partition, int]] = {}
+    for number, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+        for broker in row:
+            held.setdefault(broker, {})[Partition("t", number)] = size
+    known = {number: ((spaces or {}).get(number, PLENTY),) for number in range(brokers)}
+    return replace(found, disks=Disks(known, held))
+
+
+def moved(found: ClusterState, steps: Sequence[Step]) -> ClusterState:
+    """As it is when these moves are done; what the new replicas hold is there, and the room for it taken."""
+    disks, rows = found.disks, list(found.topics["t"].partitions)
+    held = {broker: dict(parts) for broker, parts in disks.replicas.items()} if disks else {}
+    spaces = {broker: list(each) for broker, each in disks.spaces.items()} if disks else {}
+    for step in steps:
+        assert isinstance(step, MoveReplicas)
+        for number, row in step.assignments.items():
+            partition = Partition("t", number)
+            for broker in set(row) - set(rows[number]) if disks else ():
+                size = disks.sizes.get(partition, 0) if disks else 0
+                held.setdefault(broker, {})[partition] = size
+                spaces[broker] = [each._replace(usable_bytes=each.usable_bytes - size) for each in spaces[broker]]
+            for broker in set(rows[number]) - set(row) if disks else ():
+                held[broker].pop(partition, None)
+            rows[number] = row
+    after = Disks({broker: tuple(each) for broker, each in spaces.items()}, held) if disks else None
+    return replace(found, topics={"t": TopicState("id", tuple(rows), {})}, disks=after)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> ClusterState:
+    brokers = draw(st.integers(2, 6))
+    names = draw(st.sampled_from(["x", "xy", "xyz"]))
+    holders = st.permutations(range(draw(st.integers(1, brokers))))
+    factor = draw(st.integers(1, 3))
+    rows = draw(st.lists(holders.map(lambda order: tuple(order[:factor])), min_size=1, max_size=60))
+    sizes = draw(st.lists(st.sampled_from([0, 1, 1000, GIB // 3, 2 * GIB]), min_size=len(rows), max_size=len(rows)))
+    spaces = draw(st.lists(st.integers(0, 40), min_size=brokers, max_size=brokers))
+    return state(
+        rows,
+        brokers,
+        sizes,
+        {number: DiskSpace(space * GIB, 100 * GIB) for number, space in enumerate(spaces)},
+        {number: names[number % len(names)] for number in range(brokers)},
+    )
+
+
+def check_rows(before: ClusterState, after: ClusterState) -> None:
+    """As many replicas as before, each on a broker of its own, in as many racks as they were or there are."""
+    racks = set(after.homes.values())
+    for old, new in zip(before.topics["t"].targets, after.topics["t"].targets, strict=True):
+        assert len(new) == len(set(new)) == len(old)
+        spread = len({before.racks[broker] for broker in old})
+        assert len({before.racks[broker] for broker in new}) >= min(spread, len(racks))
+
+
+def check_turn(found: ClusterState, begin: Sequence[MoveReplicas]) -> None:
+    """No broker copies more than it may at a time, nor more than it has room for."""
+    assert found.disks is not None
+    counts, sizes = Counter[int](), Counter[int]()
+    for step in begin:
+        for number, row in step.assignments.items():
+            for broker in set(row) - set(found.topics["t"].partitions[number]):
+                counts[broker] += 1
+                sizes[broker] += found.disks.sizes.get(Partition("t", number), 0)
+    for broker, count in counts.items():
+        assert count <= PARTITIONS_MAX
+        assert count == 1 or sizes[broker] <= BYTES_MAX
+        assert sizes[broker] <= found.disks.room_bytes(broker)
+
+
+def squares(found: ClusterState) -> int:
+    counted = loads(found)
+    return sum(counted[broker] ** 2 for broker in found.homes)
+
+
+@given(clusters())
+def test_a_rebalance_takes_nothing_away_fits_evens_out_and_ends(before: ClusterState) -> None:
+    found, rounds = before, 0
+    while moves := plan_rebalance(found):
+        rounds += 1
+        assert rounds < ROUNDS_MAX, "it never ends"
+        turns = take_turns(moves, found)
+        assert turns.begin, "something always begins"
+        check_turn(found, turns.begin)
+        after = moved(found, turns.begin)
+        check_rows(found, after)
+        found = after
+    assert squares(found) <= squares(before)
+
+
+@given(clusters(), st.integers(1, 5))
+def test_brokers_that_go_are_emptied_in_turns_as_far_as_there_is_room(before: ClusterState, stay: int) -> None:
+    found, rounds = before.with_brokers(stay), 0
+    while moves := plan_evacuation((), found, {}):
+        rounds += 1
+        assert rounds < ROUNDS_MAX, "it never ends"
+        turns = take_turns(moves, found)
+        assert turns.begin, "something always begins"
+        check_turn(found, turns.begin)
+        after = moved(found, turns.begin)
+        check_rows(found, after)
+        found = after
+    assert found.disks is not None
+    for number, row in enumerate(found.topics["t"].partitions):
+        size = found.disks.sizes.get(Partition("t", number), 0)
+        fit = [broker for broker in set(found.homes) - set(row) if found.disks.room_bytes(broker) >= size]
+        leaving = found.leaving.intersection(row)
+        assert not leaving or len(fit) < len(leaving) or len(row) > len(found.homes)
+
+
+@given(clusters())
+def test_planning_twice_gives_the_same_moves(found: ClusterState) -> None:
+    assert plan_rebalance(found) == plan_rebalance(found)
+    assert take_turns(plan_rebalance(found), found) == take_turns(plan_rebalance(found), found)
+
+
+def test_a_broker_that_was_added_gets_its_share() -> None:
+    before = state([(0, 1), (1, 2), (2, 0)] * 8, 4)
+    after = moved(before, plan_rebalance(before))
+    assert sorted(loads(after).values()) == [12, 12, 12, 12]
+
+
+def test_a_partition_stays_in_as_many_racks_as_it_is_in() -> None:
+    before = state([(0, 1)] * 12, 3, racks={0: "x", 1: "y", 2: "x"})
+    after = moved(before, plan_rebalance(before))
+    assert set(after.topics["t"].partitions) == {(0, 1), (2, 1)}
+    assert loads(after) == {0: 8, 1: 12, 2: 4}, "what broker 1 has stays in its rack"
+
+
+def test_bytes_count_and_not_partitions_where_they_are_known() -> None:
+    before = state([(0,), (0,), (0,), (1,)], 2, [10 * GIB, GIB, GIB, 2 * GIB])
+    (move,) = plan_rebalance(before)
+    assert move.assignments == {1: (1,), 2: (1,)}, "the large one would only be too much elsewhere"
+
+
+def test_a_broker_without_room_gets_nothing() -> None:
+    full, some = DiskSpace(GIB, 100 * GIB), DiskSpace(5 * GIB, 100 * GIB)
+    before = state([(0,), (0,), (0,)], 3, [GIB] * 3, {1: full, 2: some})
+    (move,) = plan_evacuation((), replace(before, leaving=frozenset({0})), {})
+    assert move.assignments == {0: (2,), 1: (2,), 2: (2,)}
+    before = state([(0,), (0,), (0,)], 3, [3 * GIB] * 3, {1: full, 2: some})
+    (move,) = plan_evacuation((), replace(before, leaving=frozenset({0})), {})
+    assert move.assignments == {0: (2,)}, "what is on its way there takes room as well"
+
+
+def test_a_small_disk_keeps_a_tenth_of_itself_free() -> None:
+    found = state([(0,)], 1, [0], {0: DiskSpace(usable_bytes=500, total_bytes=1000)})
+    assert found.disks is not None
+    assert room(found, found.disks) == {0: 400}
+
+
+def test_what_is_on_its_way_counts_for_room_and_turns() -> None:
+    row, size = (0, 1), GIB // 2
+    topic = TopicState("id", (row, (0,), (0,)), {}, moving={0: (0, 1)})
+    base = state([(0,), (0,), (0,)], 2, [size] * 3)
+    found = replace(base, topics={"t": topic}, troubles=(Trouble("t", 0, missing=(1,), in_sync=(0,), offline=False),))
+    assert found.disks is not None
+    assert room(found, found.disks)[1] == PLENTY.room_bytes - size
+    turns = take_turns([MoveReplicas("t", {1: (0, 1), 2: (0, 1)})], found)
+    assert (turns.begin, turns.waiting) == ((MoveReplicas("t", {1: (0, 1)}),), 1)
+
+
+def test_partitions_with_the_fewest_replicas_in_sync_go_first_then_the_small_ones() -> None:
+    found = state([(0, 2), (0, 2), (0, 2), (0, 2)], 3, [GIB, 9, 7, GIB])
+    found = replace(found, troubles=(Trouble("t", 3, missing=(2,), in_sync=(0,), offline=False),))
+    turns = take_turns([MoveReplicas("t", dict.fromkeys(range(4), (0, 2, 1)))], found)
+    assert turns.begin == (MoveReplicas("t", {3: (0, 2, 1)}),)
+    later = take_turns([MoveReplicas("t", dict.fromkeys(range(3), (0, 2, 1)))], found)
+    assert later.begin == (MoveReplicas("t", {1: (0, 2, 1), 2: (0, 2, 1)}),)
+
+
+def test_moves_that_copy_nothing_need_no_turn() -> None:
+    rows = [(0, 1, 2)] * 3 * PARTITIONS_MAX
+    fewer = MoveReplicas("t", dict.fromkeys(range(len(rows)), (0, 1)))
+    assert take_turns([fewer], state(rows, 3)) == ((fewer,), 0)
+
+
+def cluster(mode: RebalanceMode = "Manual", *, approved: bool = False, brokers: int = 2) -> Cluster:
+    annotations = {APPROVAL: "approve"} if approved else {}
+    spec = ClusterSpec(brokers=Brokers(replicas=brokers), rebalance=mode)
+    return Cluster(metadata=ObjectMeta(name="one", annotations=annotations), spec=spec)
+
+
+UNEVEN = state([(0,)] * 10, 2, [1000] * 10).with_brokers(2)
+EVEN = state([(0,), (1,)] * 5, 2, [1000] * 10).with_brokers(2)
+NEARLY = state([(0,)] * 6 + [(1,)] * 5, 2, [1000] * 11).with_brokers(2)
+
+
+def planned(declared: Cluster, found: ClusterState) -> ReconcilePlan:
+    return plan_reconcile(DesiredState(declared, (), ()), found)
+
+
+def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
+    plan = planned(cluster(), UNEVEN)
+    assert plan.steps == ()
+    assert plan.rebalance is not None
+    assert (plan.rebalance.partitions, plan.rebalance.size_bytes, plan.rebalance.to_brokers) == (5, 5000, (1,))
+    (told,) = reassignment_conditions(cluster(), "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))
+    assert (told.type, told.status, told.reason) == ("RebalanceProposed", "True", "BrokersUneven")
+    assert told.message == (
+        "broker 1 has less than the others: 5 partitions (5000 bytes) can move there; to have it so: "
+        "`kubectl annotate clusters.barnabas.dev one barnabas.dev/rebalance=approve`, or spec.rebalance: Automatic"
+    )
+
+
+@pytest.mark.parametrize("declared", [cluster(approved=True), cluster("Automatic")])
+def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
+    plan = planned(declared, UNEVEN)
+    assert [type(step) for step in plan.steps] == [MoveReplicas]
+    after = moved(UNEVEN, plan.steps)
+    assert loads(after)[1] >= UNEVEN_SHARE * loads(after)[0]
+    assert list(reassignment_conditions(declared, "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))) == []
+
+
+def test_a_paused_topic_stays_where_it_is_and_ends_no_approval_late() -> None:
+    paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
+    plan = plan_reconcile(DesiredState(cluster(approved=True), (paused,), ()), UNEVEN)
+    assert (plan.steps, plan.rebalance, plan.is_rebalanced) == ((), None, True)
+
+
+def test_what_was_approved_is_done_when_nothing_is_left_to_move() -> None:
+    assert not planned(cluster(approved=True), UNEVEN).is_rebalanced
+    assert planned(cluster(approved=True), EVEN).is_rebalanced
+    assert not planned(cluster("Automatic"), EVEN).is_rebalanced
+    away = replace(EVEN, racks={0: None})
+    assert not planned(cluster(approved=True), away).is_rebalanced, "a broker that is away may have much less"
+
+
+@pytest.mark.parametrize("declared", [cluster(), cluster("Automatic")])
+def test_a_little_more_on_one_broker_is_left(declared: Cluster) -> None:
+    assert planned(declared, NEARLY).rebalance is None
+
+
+NOT_NOW: Mapping[str, ClusterState] = {
+    "a broker is away": replace(UNEVEN, declared=3),
+    "a replica is out of sync": replace(UNEVEN, troubles=(Trouble("t", 0, (0,), (), offline=True),)),
+    "a broker is awaited": replace(UNEVEN, awaited=frozenset({1})),
+    "there is one broker": replace(UNEVEN, racks={0: None}, declared=1),
+}
+
+
+@pytest.mark.parametrize("name", NOT_NOW)
+def test_nothing_is_rebalanced_while_something_is_wrong(name: str) -> None:
+    plan = planned(cluster("Automatic"), NOT_NOW[name])
+    assert (plan.rebalance, plan.steps) == (None, ())
+
+
+def test_a_broker_that_is_to_go_is_emptied_before_anything_is_evened_out() -> None:
+    plan = planned(cluster("Automatic", brokers=2), replace(UNEVEN, racks=dict.fromkeys(range(3))).with_brokers(1))
+    assert plan.rebalance is None
+
+
+def test_disks_are_asked_about_only_where_something_is_to_be_copied() -> None:
+    assert planned(cluster(), state([(0,)] * 10, 2).with_brokers(2)).asks_for_disks
+    assert not planned(cluster(), state([(0,), (1,)], 2).with_brokers(2)).asks_for_disks
+    assert not planned(cluster(), UNEVEN).asks_for_disks
+
+
+def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
+    topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
+    (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), PendingMoves(7))
+    assert told.message == "partitions are getting other replicas: t (1); 7 partitions wait for their turn"
+
+
+def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> None:
+    """The broker that is to go would stay for ever, and nobody would know why."""
+    full = DiskSpace(GIB, 10 * GIB)
+    going = state([(2,), (0,)], 3, [2 * GIB, 0], {0: full, 1: full}).with_brokers(2)
+    plan = planned(cluster(), going)
+    assert (plan.steps, plan.without_room) == ((), (Partition("t", 0),))
+    (told,) = reassignment_conditions(cluster(), "T", going, PendingMoves(without_room=plan.without_room))
+    assert told.type == "ReplicasMoving"
+    assert told.message == (
+        "partitions are getting other replicas: none yet; no broker has room for t-0: "
+        "larger volumes, more brokers or fewer records make some"
+    )
+
+
+def test_a_topic_that_gets_more_replicas_tells_likewise_and_what_fits_is_not_told() -> None:
+    found = state([(0,), (0,)], 2, [2 * GIB, 1], {1: DiskSpace(GIB + 1, 10 * GIB)}).with_brokers(2)
+    declared = Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=2))
+    plan = plan_reconcile(DesiredState(cluster(), (declared,), ()), found)
+    assert plan.without_room == (Partition("t", 0),)
+    assert [type(step) for step in plan.steps] == [MoveReplicas]

@@ -1,0 +1,63 @@
+"""Replicas that move keep to the Cluster's rate, and nobody else does."""
+
+from dataclasses import replace
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, MoveReplicas, Step
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import ConfigValue, Topic, TopicSpec
+
+LEADERS, FOLLOWERS = (f"{who}.replication.throttled.replicas" for who in ("leader", "follower"))
+RATE: dict[str, ConfigValue] = {"follower.replication.throttled.rate": 10_000_000}
+LISTED = {LEADERS: "0:0,0:1,1:0,1:1", FOLLOWERS: "0:0,0:1,1:0,1:1"}
+IDLE = ClusterState({0: None, 1: None}, {"t": TopicState("id", ((0,), (0,)), {})}).with_brokers(2)
+
+
+def topic(config: dict[str, ConfigValue] | None = None, replicas: int = 2) -> Topic:
+    return Topic(metadata=ObjectMeta(name="t"), spec=TopicSpec(replicas=replicas, config=config or {}))
+
+
+def steps(found: ClusterState, *declared: Topic, rate: dict[str, ConfigValue] | None = None) -> tuple[Step, ...]:
+    spec = ClusterSpec(brokers=Brokers(replicas=2), config=RATE if rate is None else rate)
+    return plan_reconcile(DesiredState(Cluster(metadata=ObjectMeta(name="one"), spec=spec), declared, ()), found).steps
+
+
+def having(overrides: dict[str, str], *, moving: bool) -> ClusterState:
+    rows = ((0, 1), (0, 1))
+    there = TopicState("id", rows, overrides, moving=dict(enumerate(rows)) if moving else {})
+    return replace(IDLE, topics={"t": there})
+
+
+def test_replicas_that_begin_to_move_are_listed_before_they_do() -> None:
+    move = MoveReplicas("t", {0: (0, 1), 1: (0, 1)})
+    assert steps(IDLE, topic()) == (AlterConfigs("t", LISTED), move)
+
+
+def test_other_configs_of_the_topic_change_in_the_same_step() -> None:
+    (configs, _) = steps(IDLE, topic({"retention.ms": 5}))
+    assert configs == AlterConfigs("t", {"retention.ms": "5", **LISTED})
+
+
+def test_they_stay_listed_while_they_move_and_no_longer() -> None:
+    assert steps(having(LISTED, moving=True), topic()) == ()
+    assert steps(having(LISTED, moving=False), topic()) == (AlterConfigs("t", {LEADERS: None, FOLLOWERS: None}),)
+    assert steps(having({}, moving=False), topic()) == ()
+
+
+def test_topics_that_nobody_declares_are_listed_as_well() -> None:
+    going = replace(IDLE, racks=dict.fromkeys(range(3)), topics={"t": TopicState("id", ((2,),), {})}).with_brokers(2)
+    assert steps(going) == (AlterConfigs("t", {LEADERS: "0:0,0:2", FOLLOWERS: "0:0"}), MoveReplicas("t", {0: (0,)}))
+
+
+def test_what_a_topic_declares_itself_stays() -> None:
+    declared = topic({LEADERS: "*", FOLLOWERS: "*"})
+    assert steps(having({LEADERS: "*", FOLLOWERS: "*"}, moving=True), declared) == ()
+
+
+def test_without_a_rate_the_lists_are_left_to_who_moves_replicas_by_hand() -> None:
+    assert steps(having(LISTED, moving=True), topic(), rate={}) == ()
+    assert steps(having(LISTED, moving=False), topic(), rate={}) == ()
+    assert [type(step) for step in steps(IDLE, topic(), rate={})] == [MoveReplicas]

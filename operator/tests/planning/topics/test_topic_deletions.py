@@ -1,0 +1,101 @@
+"""What becomes of a topic whose resource is gone: only the very topic that the resource had is ever deleted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.topics.topic_plan import plan_deletions
+from barnabas_operator.planning.topics.topic_steps import DeleteTopic, Step
+from barnabas_operator.reconcile.topics.reconcile_topics import reconcile_topics
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
+from harness.brokers_memory import BrokersMemory
+
+FOUND = TopicState("id", ((0,),) * 6, {})
+
+
+def topic(name: str = "flights", *, owned: str | None = None, topic_id: str | None = "id", **spec: Any) -> Topic:
+    status = TopicStatus(topic_name=owned, topic_id=topic_id) if owned else None
+    return Topic(metadata=ObjectMeta(name=name), spec=TopicSpec(**spec), status=status)
+
+
+DELETIONS: Mapping[str, tuple[Topic, list[Topic], tuple[Step, ...], str | None]] = {
+    "Delete deletes": (topic(owned="flights", deletion_policy="Delete"), [], (DeleteTopic("flights", "id"),), None),
+    "Retain, the default, retains": (topic(owned="flights"), [], (), None),
+    "Protect keeps topic and resource": (
+        topic(owned="flights", deletion_policy="Protect"),
+        [],
+        (),
+        "DeletionProtected",
+    ),
+    "a pause retains": (topic(owned="flights", deletion_policy="Delete", pause=True), [], (), None),
+    "a topic that never was the resource's stays": (topic(deletion_policy="Delete"), [], (), None),
+    "a topic just as the resource makes it is its own, though nobody could say so": (
+        topic(partitions=8, deletion_policy="Delete"),
+        [],
+        (DeleteTopic("flights", "id"),),
+        None,
+    ),
+    "a topic that was made again by the name of the resource's stays": (
+        topic(owned="flights", topic_id="before", deletion_policy="Delete"),
+        [],
+        (),
+        None,
+    ),
+    "a topic that was made again holds no protected resource": (
+        topic(owned="flights", topic_id="before", deletion_policy="Protect"),
+        [],
+        (),
+        None,
+    ),
+    "a topic that came after the resource's was gone stays": (
+        topic(owned="flights", topic_id=None, partitions=9, deletion_policy="Delete", config={"retention.ms": 1}),
+        [],
+        (),
+        None,
+    ),
+    "a topic that another resource declares stays": (
+        topic(owned="flights", deletion_policy="Delete"),
+        [topic("other", topic_name="flights")],
+        (),
+        None,
+    ),
+    "a topic that is gone needs no deletion": (topic(owned="gone", deletion_policy="Delete"), [], (), None),
+}
+
+
+@pytest.mark.parametrize(("removed", "declared", "steps", "reason"), DELETIONS.values(), ids=DELETIONS.keys())
+def test_what_becomes_of_a_topic_whose_resource_is_gone(
+    removed: Topic, declared: list[Topic], steps: tuple[Step, ...], reason: str | None
+) -> None:
+    (plan,) = plan_deletions([removed], declared, ClusterState({0: None}, {"flights": FOUND}))
+    assert plan.steps == steps
+    assert (plan.refusal.reason if plan.refusal else None) == reason
+
+
+class BrokersThatRefuse(BrokersMemory):
+    """They delete nothing, and meanwhile somebody makes the topic again."""
+
+    def apply(self, steps: Sequence[Step]) -> dict[str, StepRefused]:
+        deletions = [step.topic for step in steps if isinstance(step, DeleteTopic)]
+        self.topics |= {name: TopicState("another", FOUND.partitions, {}) for name in deletions}
+        refused = dict.fromkeys(deletions, StepRefused(ErrorCode.NOT_CONTROLLER, None))
+        return super().apply([step for step in steps if step.topic not in refused]) | refused
+
+
+def test_a_deletion_that_is_tried_again_is_never_about_a_topic_that_came_meanwhile() -> None:
+    brokers = BrokersThatRefuse()
+    brokers.topics["flights"] = FOUND
+    cluster = Cluster(metadata=ObjectMeta(name="one"), spec=ClusterSpec())
+    going, new = topic(owned="flights", deletion_policy="Delete"), topic("new")
+    first = reconcile_topics(cast(ClusterAdmin, brokers), DesiredState(cluster, (new,), (going,)), "T")
+    assert [each.metadata.name for each in first.wanted.removed] == ["flights"]
+    second = reconcile_topics(cast(ClusterAdmin, brokers), first.wanted, "T")
+    assert (second.done, second.wanted.removed) == ([], ())

@@ -1,0 +1,228 @@
+"""Whether topics that were there before are taken over, and what becomes of changes that others make."""
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_operator.planning.cluster_state import ClusterState, TopicState, Trouble
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.topics.replica_placement import place_partitions
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, plan_evacuation, plan_topics
+from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_steps import AlterConfigs, CreateTopic
+from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
+from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
+
+BROKERS: Mapping[int, str | None] = {0: None, 1: None, 2: None}
+DECLARED = Topic(
+    metadata=ObjectMeta(name="flights", uid="a-uid", generation=1),
+    spec=TopicSpec(partitions=3, replicas=2, config={"retention.ms": 5}, adopt=False),
+)
+PLACED = place_partitions(DECLARED, BROKERS, range(3), 2)
+ELSEWHERE = (PLACED[1], PLACED[2], PLACED[0])
+OURS = replace(DECLARED, status=TopicStatus(topic_name="flights", topic_id="id"))
+SET = {"retention.ms": "5"}
+
+
+def plan(topic: Topic, found: TopicState | None) -> TopicPlan:
+    topics = {"flights": found} if found is not None else {}
+    (planned,) = plan_topics([topic], ClusterState(racks=BROKERS, topics=topics))
+    return planned
+
+
+REFUSAL = (
+    "topic flights was there before and spec.adopt is false; "
+    "allowed: true, which takes it over, or a topic that is not there"
+)
+ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
+    "one that is not there": (DECLARED, None, True),
+    "one with other replicas": (DECLARED, TopicState("id", ELSEWHERE, SET), False),
+    "one with other configs": (DECLARED, TopicState("id", PLACED, {}), False),
+    "one with fewer partitions": (DECLARED, TopicState("id", ELSEWHERE[:2], SET), False),
+    "one made by the resource when it had fewer partitions": (DECLARED, TopicState("id", PLACED[:2], SET), True),
+    "one with more partitions": (DECLARED, TopicState("id", (*PLACED, PLACED[0]), SET), False),
+    "one just as it is made by the resource": (DECLARED, TopicState("id", PLACED, SET), True),
+    "the resource's own": (OURS, TopicState("id", ELSEWHERE, {}), True),
+}
+
+
+@pytest.mark.parametrize("name", ADOPTION)
+def test_a_topic_that_was_there_is_left_alone_where_it_may_not_be_adopted(name: str) -> None:
+    topic, found, is_planned = ADOPTION[name]
+    planned = plan(topic, found)
+    assert (planned.refusal is None) == is_planned
+    if planned.refusal is not None:
+        assert planned.refusal == ("ResourceConflict", REFUSAL)
+        assert planned.steps == ()
+
+
+def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() -> None:
+    topic, other = OURS, TopicState("other", ELSEWHERE, {})
+    for _round in range(2):
+        planned = plan(topic, other)
+        assert planned.refusal is not None
+        assert "was made again by others (its id was id, and is other)" in planned.refusal.message
+        assert planned.steps == ()
+        topic = after(topic, planned, other)
+    assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "its own may come back"
+
+
+def test_a_pause_adopts_nothing() -> None:
+    paused = replace(DECLARED, spec=replace(DECLARED.spec, pause=True))
+    found = TopicState("id", ELSEWHERE, {})
+    goes_on = replace(after(paused, plan(paused, found), found), spec=DECLARED.spec)
+    assert plan(goes_on, found).refusal == ("ResourceConflict", REFUSAL)
+
+
+def test_a_topic_that_was_there_is_adopted_by_default_as_strimzi_does() -> None:
+    topic = replace(DECLARED, spec=TopicSpec(config={"retention.ms": 5}))
+    assert plan(topic, TopicState("id", ELSEWHERE, {})).steps == (AlterConfigs("flights", SET),)
+
+
+def ready(topic: Topic, *, policy: str) -> Topic:
+    """The resource after a round in which everything was as declared."""
+    declared = replace(topic, spec=replace(topic.spec, drift_policy=policy))
+    return replace(declared, status=topic_status(declared, TopicState("id", PLACED, SET), None, "T1"))
+
+
+CHANGED = TopicState("id", PLACED, {"retention.ms": "7"})
+REPAIR = (AlterConfigs("flights", SET),)
+
+
+def test_what_others_change_is_undone() -> None:
+    assert plan(ready(DECLARED, policy="Revert"), CHANGED).steps == REPAIR
+
+
+def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    planned = plan(topic, CHANGED)
+    said = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+    assert (planned.steps, planned.drift) == ((), (said,))
+    status = topic_status(topic, CHANGED, None, "T2", drift=planned.drift)
+    told = {each.type: (each.status, each.message) for each in status.conditions}
+    assert told["Ready"] == ("True", "")
+    assert told["Drifted"] == ("True", said)
+    again = plan(replace(topic, status=status), CHANGED)
+    assert again.drift == planned.drift, "the warning itself does not end the warning"
+
+
+def test_the_warning_goes_with_the_drift() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    warned = replace(topic, status=topic_status(topic, CHANGED, None, "T2", drift=plan(topic, CHANGED).drift))
+    repaired = topic_status(warned, TopicState("id", PLACED, SET), None, "T3")
+    assert condition_of(repaired.conditions, "Drifted") is None
+
+
+def test_fewer_replicas_by_others_are_told_and_the_resource_stays_ready() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    fewer = TopicState("id", tuple(row[:1] for row in PLACED), SET)
+    planned = plan(topic, fewer)
+    assert planned.steps == ()
+    assert planned.drift[0].startswith("spec.driftPolicy is Warn, so this was not done: move replicas of flights: 0 to")
+    status = topic_status(topic, fewer, None, "T2", drift=planned.drift)
+    assert [each.reason for each in status.conditions] == ["Reconciled", "ChangedByOthers"]
+
+
+def test_what_the_resource_itself_declares_anew_is_done() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    edited = replace(topic, metadata=replace(topic.metadata, generation=2))
+    assert plan(edited, CHANGED).steps == REPAIR
+
+
+def test_what_was_never_brought_about_is_done() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    failed = replace(topic, status=topic_status(topic, CHANGED, Refusal("KafkaError", "no"), "T2"))
+    assert plan(failed, CHANGED).steps == REPAIR
+
+
+def test_a_topic_that_is_gone_is_made_again() -> None:
+    (step,) = plan(ready(DECLARED, policy="Warn"), None).steps
+    assert isinstance(step, CreateTopic)
+
+
+def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    state = ClusterState(racks=BROKERS, topics={"flights": TopicState("id", PLACED, SET)}).with_brokers(2)
+    plans = plan_topics([topic], state)
+    assert plan_evacuation(plans, state, {}) != ()
+    assert plans[0].drift == (), "nobody else changed anything, and it is done"
+
+
+def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a_warning() -> None:
+    topic, moving = ready(DECLARED, policy="Warn"), with_a_move(CHANGED)
+    topic = after(topic, plan(topic, TopicState("id", PLACED, SET)), with_a_move(TopicState("id", PLACED, SET)))
+    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are getting other replicas")
+    assert plan(topic, moving).steps == ()
+    there = after(topic, plan(topic, moving), CHANGED)
+    assert plan(there, CHANGED).drift == (
+        "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5",
+    )
+    undone = replace(topic, spec=replace(topic.spec, drift_policy="Revert"))
+    assert plan(undone, moving).steps == REPAIR
+
+
+def with_a_move(found: TopicState) -> TopicState:
+    """The same while the first partition gets other replicas."""
+    return TopicState(found.topic_id, found.partitions, found.overrides, {0: found.partitions[0]})
+
+
+RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})
+TOO_MANY = "Decreasing partitions not supported: spec.partitions is 3, the topic has 4; allowed: 4 or more"
+
+
+def after(topic: Topic, planned: TopicPlan, found: TopicState) -> Topic:
+    """The resource after a round with that plan."""
+    status = topic_status(topic, found, planned.refusal, "T2", drift=planned.drift)
+    return replace(topic, status=status)
+
+
+def conditions(topic: Topic) -> Mapping[str, tuple[str, str]]:
+    assert topic.status is not None
+    return {each.type: (each.status, each.message) for each in topic.status.conditions}
+
+
+def test_partitions_that_others_made_do_not_keep_what_else_they_changed_from_being_undone() -> None:
+    topic = ready(DECLARED, policy="Revert")
+    for _round in range(2):
+        planned = plan(topic, RAISED)
+        assert (planned.steps, planned.refusal) == (REPAIR, ("NotSupported", TOO_MANY))
+        topic = after(topic, planned, RAISED)
+        assert conditions(topic) == {"Ready": ("False", TOO_MANY), "Drifted": ("True", f"not undone: {TOO_MANY}")}
+
+
+def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    for _round in range(2):
+        planned = plan(topic, RAISED)
+        assert (planned.steps, planned.refusal) == ((), None)
+        topic = after(topic, planned, RAISED)
+        left = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+        assert conditions(topic) == {"Ready": ("True", ""), "Drifted": ("True", f"not undone: {TOO_MANY}; {left}")}
+
+
+def test_fewer_partitions_that_the_resource_itself_declares_are_refused_with_all_else() -> None:
+    topic = after(ready(DECLARED, policy="Revert"), plan(ready(DECLARED, policy="Revert"), RAISED), RAISED)
+    fewer = replace(topic.spec, partitions=2)
+    edited = replace(topic, spec=fewer, metadata=replace(topic.metadata, generation=2))
+    planned = plan(edited, RAISED)
+    assert planned.steps == ()
+    assert planned.refusal is not None
+    assert "Drifted" not in conditions(after(edited, planned, RAISED))
+
+
+def test_configs_are_undone_while_replicas_that_others_took_wait_for_a_broker() -> None:
+    topic = ready(DECLARED, policy="Revert")
+    fewer = TopicState("id", tuple((0,) for _ in PLACED), {"retention.ms": "7"})
+    state = ClusterState(racks={0: None}, topics={"flights": fewer}).with_brokers(3)
+    (planned,) = plan_topics([topic], state)
+    waits = "spec.replicas is 2 and 1 of 3 brokers are alive; waiting for broker 1, 2"
+    assert (planned.steps, planned.refusal) == (REPAIR, ("ClusterNotReady", waits))
+
+
+def test_a_topic_that_nobody_leads_was_brought_about_all_the_same() -> None:
+    topic = ready(DECLARED, policy="Warn")
+    offline = [Trouble("flights", 0, missing=PLACED[0], in_sync=(), offline=True)]
+    topic = replace(topic, status=topic_status(topic, TopicState("id", PLACED, SET), None, "T2", offline))
+    assert conditions(topic)["Ready"][0] == "False"
+    assert plan(topic, CHANGED).steps == ()

@@ -1,0 +1,123 @@
+"""Which news of an object mean that it is to be applied again: those that others made of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
+from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kube_memory import KubeMemory, no_server
+
+Json = dict[str, Any]
+CLUSTER = Cluster(metadata=ObjectMeta(name="one", namespace="air", uid="u"))
+OWNER = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "name": "one", "uid": "u", "controller": True}
+META = {"name": "one-broker", "namespace": "air", "ownerReferences": [OWNER]}
+ITEM = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, "data": {"a": "1"}}
+
+
+def play(scenario: Callable[[KubeMemory, AppliedObjects], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with no_server() as connection:
+            api = KubeMemory(connection)
+            objects = AppliedObjects(api)
+            assert await objects.apply(CLUSTER, ITEM)
+            assert not await objects.apply(CLUSTER, ITEM)
+            await scenario(api, objects)
+
+    asyncio.run(whole())
+
+
+def now(api: KubeMemory) -> Json:
+    found = api.found("ConfigMap", "one-broker")
+    assert found is not None
+    return found
+
+
+def changed(found: Json, **fields: object) -> Json:
+    version = str(int(found["metadata"]["resourceVersion"]) + 1)
+    return {**found, **fields, "metadata": {**found["metadata"], "resourceVersion": version}}
+
+
+def test_what_the_operator_did_itself_is_no_news() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        assert not objects.hear(now(api), is_gone=False)
+        assert not objects.hear(changed(now(api), status={"seen": 1}), is_gone=False), "nor what controllers tell of it"
+        assert not await objects.apply(CLUSTER, ITEM)
+
+    play(scenario)
+
+
+def test_what_others_changed_is_applied_again() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        assert objects.hear(changed(now(api), data={"a": "2"}), is_gone=False)
+        assert await objects.apply(CLUSTER, ITEM)
+
+    play(scenario)
+
+
+def test_what_others_deleted_is_applied_again() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        assert objects.hear(now(api), is_gone=True)
+        assert await objects.apply(CLUSTER, ITEM)
+
+    play(scenario)
+
+
+def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
+        await GarbageCollector(api, objects).remove(CLUSTER, settled, None)
+        assert not api.of_kind("ConfigMap"), "no pod starts with it"
+        assert not objects.hear(before, is_gone=True)
+
+    play(scenario)
+
+
+def test_late_news_of_what_was_before_are_none() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        before = now(api)
+        older = {**before, "data": {"a": "0"}, "metadata": {**before["metadata"], "resourceVersion": "0"}}
+        assert not objects.hear(older, is_gone=False)
+        another = {**before, "metadata": {**before["metadata"], "uid": "of the one before"}}
+        assert not objects.hear(another, is_gone=True)
+
+    play(scenario)
+
+
+def test_what_came_of_a_write_without_an_answer_is_not_taken_for_known() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        def lost(method: str, path: str, body: Mapping[str, Any]) -> Exception | None:
+            if method == "PATCH":
+                api.put({**ITEM, "data": dict(body["data"])})
+                return KubeUnreachable("timed out")
+            return None
+
+        api.refuse = lost
+        with pytest.raises(KubeUnreachable):
+            await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
+        api.refuse = lambda *_: None
+        assert await objects.apply(CLUSTER, ITEM), "as it was declared before"
+        assert now(api)["data"] == {"a": "1"}
+
+    play(scenario)
+
+
+def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
+    async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
+        told: list[bool] = []
+
+        def overtaken(method: str, path: str, body: Mapping[str, Any]) -> None:
+            if method == "PATCH":
+                told.append(objects.hear(changed(now(api), data=body["data"]), is_gone=False))
+
+        api.refuse = overtaken
+        assert await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})
+        assert told == [False]
+
+    play(scenario)

@@ -1,0 +1,65 @@
+"""Brokers that do not answer are asked ever more seldom, and hold nobody else's threads."""
+
+import asyncio
+import threading
+
+from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
+from harness.worker_world import Play, World, resource
+
+WAIT_S = 10.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
+    clock = Clock()
+    patience = BrokerBackoff(0.5, clock)
+    pauses = []
+    for _ in range(5):
+        patience.lose()
+        began_s = clock.now_s
+        while not patience.is_over:
+            clock.now_s += 0.5
+        pauses.append(clock.now_s - began_s)
+    assert pauses == [1.0, 2.0, 4.0, LOOK_S_MAX, LOOK_S_MAX]
+    patience.lose()
+    patience.renew()
+    assert patience.is_over
+
+
+def test_as_many_calls_as_there_may_be_that_hang_hold_up_no_look_up_of_a_name() -> None:
+    """asyncio resolves names in its own threads, of which a small machine has six."""
+
+    async def scenario() -> None:
+        ends = threading.Event()
+        hanging = [asyncio.create_task(blocking(ends.wait, WAIT_S)) for _ in range(AT_ONCE_MAX + 1)]
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+            assert not any(each.done() for each in hanging)
+        finally:
+            ends.set()
+        assert all(await asyncio.gather(*hanging))
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one"))
+        here.brokers.count = 0
+        await here.round()
+        asked = here.brokers.looks
+        await here.round()
+        assert here.brokers.looks == asked
+        here.worker.hear({"kind": "Pod", "metadata": {"namespace": "air", "name": "one-broker-0"}}, is_gone=False)
+        await here.next()
+        assert here.brokers.looks == asked + 1
+
+    play(scenario)

@@ -1,0 +1,354 @@
+"""Rounds over a Cluster's brokers, with an API server of a few dicts."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from barnabas_kube.client import ApiClient
+from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
+from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
+from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
+from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
+from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
+from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.kube_memory import no_server
+
+STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
+Json = Mapping[str, Any]
+
+
+def cluster(config: Mapping[str, bool | str] | None = None, *, pause: bool = False) -> Cluster:
+    spec = ClusterSpec(brokers=Brokers(replicas=2), config=dict(config or {}), rolling=Rolling(pause=pause))
+    return Cluster(metadata=ObjectMeta(name="flights", namespace="air", uid="u"), spec=spec)
+
+
+def pod(number: int, uid: str, *, asked: bool = False) -> dict[str, Any]:
+    annotations = {RESTART_ASKED: "true"} if asked else {}
+    name = f"flights-broker-{number}"
+    return {
+        "metadata": {"name": name, "uid": uid, "labels": {REVISION: "new"}, "annotations": annotations},
+        "spec": {"volumes": [{"name": "volume-0", "persistentVolumeClaim": {"claimName": f"volume-0-{name}"}}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+class FewPods(KubeApi):
+    """`pods` are there; `seen`, where it is set, is what a listing of them tells: it may be older."""
+
+    def __init__(self, connection: ApiClient, *pods: dict[str, Any]) -> None:
+        super().__init__(connection)
+        self.pods = {each["metadata"]["name"]: each for each in pods}
+        self.seen: list[dict[str, Any]] | None = None
+        self.events: list[Json] = []
+        self.services: dict[str, dict[str, Any]] = {}
+        self.is_template_seen = True
+        self.monitoring: tuple[str, ...] = ()
+        self.monitors: list[Json] = []
+        self.evicted: list[str] = []
+        self.budget: str | None = None
+        """Why it allows no eviction, where it does not."""
+        self.told: dict[str, list[dict[str, Any]]] = {}
+        self._set: dict[str, Any] | None = None
+
+    async def request(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        match method, path.split("/")[-2:]:
+            case "PATCH", ("statefulsets", _):
+                status = {"observedGeneration": int(self.is_template_seen), "updateRevision": "new"}
+                self._set = given["body"] | {"status": status}
+                self._set["metadata"] = self._set["metadata"] | {"generation": 1}
+            case "GET", ("statefulsets", _) if self._set is not None:
+                return self._set
+            case "PATCH", ("services", name):
+                self.services[name] = given["body"]
+                self.services[name]["metadata"] |= {"uid": name}
+            case "GET", ("air", "services"):
+                return {"items": list(self.services.values())}
+            case "DELETE", ("services", name):
+                del self.services[name]
+            case "GET", ("air", "pods"):
+                return {"items": list(self.pods.values()) if self.seen is None else self.seen}
+            case "GET", ("monitoring.coreos.com", "v1") if self.monitoring:
+                return {"resources": [{"name": each} for each in self.monitoring]}
+            case "PATCH", ("podmonitors", _):
+                if "podmonitors" not in self.monitoring:
+                    raise KubeRefused(NOT_FOUND, "NotFound", path)
+                self.monitors.append(given["body"])
+            case "GET", ("air", "events"):
+                fields = dict(each.split("=") for each in given["query"]["fieldSelector"].split(","))
+                return {"items": self.told.get(fields["involvedObject.kind"], [])}
+            case "GET", ("air", _):
+                return {"items": []}
+            case "GET", _:
+                raise KubeRefused(NOT_FOUND, "NotFound", path)
+            case "DELETE", ("pods", name):
+                self._delete(name, given["body"])
+            case "POST", (name, "eviction"):
+                self.evicted.append(name)
+                if self.budget is not None:
+                    raise KubeRefused(TOO_MANY, "TooManyRequests", self.budget)
+                self._delete(name, given["body"]["deleteOptions"])
+            case "POST", ("air", "events"):
+                self.events.append(given["body"])
+        body = given.get("body") or {}
+        return {**body, "metadata": {"uid": path, "resourceVersion": "1", **body.get("metadata", {})}}
+
+    def _delete(self, name: str, options: Json) -> None:
+        if options.get("preconditions", {}).get("uid") != self.pods[name]["metadata"]["uid"]:
+            raise KubeRefused(CONFLICT, "Conflict", "the UID in the precondition does not match")
+        del self.pods[name]
+
+
+def without_outside(wanted: Cluster) -> Cluster:
+    return replace(wanted, spec=replace(wanted.spec, listeners=()))
+
+
+async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
+    """Of an operator that has just started."""
+    return await BrokerReconciler(api, OperatorSettings("image")).advance(wanted, STATE)
+
+
+def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            outcome = await first_round(api, cluster())
+            assert set(api.pods) == {"flights-broker-0"}
+            assert [each["reason"] for each in api.events] == ["BrokerRestarted"]
+            assert outcome.waiting is not None
+            assert outcome.waiting.message == "broker 1 restarts"
+
+    asyncio.run(run())
+
+
+def test_a_pod_that_was_made_anew_is_not_ended_by_an_old_view() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "c"))
+            api.seen = [pod(0, "a"), pod(1, "b", asked=True)]
+            outcome = await first_round(api, cluster())
+            assert api.pods["flights-broker-1"]["metadata"]["uid"] == "c"
+            assert not api.events
+            assert outcome.waiting is not None, "the next round comes soon"
+            api.seen = None
+            assert (await first_round(api, cluster())).waiting is None
+
+    asyncio.run(run())
+
+
+def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restarted() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
+            before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
+            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            await rounds.advance(before, STATE)
+            everything = set(api.services)
+            assert "flights-bootstrap-outside" in everything
+            await rounds.advance(without_outside(before), STATE)
+            assert set(api.services) == everything, "broker 1 has not restarted yet"
+            api.pods["flights-broker-1"] = pod(1, "c")
+            await rounds.advance(without_outside(before), STATE)
+            assert set(api.services) == {"flights-broker", "flights-bootstrap"}
+
+    asyncio.run(run())
+
+
+def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            assert (await rounds.advance(cluster(), STATE)).waiting is None
+            api.is_template_seen = False
+            waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
+            assert waiting is not None
+            assert waiting.message == "waiting for Kubernetes to take over what the brokers run with"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("config", "is_balanced"),
+    [({}, True), ({"auto.leader.rebalance.enable": True}, True)]
+    + [({"auto.leader.rebalance.enable": said}, False) for said in (False, "false", "False")],
+)
+def test_leaders_go_back_to_the_preferred_replicas_unless_the_config_says_no(
+    config: Mapping[str, bool | str], is_balanced: bool
+) -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            outcome = await first_round(FewPods(connection, pod(0, "a"), pod(1, "b")), cluster(config))
+            assert outcome.balance is is_balanced
+            assert outcome.waiting is None
+
+    asyncio.run(run())
+
+
+def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+    return pod(number, "a", asked=asked) | {"status": {"containerStatuses": [{"name": "broker", "state": state}]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "waiting"),
+    [
+        (False, Refusal("BrokersNotReady", "waiting for broker 1 to be ready")),
+        (True, Refusal("RollingPaused", "spec.rolling.pause is true: broker 1 is to restart")),
+    ],
+)
+def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Refusal) -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), crashing(1, asked=asked))
+            outcome = await first_round(api, cluster({"auto.leader.rebalance.enable": False}, pause=True))
+            assert len(api.pods) == 2
+            assert outcome.waiting == waiting
+            assert outcome.trouble == "flights-broker-1: CrashLoopBackOff: back-off 5m0s"
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
+            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
+            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            waiting = (await rounds.advance(cluster(), STATE)).waiting
+            assert waiting == Refusal("EvictionRefused", f"broker 1 is to restart: {api.budget}")
+            assert (len(api.pods), api.events) == (2, [])
+            api.budget = None
+            waiting = (await rounds.advance(cluster(), STATE)).waiting
+            assert waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+            assert api.evicted == ["flights-broker-1"] * 2
+            assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
+    class Answerless(FewPods):
+        async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
+            await super().evict(namespace, pod, uid)
+            raise KubeUnreachable("timed out")
+
+    async def run() -> None:
+        async with no_server() as connection:
+            api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
+            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            rounds.unbalanced = False
+            with pytest.raises(KubeUnreachable):
+                await rounds.advance(cluster(), STATE)
+            api.pods["flights-broker-1"] = pod(1, "c")
+            assert (await rounds.advance(cluster(), STATE)).balance
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_does_not_run_restarts_whatever_its_budget_says() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), crashing(1, asked=True))
+            api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 1 currently"
+            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", "broker 1 restarts")
+            assert set(api.pods) == {"flights-broker-0"}
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
+            api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
+            message = "waiting for broker 0 to be ready, before broker 1 restarts"
+            assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", message)
+            assert len(api.pods) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("there", "count"), [((), 0), (("prometheusrules", "probes"), 0), (("podmonitors",), 1)])
+def test_a_monitor_is_made_where_its_own_definition_is_there(there: tuple[str, ...], count: int) -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            api.monitoring = there
+            assert (await first_round(api, cluster())).waiting is None
+            assert len(api.monitors) == count
+
+    asyncio.run(run())
+
+
+def told_of(name: str, message: str) -> dict[str, Any]:
+    return {"reason": "FailedCreate", "message": message, "involvedObject": {"name": name}, "metadata": {}}
+
+
+def test_what_kubernetes_says_of_pods_that_it_cannot_make_is_in_the_message() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"))
+            said = "create Pod flights-broker-1 in StatefulSet flights-broker failed error: exceeded quota: few"
+            api.told["StatefulSet"] = [told_of("flights-broker", said)]
+            outcome = await first_round(api, cluster())
+            assert outcome.trouble == "waiting for Kubernetes to start broker 1: exceeded quota: few"
+
+    asyncio.run(run())
+
+
+def test_what_kubernetes_says_of_disks_that_it_cannot_make_is_in_the_message() -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            waits = {"reason": "Unschedulable", "message": "pod has unbound immediate PersistentVolumeClaims"}
+            unplaced = pod(1, "b") | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"} | waits]}}
+            api = FewPods(connection, pod(0, "a"), unplaced)
+            missing = 'storageclass.storage.k8s.io "fsat" not found'
+            api.told["PersistentVolumeClaim"] = [told_of("volume-0-flights-broker-1", missing)]
+            outcome = await first_round(api, cluster())
+            assert outcome.trouble == (
+                "flights-broker-1 is Pending: pod has unbound immediate PersistentVolumeClaims;"
+                f" volume-0-flights-broker-1: {missing}"
+            )
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("uid", "left", "told"), [("a", 0, 2), ("another", 2, 0)])
+def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(uid: str, left: int, told: int) -> None:
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"), pod(1, "b"))
+            together = [
+                BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
+                for number, seen in enumerate((uid, "b"))
+            ]
+            assert await PodRestarts(api).begin(cluster(), together) is None
+            assert api.evicted == ["flights-broker-0"]
+            assert (len(api.pods), len(api.events)) == (left, told)
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_asked() -> None:
+    """It waits for nobody: the brokers that restart before it would take it for dead."""
+
+    async def run() -> None:
+        async with no_server() as connection:
+            api = FewPods(connection, pod(0, "a"))
+            cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
+            found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})
+            assert [view.is_down for view in found.views()] == [True]
+            assert await PodRestarts(api).begin(cluster(), [cut_off]) is None
+            assert (api.evicted, api.pods) == ([], {})
+            (event,) = api.events
+            assert "its ServiceAccount was deleted" in event["message"]
+
+    asyncio.run(run())

@@ -1,0 +1,284 @@
+"""Rounds of a worker over disks that are there, and over the StatefulSet and the files that brokers start with."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.planning.cluster_state import TopicState
+from barnabas_operator.planning.object_names import EMPTIED_LABEL
+from harness.worker_world import SETTINGS, Json, Play, World, claim_of, of_broker, refuses, resource
+
+TWO_DISKS: Json = {"storage": {"volumes": [{"id": 0}, {"id": 1}]}}
+
+
+async def disks_are_refused(here: World, why: str, **spec: Any) -> None:
+    before = here.api.found("StatefulSet", "one-broker")
+    here.api.put({**resource("Cluster", "one", **spec), "metadata": {"name": "one", "generation": 2}})
+    await here.round()
+    assert here.said("Cluster", "one") == ("False", "NotSupported", why)
+    assert here.api.found("StatefulSet", "one-broker") == before
+
+
+def places(here: World) -> int:
+    made = here.api.found("StatefulSet", "one-broker")
+    assert made is not None
+    return int(made["spec"]["replicas"])
+
+
+def claims(here: World) -> dict[str, bool]:
+    """By name whether each is marked as emptied."""
+    found = here.api.of_kind("PersistentVolumeClaim")
+    return {each["metadata"]["name"]: EMPTIED_LABEL in each["metadata"]["labels"] for each in found}
+
+
+@pytest.mark.parametrize(
+    ("volumes", "why"),
+    [
+        (
+            [{"id": 0}],
+            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: all ids there were",
+        ),
+        (
+            [{"id": 0}, {"id": 1, "size": "1Gi"}],
+            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, which its claims have",
+        ),
+        ([{"id": 0}, {"id": 1, "storageClass": "x"}], "spec.storage.volumes[1].storageClass is x; allowed: None"),
+    ],
+)
+def test_a_disk_that_brokers_have_is_not_taken_away_where_nobody_refused_it(
+    play: Play, volumes: list[Json], why: str
+) -> None:
+    async def scenario(here: World) -> None:
+        for volume in range(2):
+            here.api.put(claim_of(volume, 0))
+        here.api.put(resource("Cluster", "one", **TWO_DISKS))
+        await here.round()
+        await disks_are_refused(here, why, storage={"volumes": volumes})
+
+    play(scenario)
+
+
+def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
+            here.api.put(claim_of(volume, broker_id))
+        left = "of which an earlier Cluster one left claims: volume-1-one-broker-0 and 1 more"
+        allowed = "allowed: declare the id 1, or delete these claims with what is on them"
+        await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
+        assert not here.api.of_kind("ConfigMap")
+
+    play(scenario)
+
+
+def test_pods_keep_their_stateful_set_where_the_one_with_another_disk_is_refused(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one"))
+        await here.round()
+        before = here.api.found("StatefulSet", "one-broker")
+        here.api.refuse = refuses("/statefulsets", KubeRefused(422, "Invalid", "no"))
+        here.api.put({**resource("Cluster", "one", **TWO_DISKS), "metadata": {"name": "one", "generation": 2}})
+        await here.round()
+        assert here.said("Cluster", "one") == ("False", "InvalidSpec", "StatefulSet one-broker: no")
+        assert here.api.found("StatefulSet", "one-broker") == before
+
+    play(scenario)
+
+
+def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(play: Play) -> None:
+    """And has a place for each pod, also for those that shall go: they hold replicas."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        for number in range(3):
+            here.api.put(of_broker(number))
+        fewer = resource("Cluster", "one", brokers={"replicas": 2}, **TWO_DISKS)
+        here.api.put({**fewer, "metadata": {"name": "one", "generation": 2}})
+        for _ in range(2):
+            assert await here.round()
+            ending = here.api.found("StatefulSet", "one-broker") or {}
+            assert "deletionTimestamp" in ending["metadata"]
+            assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
+            why = "waiting for Kubernetes to end the StatefulSet: another one takes over its pods"
+            message = f"3 of 3 brokers run with what is declared; {why}"
+            assert here.said("Cluster", "one", "Rolling") == ("True", "Restarting", message)
+            assert here.said("Cluster", "one")[0] == "True", "its brokers serve on"
+        here.api.put({**ending, "metadata": {**ending["metadata"], "finalizers": []}})
+        assert await here.round()
+        made = here.api.found("StatefulSet", "one-broker") or {}
+        assert len(made["spec"]["volumeClaimTemplates"]) == 2
+        assert made["spec"]["replicas"] == 3
+
+    play(scenario)
+
+
+def test_a_broker_that_has_not_restarted_keeps_the_settings_that_it_started_with(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", config={"num.partitions": "2"}))
+        await here.round()
+        (before,) = here.api.of_kind("ConfigMap")
+        here.api.put(of_broker(0))
+        changed = resource("Cluster", "one", config={"num.partitions": "3"})
+        here.api.put({**changed, "metadata": {"name": "one", "generation": 2}})
+        here.kubernetes_saw("newer")
+        await here.round()
+        assert len(files := here.api.of_kind("ConfigMap")) == 2
+        assert before in files, "who crashes now starts with the settings that it had"
+        pod = of_broker(0)
+        here.api.put(
+            {**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], REVISION: "newer"}}}
+        )
+        here.kubernetes_saw("newer")
+        await here.round()
+        (after,) = here.api.of_kind("ConfigMap")
+        assert "num.partitions=3" in after["data"]["one-broker-0.properties"]
+
+    play(scenario)
+
+
+def test_a_cluster_that_is_made_again_with_fewer_brokers_starts_all_that_have_disks(play: Play) -> None:
+    """Theirs may be the only copies; they are emptied and removed as any others."""
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(5):
+            here.api.put(claim_of(0, number))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        assert places(here) == 5
+
+    play(scenario)
+
+
+def test_clients_from_outside_reach_brokers_that_are_there_and_not_declared(play: Play) -> None:
+    """They lead partitions until those have moved."""
+    outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(5):
+            here.api.put(claim_of(0, number))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}, listeners=outside))
+        await here.round()
+        await here.round()
+        names = {each["metadata"]["name"] for each in here.api.of_kind("Service")}
+        assert {f"one-broker-{number}-outside" for number in range(5)} <= names
+
+    play(scenario)
+
+
+def test_a_broker_that_is_to_go_holds_nobody_up_without_an_address(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.count = 2
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1),), {})
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 2}))
+        await here.round()
+        outside = [{"name": "outside", "type": "loadbalancer", "port": 9094}]
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 1}, listeners=outside))
+        await here.round()
+        reached = {"status": {"loadBalancer": {"ingress": [{"hostname": "castle.example"}]}}}
+        here.api.put({**(here.api.found("Service", "one-broker-0-outside") or {}), **reached})
+        await here.round()
+        assert "waiting for Kubernetes to start" in here.said("Cluster", "one")[2], "the next step was taken"
+
+    play(scenario)
+
+
+def test_a_cluster_that_goes_takes_no_claim_along_that_has_the_name_of_one_of_its_own(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        def made_anew(method: str, path: str, _body: Mapping[str, Any]) -> None:
+            if method == "DELETE" and "/persistentvolumeclaims/" in path:
+                del here.api.objects[path]
+                another = claim_of(0, 0)
+                here.api.put({**another, "metadata": {**another["metadata"], "uid": "another"}})
+
+        here.brokers.count = 0
+        here.api.put(claim_of(0, 0))
+        here.api.put(resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete"))
+        here.api.refuse = made_anew
+        await here.round()
+        assert claims(here)
+
+    play(scenario)
+
+
+def test_brokers_that_were_removed_in_order_are_not_started_again(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.count = 0
+        for number in range(3):
+            here.api.put(claim_of(0, number))
+        for number in (3, 4):
+            here.api.put(claim_of(0, number, emptied="true"))
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        await here.round()
+        assert places(here) == 3
+
+    play(scenario)
+
+
+def test_a_broker_that_is_registered_and_holds_replicas_gets_its_place_back(play: Play) -> None:
+    """Also where nothing but the metadata knows of it: its disk is gone."""
+
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        here.brokers.count = 5
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 3),), {})
+        await here.round()
+        assert places(here) == 4
+
+    play(scenario)
+
+
+def test_replicas_on_a_broker_that_was_unregistered_give_it_no_place(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        here.api.put(resource("Cluster", "one", brokers={"replicas": 3}))
+        here.brokers.count = 3
+        here.brokers.topics["flights"] = TopicState("id", ((0, 1, 7),), {})
+        await here.round()
+        assert places(here) == 3
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("delete_claim", "left"), [(True, {0: False}), (False, {0: False, 1: True})])
+def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else(
+    play: Play, monkeypatch: pytest.MonkeyPatch, delete_claim: bool, left: dict[int, bool]
+) -> None:
+    storage = {"volumes": [{"id": 0, "deleteClaim": delete_claim}]}
+    config = {"auto.leader.rebalance.enable": False}
+
+    def declared(replicas: int) -> Json:
+        made = resource("Cluster", "one", brokers={"replicas": replicas}, storage=storage, config=config)
+        return {**made, "metadata": {"name": "one", "generation": 10 - replicas}}
+
+    async def scenario(here: World) -> None:
+        here.brokers.count = 2
+        here.api.put(declared(2))
+        await here.round()
+        here.kubernetes_saw("new")
+        for number in range(2):
+            here.api.put(of_broker(number))
+            here.api.put(claim_of(0, number))
+        here.api.put(declared(1))
+        await here.round()
+        while places(here) > 1:
+            await here.next()
+        assert claims(here) == {"volume-0-one-broker-0": False, "volume-0-one-broker-1": True}, "marked before it goes"
+        del here.api.objects["/api/v1/namespaces/air/pods/one-broker-1"]
+        for _ in range(2):
+            await here.round()
+        assert len(claims(here)) == 2, "while it is registered a new topic's replica may be there"
+        here.brokers.count = 1
+        await here.round()
+        await here.round()
+        assert claims(here) == {f"volume-0-one-broker-{number}": marked for number, marked in left.items()}
+        here.api.put(declared(2))
+        await here.round()
+        assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
+
+    monkeypatch.setattr("harness.worker_world.SETTINGS", replace(SETTINGS, busy_s=0.01))
+    play(scenario)

@@ -1,0 +1,198 @@
+"""The level of the metadata over an API server and brokers of a few dicts: raised after a roll, told, tried again."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_operator.kafka.step_requests import StepRefused
+from barnabas_operator.planning.cluster_state import Trouble
+from harness.brokers_memory import BrokersMemory
+from harness.worker_world import Json, Play, World, of_broker, resource
+
+RAISED = (
+    "MetadataVersionRaised",
+    "barnabas.metadata.version from 1 to 2: brokers that do not support it no longer start",
+)
+WHY = "broker 1 supports 1 to 1."
+REFUSED = StepRefused(ErrorCode.INVALID_UPDATE_VERSION, WHY)
+
+
+def declared(**spec: Any) -> Json:
+    return resource("Cluster", "one", brokers={"replicas": 2}, **spec)
+
+
+async def rolled(here: World, **spec: Any) -> None:
+    """Two brokers of which each has what is declared, and supports level 2; one round over them."""
+    here.brokers.count = 2
+    here.brokers.highest = {0: 2, 1: 2}
+    here.api.put(declared(**spec))
+    await here.round()
+    for number in range(2):
+        here.api.put(of_broker(number))
+    here.kubernetes_saw("new")
+
+
+def level(here: World) -> object:
+    """What the Cluster tells of it."""
+    return (here.api.found("Cluster", "one") or {}).get("status", {}).get("metadataVersion")
+
+
+@asynccontextmanager
+async def another_life(here: World) -> AsyncIterator[World]:
+    """Another operator, over the same API server and brokers."""
+    found = World(here.api, here.brokers)
+    running = asyncio.create_task(found.worker.run())
+    try:
+        yield found
+    finally:
+        running.cancel()
+
+
+def raises(here: World) -> list[tuple[str, str]]:
+    return [event for event in here.api.events() if event[0] == RAISED[0]]
+
+
+def test_it_is_raised_once_when_every_broker_runs_with_what_is_declared(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here)
+        here.api.put({**of_broker(1), "status": {}})
+        await here.round()
+        assert (here.brokers.finalized, level(here)) == (1, 1), "a broker is not ready yet"
+        here.api.put(of_broker(1))
+        await here.round()
+        assert here.brokers.finalized == 2
+        assert await here.round()
+        assert level(here) == 2
+        await here.round()
+        assert raises(here) == [RAISED]
+        assert here.said("Cluster", "one")[0] == "True"
+
+    play(scenario)
+
+
+def test_it_stays_while_a_roll_is_under_way_or_replicas_are_out_of_sync(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here, rolling={"pause": True})
+        here.kubernetes_saw("newer")
+        await here.round()
+        assert here.said("Cluster", "one", "Rolling")[0] == "True"
+        assert here.brokers.finalized == 1
+        here.kubernetes_saw("new")
+        here.brokers.troubles = (Trouble("flights", 0, (1,), (0,), offline=False),)
+        await here.round()
+        assert here.brokers.finalized == 1
+        here.brokers.troubles = ()
+        await here.round()
+        assert here.brokers.finalized == 2
+
+    play(scenario)
+
+
+def test_it_stays_while_kubernetes_has_not_seen_the_template_that_was_applied(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here)
+        made = here.api.found("StatefulSet", "one-broker") or {}
+        here.api.put({**made, "status": {}})
+        await here.round()
+        assert here.brokers.finalized == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("old", [0, 1])
+def test_one_broker_that_is_still_old_holds_it_back_without_a_word(play: Play, old: int) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here)
+        here.brokers.highest[old] = 1
+        await here.round()
+        assert (here.brokers.finalized, here.said("Cluster", "one")[0]) == (1, "True")
+        here.brokers.highest[old] = 2
+        await here.round()
+        assert here.brokers.finalized == 2
+
+    play(scenario)
+
+
+def test_a_pin_holds_it_back_until_it_is_gone(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here, metadataVersion=1)
+        await here.round()
+        assert (here.brokers.finalized, level(here)) == (1, 1)
+        assert here.said("Cluster", "one")[0] == "True"
+        here.api.put(declared())
+        await here.round()
+        assert here.brokers.finalized == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("pin", "allowed"), [(1, "2 or more"), (3, "2 to 2")])
+def test_a_pin_that_cannot_be_had_is_told_and_stops_nothing(play: Play, pin: int, allowed: str) -> None:
+    async def scenario(here: World) -> None:
+        here.brokers.finalized = 2
+        await rolled(here, metadataVersion=pin)
+        here.api.put(resource("Topic", "flights", cluster="one", partitions=1))
+        await here.round()
+        status, reason, message = here.said("Cluster", "one")
+        assert (status, reason) == ("False", "NotSupported")
+        assert message.startswith(f"spec.metadataVersion is {pin}; allowed: {allowed}")
+        assert (here.brokers.finalized, level(here)) == (2, 2)
+        assert "flights" in here.brokers.topics
+
+    play(scenario)
+
+
+def test_what_a_broker_refuses_is_told_and_tried_again(play: Play) -> None:
+    async def scenario(here: World) -> None:
+        await rolled(here)
+        here.brokers.refusal = REFUSED
+        await here.round()
+        why = f"could not raise barnabas.metadata.version from 1 to 2: INVALID_UPDATE_VERSION (95): {WHY}"
+        assert here.said("Cluster", "one") == ("False", "KafkaError", why)
+        assert level(here) == 1
+        here.brokers.refusal = None
+        await here.round()
+        await here.round()
+        assert (here.said("Cluster", "one")[0], level(here), raises(here)) == ("True", 2, [RAISED])
+
+    play(scenario)
+
+
+def test_an_operator_that_dies_when_it_has_raised_it_is_followed_by_one_that_tells_it(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, is_over = BrokersMemory.raise_metadata_version, threading.Event()
+
+    async def scenario(here: World) -> None:
+        loop, is_raised = asyncio.get_running_loop(), asyncio.Event()
+
+        def die(brokers: BrokersMemory, wanted: int) -> StepRefused | None:
+            """Nothing comes after it in this life."""
+            answer = really(brokers, wanted)
+            loop.call_soon_threadsafe(is_raised.set)
+            is_over.wait()
+            return answer
+
+        await rolled(here, metadataVersion=1)
+        await here.round()
+        found = here.api.found("Cluster", "one") or {}
+        here.api.put({**found, "spec": declared()["spec"]})
+        monkeypatch.setattr(BrokersMemory, "raise_metadata_version", die)
+        last = asyncio.create_task(here.round())
+        await is_raised.wait()
+        assert (here.brokers.finalized, level(here), raises(here)) == (2, 1, [])
+        monkeypatch.setattr(BrokersMemory, "raise_metadata_version", really)
+        async with another_life(here) as after:
+            await after.round()
+            assert (here.brokers.finalized, level(here), raises(here)) == (2, 2, [RAISED])
+        last.cancel()
+
+    try:
+        play(scenario)
+    finally:
+        is_over.set()

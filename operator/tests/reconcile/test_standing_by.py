@@ -1,0 +1,149 @@
+"""An operator that stands by writes nothing, and knows what its webhook has to know; it begins to act, and ends."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.admission.webhook import answer
+from barnabas_operator.kube.places import path_of
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile import cluster_worker as worker_module
+from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
+from harness.brokers_memory import BrokersMemory
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import KEY, SETTINGS, WAIT_S, resource, topic
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def asked_to_store(body: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": body, "operation": "CREATE"}}
+
+
+def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        brokers = BrokersMemory()
+        monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
+        async with no_server() as connection:
+            api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
+            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory), leadership)
+            for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
+                workers.resource_event(api.put(each), is_gone=False)
+            workers.begin(KEY.namespace)
+            await until(lambda: workers.state_of(KEY) is not None)
+            said = await answer(
+                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, DryRun(api, "image")
+            )
+            assert "spec.replicas is 9" in said["response"]["status"]["message"]
+            assert (api.writes, brokers.topics) == ([], {})
+
+            leadership.renewed(time.monotonic())
+            workers.begin_anew()
+            await until(lambda: "flights" in brokers.topics and any("topics/stray" in each for each in api.writes))
+
+            leadership.stop()
+            workers.begin_anew()
+            await until(lambda: workers.state_of(KEY) is not None)
+            before = list(api.writes)
+            workers.resource_event(api.put(topic("late")), is_gone=False)
+            brokers.count = 2
+            await until(lambda: (state := workers.state_of(KEY)) is not None and len(state.racks) == 2)
+            assert (api.writes, "late" in brokers.topics) == (before, False)
+            await workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(worker_module, "ClusterAdmin", BrokersMemory())
+        async with no_server() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            metrics = OperatorMetrics(inventory)
+            workers = ClusterWorkers(inventory, api, SETTINGS, metrics)
+            api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
+            late = resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete")
+            workers.resource_event(api.put(late), is_gone=False)
+            api.objects.pop(path_of("Cluster", KEY.namespace, KEY.name))
+            again = resource("Cluster", "one", deletionPolicy="Delete")
+            api.put({**again, "metadata": {**again["metadata"], "uid": "another"}})
+            workers.begin(KEY.namespace)
+            await until(lambda: rounds(metrics) > 0)
+            await workers.close()
+            assert not [each for each in api.writes if each.startswith("DELETE")]
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_that_was_made_again_keeps_its_worker_when_the_end_of_the_one_before_is_told_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(worker_module, "ClusterAdmin", BrokersMemory())
+        async with no_server() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            workers.begin(KEY.namespace)
+            before = api.put(resource("Cluster", "one"))
+            again = {**before, "metadata": {**before["metadata"], "uid": "another"}}
+            for body, is_gone in ((before, False), (again, False), (before, True)):
+                workers.resource_event(body, is_gone=is_gone)
+            await until(lambda: workers.state_of(KEY) is not None)
+            workers.resource_event(again, is_gone=True)
+            assert workers.state_of(KEY) is None
+            await workers.close()
+
+    asyncio.run(scenario())
+
+
+class SlowBrokers(BrokersMemory):
+    """It takes a while to connect to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_answer, self.is_closed = (threading.Event() for _ in range(3))
+
+    def __call__(self, *_: object) -> "SlowBrokers":
+        self.is_asked.set()
+        assert self.may_answer.wait(WAIT_S)
+        return self
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        brokers = SlowBrokers()
+        monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
+        async with no_server() as connection:
+            api, inventory = KubeMemory(connection), Inventory()
+            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            workers.resource_event(api.put(resource("Cluster", "one")), is_gone=False)
+            workers.begin(KEY.namespace)
+            await until(brokers.is_asked.is_set)
+            await workers.close()
+            brokers.may_answer.set()
+            await until(brokers.is_closed.is_set)
+
+    asyncio.run(scenario())
+
+
+def rounds(metrics: OperatorMetrics) -> float:
+    labels = {"resource_namespace": KEY.namespace, "cluster": KEY.name}
+    return metrics.registry.get_sample_value("barnabas_reconciliations_total", labels) or 0.0

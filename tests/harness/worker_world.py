@@ -1,0 +1,141 @@
+"""A Cluster's worker over an API server and brokers of a few dicts: `play` is a fixture, for a conftest.py."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.planning.object_names import CLUSTER_LABEL
+from barnabas_operator.reconcile import cluster_worker as worker_module
+from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_key import Key
+from harness.brokers_memory import BrokersMemory
+from harness.kube_memory import KubeMemory, no_server
+
+KEY = Key("air", "one")
+SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=60.0, drift_s=60.0)
+WAIT_S = 10.0
+Json = dict[str, Any]
+
+
+def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **spec: object) -> Json:
+    meta: Json = {"name": name, "namespace": "air", "finalizers": [FINALIZER] if held else []}
+    if goes:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def topic(name: str, *, goes: bool = False, **spec: object) -> Json:
+    """Held, where it goes: it would be gone else."""
+    return resource("Topic", name, goes=goes, held=goes, **{"cluster": "one", "partitions": 1, **spec})
+
+
+class World:
+    """One Cluster's worker, and what is around it."""
+
+    def __init__(self, api: KubeMemory, brokers: BrokersMemory) -> None:
+        self.api, self.brokers = api, brokers
+        self._inventory = Inventory()
+        self._ended: asyncio.Queue[bool] = asyncio.Queue()
+        self.worker = ClusterWorker(
+            KEY, self._inventory, api, SETTINGS, lambda _, is_good: self._ended.put_nowait(is_good)
+        )
+
+    async def round(self) -> bool:
+        """Over all that is there now; whether it ended well."""
+        for each in list(self._inventory.bodies()):
+            self._inventory.keep(each, is_gone=True)
+        for each in list(self.api.objects.values()):
+            if each["kind"] in KINDS:
+                self._inventory.keep(each, is_gone=False)
+        self.worker.wake()
+        return await self.next()
+
+    async def next(self) -> bool:
+        """The same of the round that comes next, whyever."""
+        async with asyncio.timeout(WAIT_S):
+            return await self._ended.get()
+
+    def kubernetes_saw(self, revision: str) -> None:
+        """Its controller has looked at the StatefulSet, and the pods to be made are of this revision."""
+        made = self.api.found("StatefulSet", "one-broker") or {}
+        self.api.put({**made, "status": {"observedGeneration": 1, "updateRevision": revision}})
+
+    def conditions(self, kind: str, name: str) -> list[str]:
+        """The types of those that there are."""
+        return [each["type"] for each in (self.api.found(kind, name) or {}).get("status", {}).get("conditions", ())]
+
+    def said(self, kind: str, name: str, about: str = "Ready") -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        found = self.api.found(kind, name)
+        assert found is not None, f"{kind} {name} is gone"
+        (told,) = (each for each in found.get("status", {}).get("conditions", ()) if each["type"] == about)
+        return told["status"], told["reason"], told.get("message", "")
+
+
+Scenario = Callable[[World], Awaitable[None]]
+
+
+@asynccontextmanager
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    brokers = BrokersMemory()
+    monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
+    async with no_server() as connection:
+        found = World(KubeMemory(connection), brokers)
+        found.api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
+        running = asyncio.create_task(found.worker.run())
+        await found.round()
+        try:
+            yield found
+        finally:
+            running.cancel()
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario) -> None:
+        async def whole() -> None:
+            async with world(monkeypatch) as found:
+                await scenario(found)
+
+        asyncio.run(whole())
+
+    return run
+
+
+Play = Callable[[Scenario], None]
+
+
+def refuses(part: str, error: Exception) -> Callable[[str, str, object], Exception | None]:
+    """Each write to such a path."""
+    return lambda method, path, _: error if part in path and method != "GET" else None
+
+
+def of_broker(number: int) -> Json:
+    """Its pod, which is ready, as a StatefulSet makes it."""
+    labels = {"app.kubernetes.io/name": "barnabas-broker", CLUSTER_LABEL: "one", REVISION: "new"}
+    claim = {"persistentVolumeClaim": {"claimName": f"volume-0-one-broker-{number}"}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"one-broker-{number}", "labels": labels},
+        "spec": {"volumes": [{"name": "volume-0", **claim}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) -> Json:
+    """As a StatefulSet makes it. `labels` are those of barnabas.dev besides."""
+    named = {CLUSTER_LABEL: "one", **{f"barnabas.dev/{name}": value for name, value in labels.items()}}
+    meta = {"name": f"volume-{volume}-one-broker-{broker_id}", "labels": named}
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": meta,
+        "spec": {"resources": {"requests": {"storage": size}}},
+    }
