@@ -19,11 +19,13 @@ class Committed(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A consumer of the group, and how many partitions it has."""
+    """A consumer of the group, and where it comes from."""
 
     client_id: str
     host: str
-    partitions: int
+
+    def __str__(self) -> str:
+        return f"{self.client_id} at {self.host}"
 
 
 class GroupFacts(NamedTuple):

@@ -1,0 +1,232 @@
+"""Consumer groups: what coordinators and leaders say of some of them, and what changes what they have committed.
+
+Calls block, and every one may raise ClusterUnreachable.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from kafka.errors import for_code
+from kafka.protocol.admin import DeleteGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
+from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
+from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable
+from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, NOBODY, by_broker, log_offsets
+from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts, GroupsFacts, LogEnds, Member
+
+MANY_COORDINATORS_VERSION: Final = 4
+"""Of FindCoordinator (KIP-699)."""
+EPOCHS_VERSION: Final = 6
+NAMES_VERSION_MAX: Final = 9
+"""Of OffsetCommit; the next one has ids of topics."""
+NO_MEMBER: Final = -1
+"""The generation of who commits and is no member."""
+
+
+class Refused(NamedTuple):
+    """Why the brokers did not do it: Kafka's name of the error, and for what."""
+
+    code: int
+    about: str
+
+    @property
+    def has_members(self) -> bool:
+        """Whether somebody reads for the group now: a coordinator takes no commit of a stranger then."""
+        return self.code in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.NON_EMPTY_GROUP,
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        )
+
+    def __str__(self) -> str:
+        return f"{for_code(self.code).__name__} for {self.about}"
+
+
+class GroupAdmin:
+    """Asks through a connected client of kafka-python; leaders and coordinators are found by `facts`.
+
+    `writing` is entered for each request that changes something, with the seconds that it may take.
+    """
+
+    def __init__(self, client: Any, writing: Writing) -> None:
+        self._asking = Asking(client)
+        self._writing = writing
+        self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[str, int] = {}
+
+    def facts(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupsFacts:
+        """These groups, and the logs of these topics and of all that the groups have committed to."""
+        groups = self._groups(group_ids)
+        read = {partition.topic for group in groups.values() for partition in group.committed}
+        metadata = self._metadata(sorted({*topics, *read}))
+        counts = {topic.name: len(topic.partitions) for topic in metadata if topic.error_code == ErrorCode.NONE}
+        self._leaders = {
+            TopicPartition(topic.name, part.partition_index): part.leader_id
+            for topic in metadata
+            for part in topic.partitions
+        }
+        return GroupsFacts(groups, counts, self._logs())
+
+    def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
+        """The first record of that time or later in each of the partitions that `facts` found; None where there is
+        none. What no leader tells is left out."""
+        told = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
+        return {each: found.offset if found.offset != NO_OFFSET else None for each, found in told.items()}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> Refused | None:
+        """In one request, as one who is no member; the first refusal, if there is any."""
+        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        of_partition = of_topic.OffsetCommitRequestPartition
+        topics = [
+            of_topic(
+                name=topic,
+                partitions=[
+                    of_partition(
+                        partition_index=each.partition,
+                        committed_offset=offsets[each].offset,
+                        committed_leader_epoch=offsets[each].leader_epoch,
+                        committed_metadata=offsets[each].metadata,
+                    )
+                    for each in parts
+                ],
+            )
+            for topic, parts in _by_topic(offsets)
+        ]
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=NO_MEMBER,
+            member_id="",
+            topics=topics,
+            min_version=EPOCHS_VERSION,
+            max_version=NAMES_VERSION_MAX,
+        )
+        return _refusal_of(self._ask_coordinator(group_id, request).topics)
+
+    def delete(self, group_id: str) -> Refused | None:
+        """The group with all that it has committed; one that is gone already is no refusal."""
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        (result,) = self._ask_coordinator(group_id, request).results
+        fine = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+        return None if result.error_code in fine else Refused(result.error_code, f"group {group_id}")
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> Refused | None:
+        """What the group has committed there; the first refusal, if there is any."""
+        of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        of_partition = of_topic.OffsetDeleteRequestPartition
+        topics = [
+            of_topic(name=topic, partitions=[of_partition(partition_index=each.partition) for each in parts])
+            for topic, parts in _by_topic(partitions)
+        ]
+        answer = self._ask_coordinator(group_id, OffsetDeleteRequest(group_id=group_id, topics=topics))
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        if answer.error_code != ErrorCode.NONE:
+            return Refused(answer.error_code, f"group {group_id}")
+        return _refusal_of(answer.topics)
+
+    def _groups(self, group_ids: Collection[str]) -> dict[str, GroupFacts]:
+        found = {group_id: GroupFacts(problem="its coordinator does not answer") for group_id in group_ids}
+        found |= {each: GroupFacts(problem=why) for each, why in self._find_coordinators(group_ids)}
+        known = [each for each in group_ids if each in self._coordinators]
+        described = dict(self._described(known))
+        for group_id, committed in self._committed(known):
+            if group_id in described:
+                found[group_id] = described[group_id]._replace(committed=committed)
+        return found
+
+    def _find_coordinators(self, group_ids: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Groups without one, and why."""
+        self._coordinators = {}
+        for key, found in self._coordinators_of(group_ids):
+            if found.error_code == ErrorCode.NONE:
+                self._coordinators[key] = found.node_id
+            else:
+                yield key, f"it has no coordinator: {for_code(found.error_code).__name__}"
+        self._asking.meet(list(set(self._coordinators.values())))
+
+    def _coordinators_of(self, group_ids: Collection[str]) -> Iterator[tuple[str, Any]]:
+        keys = list(group_ids)
+        if self._asking.supports(FindCoordinatorRequest, MANY_COORDINATORS_VERSION):
+            request = FindCoordinatorRequest(key_type=0, coordinator_keys=keys, min_version=MANY_COORDINATORS_VERSION)
+            yield from ((each.key, each) for each in self._asking.ask_any(request).coordinators)
+            return
+        for key in keys:
+            one = FindCoordinatorRequest(key=key, key_type=0, max_version=MANY_COORDINATORS_VERSION - 1)
+            yield key, self._asking.ask_any(one)
+
+    def _described(self, group_ids: Iterable[str]) -> Iterator[tuple[str, GroupFacts]]:
+        requests = by_broker(group_ids, self._coordinators.__getitem__)
+        for _, _, answer in self._asking.ask({broker: describe_groups(some) for broker, some in requests.items()}):
+            for group in answer.groups:
+                if group.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                    yield group.group_id, GroupFacts(problem=for_code(group.error_code).__name__)
+                    continue
+                members = (Member(each.client_id, each.client_host.removeprefix("/")) for each in group.members)
+                yield group.group_id, GroupFacts(group.group_state, tuple(sorted(members)))
+
+    def _committed(self, group_ids: Iterable[str]) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
+        many = self._asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
+        requests = by_broker(group_ids, self._coordinators.__getitem__)
+        asked = {broker: fetch_offsets(some, many=many) for broker, some in requests.items()}
+        for _, request, answer in self._asking.ask(asked):
+            told = ((each.group_id, each) for each in answer.groups) if many else ((request.group_id, answer),)
+            for group_id, group in told:
+                if group.error_code == ErrorCode.NONE:
+                    yield group_id, dict(_offsets(group.topics))
+
+    def _metadata(self, topics: list[str]) -> list[Any]:
+        """Nothing is asked about no topic: that would mean all."""
+        if not topics:
+            return []
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        answer = self._asking.ask_any(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        self._asking.meet([each.node_id for each in answer.brokers])
+        return list(answer.topics)
+
+    def _logs(self) -> dict[TopicPartition, LogEnds]:
+        starts = log_offsets(self._asking, self._leader, dict.fromkeys(self._leaders, EARLIEST))
+        ends = log_offsets(self._asking, self._leader, dict.fromkeys(self._leaders, LATEST))
+        return {each: LogEnds(starts[each].offset, ends[each].offset) for each in starts if each in ends}
+
+    def _leader(self, partition: TopicPartition) -> int:
+        return self._leaders.get(partition, NOBODY)
+
+    def _ask_coordinator(self, group_id: str, request: Any) -> Any:
+        """Raises ClusterUnreachable where it does not answer: then nobody knows whether it was done."""
+        if group_id not in self._coordinators:
+            for _, why in self._find_coordinators([group_id]):
+                raise ClusterUnreachable(f"group {group_id}: {why}")
+        with self._writing(REQUEST_TIMEOUT_S):
+            for _, _, answer in self._asking.ask({self._coordinators[group_id]: [request]}):
+                return answer
+        raise ClusterUnreachable("; ".join(map(str, self._asking.failures)))
+
+
+def _offsets(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Committed]]:
+    for topic in topics:
+        for part in topic.partitions:
+            if part.error_code == ErrorCode.NONE and part.committed_offset >= 0:
+                where = TopicPartition(topic.name, part.partition_index)
+                yield where, Committed(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
+    for topic, parts in groupby(sorted(partitions), lambda each: each.topic):
+        yield topic, list(parts)
+
+
+def _refusal_of(topics: Iterable[Any]) -> Refused | None:
+    for topic in topics:
+        for part in topic.partitions:
+            if part.error_code != ErrorCode.NONE:
+                return Refused(part.error_code, f"{topic.name}-{part.partition_index}")
+    return None

@@ -1,0 +1,32 @@
+"""What a reset would do now, by what the brokers say."""
+
+from datetime import datetime
+
+from barnabas_operator.kafka.group_admin import GroupAdmin
+from barnabas_operator.planning.groups.group_facts import GroupsFacts
+from barnabas_operator.planning.groups.reset_plan import ResetPlan, named_topics, plan_reset, reset_partitions
+from barnabas_operator.planning.groups.reset_times import reset_time_ms
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.resources.consumer_group import Reset
+
+
+def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
+    """The plan, or why there is none. Raises ClusterUnreachable."""
+    facts = reset_facts(admin, reset, group_id)
+    for each, group in facts.groups.items():
+        if group.problem:
+            return Refusal(KAFKA_ERROR, f"group {each}: {group.problem}")
+    time_ms = reset_time_ms(reset.to, now)
+    if isinstance(time_ms, Refusal):
+        return time_ms
+    partitions = reset_partitions(reset, group_id, facts)
+    if isinstance(partitions, Refusal):
+        return partitions
+    found = admin.first_since(partitions, time_ms) if time_ms is not None else {}
+    return plan_reset(reset, group_id, facts, found)
+
+
+def reset_facts(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupsFacts:
+    """Of the group, of the one whose offsets it shall have, and of the topics that are named."""
+    others = [reset.to.group] if reset.to.group is not None else []
+    return admin.facts(list(dict.fromkeys([group_id, *others])), named_topics(reset))

@@ -1,0 +1,212 @@
+"""What a reset does in each partition, as `kafka-consumer-groups --reset-offsets` plans it. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.groups.group_facts import GroupFacts, GroupsFacts, LogEnds
+from barnabas_operator.planning.groups.reset_times import INVALID_RESET
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.consumer_group import SHOWN_PLAN_MAX, PlannedOffset, Reset, ResetStatus
+
+TOPIC_NOT_FOUND: Final = "TopicNotFound"
+PARTITION_NOT_FOUND: Final = "PartitionNotFound"
+GROUP_NOT_FOUND: Final = "GroupNotFound"
+NO_OFFSETS: Final = "NoOffsets"
+OFFSET_OUT_OF_RANGE: Final = "OffsetOutOfRange"
+LEADER_NOT_AVAILABLE: Final = "LeaderNotAvailable"
+NAMED_MAX: Final = 5
+"""Partitions that a message names."""
+
+Found = Mapping[TopicPartition, int | None]
+"""The first record of each partition since the time that the reset names; None where there is none."""
+
+
+class Move(NamedTuple):
+    """One partition: the committed offset (None where there is none), the one that was asked for, and the one after."""
+
+    partition: TopicPartition
+    before: int | None
+    wanted: int
+    log: LogEnds
+
+    @property
+    def to(self) -> int:
+        """Within the log, as Kafka's tool has it."""
+        return min(max(self.wanted, self.log.start), self.log.end)
+
+    @property
+    def delta(self) -> int:
+        """Records that are skipped for it; negative where they are read again. Of those that are there."""
+        if self.before is None:
+            return 0
+        return self.to - min(max(self.before, self.log.start), self.log.end)
+
+
+class ResetPlan(NamedTuple):
+    """By topic and partition."""
+
+    moves: tuple[Move, ...]
+
+    @property
+    def skipped(self) -> int:
+        """Records that are not read for it."""
+        return sum(max(0, each.delta) for each in self.moves)
+
+    @property
+    def again(self) -> int:
+        """Records that are read once more for it."""
+        return sum(max(0, -each.delta) for each in self.moves)
+
+    @property
+    def clamped(self) -> tuple[Move, ...]:
+        """Where what was asked for is outside of the log."""
+        return tuple(each for each in self.moves if each.to != each.wanted)
+
+    def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:
+        """What is told of it."""
+        shown = (
+            PlannedOffset(topic=each.partition.topic, partition=each.partition.partition, from_=each.before, to=each.to)
+            for each in self.moves[:SHOWN_PLAN_MAX]
+        )
+        return ResetStatus(
+            id=reset_id,
+            done_at=done_at,
+            partitions=len(self.moves),
+            skipped=self.skipped,
+            again=self.again,
+            plan=tuple(shown),
+        )
+
+    def __str__(self) -> str:
+        counts = f"{counted(len(self.moves), 'partition')}: {counted(self.skipped, 'record')} skipped"
+        said = f"{counts}, {self.again:,} read again"
+        if not self.clamped:
+            return said
+        at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
+        more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
+        return f"{said}; at an end of the log, for it has no such offset: {at_end}{more}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Such as 1 record, 2,000 records."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def plan_reset(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> ResetPlan | Refusal:
+    """Of partitions that are there, and whose leaders tell what there is; `found` where the reset names a time."""
+    partitions = reset_partitions(reset, group_id, facts)
+    if isinstance(partitions, Refusal):
+        return partitions
+    names_a_time = reset.to.datetime is not None or reset.to.by_duration is not None
+    unknown = [each for each in partitions if each not in facts.logs or (names_a_time and each not in found)]
+    if unknown:
+        return Refusal(LEADER_NOT_AVAILABLE, f"no leader tells what there is in {_named(unknown)}")
+    committed = facts.groups[group_id].committed
+    wanted = _wanted(reset, group_id, facts, found)
+    moves = []
+    for each in sorted(partitions):
+        before = committed[each].offset if each in committed else None
+        offset = wanted(each)
+        if offset is None:
+            return _nothing_to_shift(group_id, [each for each in partitions if each not in committed])
+        moves.append(Move(each, before, offset, facts.logs[each]))
+    plan = ResetPlan(tuple(moves))
+    return _out_of_range(plan) if reset.to.offsets and plan.clamped else plan
+
+
+def _wanted(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> Callable[[TopicPartition], int | None]:
+    """The offset of a partition that is asked for; None where there is nothing to begin with."""
+    to, logs, committed = reset.to, facts.logs, facts.groups[group_id].committed
+    if to.earliest is not None:
+        return lambda each: logs[each].start
+    if to.shift_by is not None:
+        by = to.shift_by
+        return lambda each: committed[each].offset + by if each in committed else None
+    if to.offsets:
+        named = {TopicPartition(each.topic, each.partition): each.offset for each in to.offsets}
+        return named.__getitem__
+    if to.group is not None:
+        others = facts.groups[to.group].committed
+        return lambda each: others[each].offset
+    return lambda each: logs[each].end if (first := found.get(each)) is None else first
+
+
+def reset_partitions(reset: Reset, group_id: str, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+    """What the reset is about: all partitions of the topics that are named, else those that are committed to."""
+    missing = [each for each in named_topics(reset) if each not in facts.partitions]
+    if missing:
+        field = "to.offsets" if reset.to.offsets else "topics"
+        told = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
+        return Refusal(TOPIC_NOT_FOUND, f"{told}; allowed: topics that are there, by their names in Kafka")
+    if reset.to.offsets:
+        return _of_offsets(reset, facts)
+    if reset.to.group is not None:
+        return _of_group(reset, reset.to.group, facts)
+    if reset.topics:
+        return {TopicPartition(topic, number) for topic in reset.topics for number in range(facts.partitions[topic])}
+    group = facts.groups[group_id]
+    return _there(group, facts) or _nothing_committed(group, group_id)
+
+
+def named_topics(reset: Reset) -> tuple[str, ...]:
+    """Those that the reset names, each once."""
+    return tuple(dict.fromkeys((*reset.topics, *(each.topic for each in reset.to.offsets))))
+
+
+def _of_offsets(reset: Reset, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+    named: set[TopicPartition] = set()
+    for each in reset.to.offsets:
+        where, count = TopicPartition(each.topic, each.partition), facts.partitions[each.topic]
+        field = f"spec.offsets.reset.to.offsets: {where}"
+        if reset.topics and each.topic not in reset.topics:
+            return Refusal(INVALID_RESET, f"{field} is of no topic in spec.offsets.reset.topics; allowed: only those")
+        if each.partition >= count:
+            has = f"{each.topic} has {counted(count, 'partition')}"
+            return Refusal(PARTITION_NOT_FOUND, f"{field}: {has}; allowed: 0 to {count - 1}")
+        if where in named:
+            return Refusal(INVALID_RESET, f"{field} is there twice; allowed: each partition once")
+        named.add(where)
+    return named
+
+
+def _of_group(reset: Reset, other: str, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:
+    field = f"spec.offsets.reset.to.group is {other}"
+    there = _there(facts.groups[other], facts)
+    chosen = {each for each in there if not reset.topics or each.topic in reset.topics}
+    without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
+    if without:
+        told = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
+        return Refusal(NO_OFFSETS, f"{told}; allowed: topics that it reads")
+    if not chosen:
+        return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group that has")
+    return chosen
+
+
+def _there(group: GroupFacts, facts: GroupsFacts) -> set[TopicPartition]:
+    """What the group has committed to, of topics that have not been deleted."""
+    return {each for each in group.committed if each.partition < facts.partitions.get(each.topic, 0)}
+
+
+def _nothing_committed(group: GroupFacts, group_id: str) -> Refusal:
+    what = "has committed no offsets" if group.is_there else "is not there: nobody has joined or committed"
+    reason = NO_OFFSETS if group.is_there else GROUP_NOT_FOUND
+    return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics says which topics it shall begin with")
+
+
+def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
+    told = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
+    return Refusal(NO_OFFSETS, f"{told}; allowed: topics that it reads, or earliest, latest, datetime")
+
+
+def _out_of_range(plan: ResetPlan) -> Refusal:
+    first = plan.clamped[0]
+    told = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside of its log"
+    more = f"; and {len(plan.clamped) - 1} more" if len(plan.clamped) > 1 else ""
+    return Refusal(OFFSET_OUT_OF_RANGE, f"{told}; allowed: {first.log.start} to {first.log.end}{more}")
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    every = sorted(partitions)
+    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
+    return ", ".join(map(str, every[:NAMED_MAX])) + more

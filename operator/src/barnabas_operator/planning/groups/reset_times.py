@@ -1,0 +1,36 @@
+"""The point in time that a reset names. Pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from barnabas_operator.planning.groups.durations import duration_s
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.consumer_group import ResetTo
+
+DATETIME_IN_FUTURE: Final = "DatetimeInFuture"
+INVALID_RESET: Final = "InvalidReset"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
+    """Milliseconds since 1970; None where the reset names no time. Records of before 1970 count as of 1970."""
+    if to.by_duration is not None:
+        return max(0, _milliseconds(now) - int(duration_s(to.by_duration) * 1000))
+    if to.datetime is None:
+        return None
+    field = f"spec.offsets.reset.to.datetime is {to.datetime}"
+    try:
+        wanted = datetime.fromisoformat(to.datetime)
+    except ValueError as error:
+        return Refusal(INVALID_RESET, f"{field}: {error}; allowed: such as 2026-11-01T00:00:00Z")
+    wanted = wanted if wanted.tzinfo is not None else wanted.replace(tzinfo=UTC)
+    if wanted > now:
+        told = f"{field}, which is to come: it is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return Refusal(DATETIME_IN_FUTURE, f"{told}; allowed: a time that has been, or to.latest")
+    return max(0, _milliseconds(wanted))
+
+
+def _milliseconds(time: datetime) -> int:
+    """No record of an earlier millisecond is of that time or later."""
+    return -((EPOCH - time) // MILLISECOND)
