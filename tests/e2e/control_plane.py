@@ -156,6 +156,8 @@ class ControlPlane:
             "kubeconfig": self.kubeconfig_of("kube-scheduler"),
             "leader-elect": "false",
             "secure-port": "0",
+            # A claim that is bound while its pod is looked at goes unnoticed; the scheduler's own 5 minutes are a lot.
+            "pod-max-in-unschedulable-pods-duration": "20s",
         }
         self._start("kube-scheduler", scheduler)
 
