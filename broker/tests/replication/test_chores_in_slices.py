@@ -13,6 +13,7 @@ from one_replica import Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.storage.checkpoints import decode_partition_metadata
+from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.wire.record_batch import parse_header
@@ -100,6 +101,28 @@ def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
     assert len(looked) == 5
+
+
+def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushed_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would write its index entries and epochs into the files of the log that was loaded anew."""
+    broker = broker_with_logs(tmp_path)
+    for number in (0, 1):
+        broker.logs.logs[TopicPartition("many", number)].config = LogConfig(flush_ms=1000)
+    begun = set(broker.logs.unflushed_logs())
+    flushed: list[Log] = []
+
+    def flush(log: Log, _: int) -> None:
+        flushed.append(log)
+        for log_dir in broker.logs.log_dirs:
+            broker.logs.fail_dir(LogDirFailed(log_dir.path, "its disk is away for a moment"))
+        assert broker.logs.probe_failed_dirs()
+
+    monkeypatch.setattr(Log, "due_flush", flush)
+    asyncio.run(LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None).flush())
+    assert len(begun) > 1
+    assert len(flushed) == 1
 
 
 def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(

@@ -9,6 +9,7 @@ from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.app.truncations import Truncations
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
@@ -85,13 +86,17 @@ class LogChores:
         self._truncations.begin()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            try:
-                job = each.due_flush(now_ms)
-                if job is not None:
-                    await in_thread(job.run)
-                    each.flushed(job)
-            except StorageError as error:
-                self._replicas.log_failed(each.topic_partition, error)
+            if self._logs.get(each.topic_partition) is each:  # Its directory may have failed, and be loaded anew.
+                await self._flush(each, now_ms)
+
+    async def _flush(self, each: Log, now_ms: int) -> None:
+        try:
+            job = each.due_flush(now_ms)
+            if job is not None:
+                await in_thread(job.run)
+                each.flushed(job)
+        except StorageError as error:
+            self._replicas.log_failed(each.topic_partition, error)
 
     async def sync_topic_ids(self) -> None:
         """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
