@@ -50,6 +50,34 @@ class _CountingFile(PosixFile):
         return data
 
 
+class NotedSyncs(PosixFileSystem):
+    """Logs that were synced, with their size then, and checkpoints that were written, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int]] = []
+
+    def open_file(self, path: str) -> LogFile:
+        return _NotedFile(self.steps, path, super().open_file(path))
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
+        self.steps.append((Path(path).name, 0))
+        super().write_atomically(path, data, sync=sync)
+
+
+class _NotedFile(PosixFile):
+    def __init__(self, steps: list[tuple[str, int]], path: str, file: LogFile) -> None:
+        super().__init__(PosixFile.fileno(file))  # type: ignore[arg-type]
+        self._steps, self._path, self._file = steps, Path(path), file
+
+    def __del__(self) -> None:
+        """The file closes by itself."""
+
+    def sync(self) -> None:
+        if self._path.suffix == ".log":
+            self._steps.append((self._path.parent.name, self.size_bytes()))
+        super().sync()
+
+
 BATCH_BYTES = 1000
 BATCHES = 3000
 READ_BYTES_MAX = 64 * 1024
@@ -174,6 +202,29 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
     assert files.checkpoints == 1
     assert added == [log_dir] * 20
     assert {refusal_of(log, as_follower=False) for log in several} == {None}
+
+
+def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
+    """Else a power cut brings the records that were cut back, between those before them and a later segment."""
+    files = NotedSyncs()
+    logs = manager(tmp_path, files)
+    [log_dir] = logs.log_dirs
+    logs.truncated.on_added = lambda _: None
+    synced, unsynced = (logs.create(TopicPartition("flights", each), UUID(int=7), LogConfig()) for each in (0, 1))
+    for log in (synced, unsynced):
+        for _ in range(4):
+            append(log, batch())
+    synced.flush()
+    logs.checkpoint({})
+    files.steps.clear()
+    for log in (synced, unsynced):
+        log.truncate_to(2)
+    assert [log.takes_appends for log in (synced, unsynced)] == [False, True]
+    logs.truncated.complete(log_dir)
+    left = synced.segments.active.size_bytes
+    assert files.steps[:2] == [("flights-0", left), ("recovery-point-offset-checkpoint", 0)]
+    assert "flights-1" not in {name for name, _ in files.steps}, "its last minutes may wait in the page cache"
+    assert append(synced, batch()).base_offset == 2
 
 
 def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ One write of a directory's checkpoint is for all that were truncated before it; 
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from barnabas_broker.app.chores import in_thread
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import LogDirFailed, StorageError
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.truncated_logs import CutLog
+from barnabas_broker.storage.truncated_logs import CutLog, cut_jobs, make_durable
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Truncations:
         if not cut_logs:
             return False
         try:
-            await in_thread(log_dir.checkpoint_after_truncation)
+            await in_thread(partial(make_durable, cut_jobs(cut_logs), log_dir))
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)
             if isinstance(error, LogDirFailed):

@@ -86,6 +86,11 @@ class LogProducers:
         """Whether the log takes no appends for now."""
         return self._held is not None
 
+    @property
+    def await_checkpoint(self) -> bool:
+        """Whether the log was cut below its recovery point, and no checkpoint tells that yet."""
+        return not self._is_checkpointed
+
     def check_not_held_back(self) -> None:
         """ApiError while they are."""
         if self._held is not None:

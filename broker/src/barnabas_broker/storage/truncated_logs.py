@@ -1,12 +1,16 @@
 """What has to be done after a truncation before the log takes appends again (docs/decisions/truncation.md).
 
 What lies below a recovery point in the checkpoint is taken for synced by the next start. So a log that was cut below it
-gets nothing new before the lower one is on the disk; one write of the checkpoint does that for all logs of a directory.
+gets nothing new before the cut and the lower one are on the disk; one write of the checkpoint does that for all logs of
+a directory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
+
+from barnabas_broker.storage.errors import InvalidBatch, storage_error
+from barnabas_broker.storage.flush_job import FlushJob
 
 if TYPE_CHECKING:
     from barnabas_broker.storage.log import Log
@@ -50,6 +54,32 @@ def complete_truncation(log: "Log") -> None:
         cut.found(lookup)
 
 
+def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
+    """For `make_durable`. StorageError."""
+    return [job for cut in logs if (job := _cut_job(cut.log)) is not None]
+
+
+def _cut_job(log: "Log") -> FlushJob | None:
+    """The sync of the file that was cut, where that had been synced.
+
+    What was cut could come back with a power cut, before a later segment that outlives that.
+    """
+    if not log.known_producers.await_checkpoint:
+        return None
+    try:
+        sync = log.segments.active.file.sync
+    except (OSError, InvalidBatch) as error:
+        raise storage_error(log.log_dir, log.directory, error) from error
+    return FlushJob(log.log_dir, log.directory, (sync,), log.recovery_point, log.truncations)
+
+
+def make_durable(jobs: Sequence[FlushJob], log_dir: "LogDir") -> None:
+    """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
+    for job in jobs:
+        job.run()
+    log_dir.checkpoint_after_truncation()
+
+
 class TruncatedLogs:
     """Those that wait. `on_added` hears that there is one; who has no loop completes it at once."""
 
@@ -83,6 +113,6 @@ class TruncatedLogs:
         """Blocks until all of a directory take appends. StorageError."""
         taken = self.take(log_dir)
         if taken:
-            log_dir.checkpoint_after_truncation()
+            make_durable(cut_jobs(taken), log_dir)
         for cut in taken:
             complete_truncation(cut.log)
