@@ -107,7 +107,7 @@ def _groups() -> Panel:
 
 
 def _over_time() -> list[Panel]:
-    name = "{{consumergroup}} {{topic}}"
+    name = "{{cluster}}/{{consumergroup}} {{topic}}"
     read = f"sum by ({TOPIC}) (clamp_min(max by ({PARTITION}) (deriv({METRIC}current_offset{{{CHOSEN}}}{RATE})), 0))"
     written = (
         "sum by (namespace, cluster, topic) (clamp_min(max by (namespace, cluster, topic, partition) "
@@ -125,12 +125,14 @@ def _over_time() -> list[Panel]:
             _ten(_by(TOPIC, "max", "retention_percent"), name),
         ),
         graph("Read", "Records a second by committed offsets: the ten fastest.", "short", _ten(read, name)),
-        graph("Written", "Records a second by topic: the ten fastest.", "short", _ten(written, "{{topic}}")),
+        graph(
+            "Written", "Records a second by topic: the ten fastest.", "short", _ten(written, "{{cluster}}/{{topic}}")
+        ),
         graph(
             "Members",
             "Of each group.",
             "short",
-            _ten(f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})", "{{consumergroup}}"),
+            _ten(f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})", "{{cluster}}/{{consumergroup}}"),
         ),
     ]
 

@@ -38,6 +38,7 @@ def _count(kind: str, which: str = "") -> str:
 
 
 def _state() -> list[Panel]:
+    errors = "barnabas_watch_errors_total"  # A kind is told of from its first on: what is new has not risen.
     paused = f"sum(max by ({EACH}, kind) (barnabas_resources_paused{{{CHOSEN}}}))"
     return [
         number("Operators that act", "One for each release; others stand by.", "sum(barnabas_operator_is_leader)"),
@@ -50,7 +51,7 @@ def _state() -> list[Panel]:
         number(
             "Not taken in",
             "Objects in the last hour that the operator could not read: its log says why.",
-            "sum(increase(barnabas_watch_errors_total[1h])) or vector(0)",
+            f"sum(({errors} unless {errors} offset 1h) or increase({errors}[1h])) or vector(0)",
             "short",
             (1, RED),
         ),

@@ -75,7 +75,9 @@ def _traffic() -> list[Panel]:
 
 
 def _top(title: str, about: str, unit: str, expr: str) -> Panel:
-    return graph(title, f"{about}: the ten topics that have most.", unit, Query(f"topk(10, {expr})", "{{topic}}"))
+    return graph(
+        title, f"{about}: the ten topics that have most.", unit, Query(f"topk(10, {expr})", "{{cluster}}/{{topic}}")
+    )
 
 
 def _rate(name: str) -> str:

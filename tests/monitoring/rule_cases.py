@@ -70,9 +70,21 @@ CASES: Final = (
         9,
         ONE,
     ),
+    Case(  # It is the controller, and does its work.
+        "ScrapeProblem",
+        {
+            f"up{{{ONE}}}": "1x4 0x20",
+            f"up{{{TWO}}}": "1x30",
+            f"{CONTROLLER}{{{ONE}}}": "1x4 stale",
+            f"{CONTROLLER}{{{TWO}}}": "0x30",
+        },
+        7,
+        9,
+        ONE,
+    ),
     Case(
         "AbnormalControllerState",
-        {f"{CONTROLLER}{{{ONE}}}": "1x4 0x20", f"{CONTROLLER}{{{TWO}}}": "0x30"},
+        {f"{CONTROLLER}{{{ONE}}}": "1x4 0x20", f"{CONTROLLER}{{{TWO}}}": "0x30", f"up{{{ONE}}}": "1x30"},
         7,
         9,
         MAIN,
@@ -112,7 +124,23 @@ CASES: Final = (
         21,
         ONE,
     ),
-    Case("MetadataRestored", {f"barnabas_restored_documents_total{{{ONE}}}": "7x10 9x20"}, 10, 12, MAIN),
+    Case(
+        "MetadataRestored",
+        {f"barnabas_restored_documents_total{{{ONE}}}": "7x90 9x20", f"process_start_time_seconds{{{ONE}}}": "0x120"},
+        90,
+        92,
+        MAIN,
+    ),
+    Case(
+        "MetadataRestored",
+        {
+            f"barnabas_restored_documents_total{{{ONE}}}": "_x5 9x20",
+            f"process_start_time_seconds{{{ONE}}}": "_x5 240x20",
+        },
+        4,
+        6,
+        MAIN,
+    ),
     Case("ConsumerGroupLag", {f"kafka_consumergroup_lag{{{HOT}}}": "1000x4 1001x20"}, 14, 16, BILLING),
     Case(
         "ConsumerGroupLag",
@@ -138,6 +166,16 @@ CASES: Final = (
         16,
         f'{BILLING},topic="flights"',
     ),
+    Case(  # Of two exporters of one cluster one was started a moment ago, and sees it go back.
+        "ConsumerGroupStuck",
+        {
+            f'kafka_consumergroup_status{{{READS},instance="a"}}': "1x4 5x20",
+            f'kafka_consumergroup_status{{{READS},instance="b"}}': "6x30",
+        },
+        14,
+        16,
+        f'{BILLING},topic="flights"',
+    ),
     Case(
         "ConsumerGroupNearRetention",
         {f"kafka_consumergroup_retention_percent{{{HOT}}}": "80x4 81x20"},
@@ -153,7 +191,16 @@ CASES: Final = (
         READS,
         "critical",
     ),
-    Case("LagExporterStale", {f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "0x4 121x9"}, 5, 7, EXPORTER),
+    Case(
+        "LagExporterStale",
+        {
+            f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "0x4 121x9",
+            f"barnabas_lag_exporter_interval_seconds{{{EXPORTER}}}": "30x20",
+        },
+        5,
+        7,
+        EXPORTER,
+    ),
     Case("LagExporterGone", {f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x4 _x30"}, 9, 16, MAIN),
     Case(
         "LagExporterCutsOff",
@@ -185,10 +232,17 @@ CASES: Final = (
     Case("OperatorErrors", {f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "0x4 0+1x40"}, 19, 22, RESOURCE),
     Case(
         "OperatorWatchErrors",
-        {f'barnabas_watch_errors_total{{{OPERATOR},kind="topics"}}': "1x4 2x10"},
+        {f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "1x14 2x10"},
+        14,
+        16,
+        f'{OPERATOR},kind="Topic"',
+    ),
+    Case(
+        "OperatorWatchErrors",
+        {f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "_x5 1x10"},
         4,
         6,
-        f'{OPERATOR},kind="topics"',
+        f'{OPERATOR},kind="Topic"',
     ),
     Case(
         "NoOperatorActs",
@@ -234,6 +288,7 @@ HEALTHY: Final = {
     **_disk("40x600"),
     f"{IDLE}{{{ONE}}}": "0.7x600",
     f"barnabas_restored_documents_total{{{ONE}}}": "0x600",
+    f"process_start_time_seconds{{{ONE}}}": "0x600",
     # Always something to read, and read within seconds.
     f"kafka_consumergroup_lag{{{HOT}}}": "20000x600",
     f"kafka_consumergroup_lag_seconds{{{HOT}}}": "3x600",
@@ -241,12 +296,16 @@ HEALTHY: Final = {
     f"kafka_consumergroup_retention_percent{{{HOT}}}": "2x600",
     f"kafka_consumer_fetch_manager_records_lead_min{{{READS}}}": "5000x600",
     f"barnabas_lag_exporter_round_age_seconds{{{EXPORTER}}}": "15x600",
+    f"barnabas_lag_exporter_interval_seconds{{{EXPORTER}}}": "15x600",
+    # Of a large cluster, that is read every five minutes.
+    f'barnabas_lag_exporter_round_age_seconds{{{EXPORTER},job="large"}}': "299x600",
+    f'barnabas_lag_exporter_interval_seconds{{{EXPORTER},job="large"}}': "300x600",
     f"barnabas_lag_exporter_up{{{EXPORTER}}}": "1x600",
     f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="Reconciled"}}': "1x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
-    f'barnabas_watch_errors_total{{{OPERATOR},kind="topics"}}': "0x600",
+    f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "0x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="b"}}': "0x600",
 }

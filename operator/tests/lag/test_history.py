@@ -74,6 +74,18 @@ def test_a_partition_without_a_leader_tells_no_lag_and_is_taken_up_again_where_i
     assert told.partitions[FLIGHTS].status == Status.STALL
 
 
+def test_a_partition_that_went_back_hides_no_other_that_does_not_get_on() -> None:
+    stuck, history = TopicPartition("flights", 1), History(2 * EVERY_S)
+    for number, committed in enumerate((400, 100, 110, 120, 130)):
+        look = readings(0, 500, committed)
+        parts = {**look.partitions, stuck: look.partitions[FLIGHTS]}
+        groups = {"billing": look.groups["billing"]._replace(committed={FLIGHTS: committed, stuck: 50})}
+        history.look(look._replace(partitions=parts, groups=groups), START_S + number * EVERY_S)
+    told = history.evaluate(START_S + 4 * EVERY_S).groups["billing"]
+    assert [told.partitions[each].status for each in (FLIGHTS, stuck)] == [Status.REWIND, Status.STALL]
+    assert told.topics["flights"].status == Status.STALL
+
+
 def test_what_is_gone_is_forgotten_within_one_round_but_not_what_could_not_be_asked() -> None:
     stuck, nothing = readings(0, 100, 50), readings(0, 100, 50)._replace(groups={})
     silent = nothing._replace(silent=frozenset({"billing"}))

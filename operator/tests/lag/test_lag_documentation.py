@@ -30,7 +30,7 @@ def test_every_metric_of_groups_and_partitions_stands_in_the_guide_with_its_labe
 
 def test_every_metric_of_its_own_stands_in_the_guide() -> None:
     told = {name for names, _ in table("Of its own work") for name in words(names)}
-    families = [each for each in OwnMetrics(lambda: 0.0).registry.collect() if each.name.startswith(PREFIX)]
+    families = [each for each in OwnMetrics(lambda: 0.0, 15.0).registry.collect() if each.name.startswith(PREFIX)]
     assert told == {each.name + ("_total" if each.type == "counter" else "") for each in families}
 
 

@@ -57,7 +57,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self.begun_s = self.clocks.steady_s()
-        self.own = OwnMetrics(self.age_s)
+        self.own = OwnMetrics(self.age_s, self.options.interval_s)
         self._history = History(max(PATIENCE_MIN_S, PATIENCE_ROUNDS * self.options.interval_s))
 
     def age_s(self) -> float:

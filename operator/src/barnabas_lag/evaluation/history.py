@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import Evaluation, GroupLags, PartitionLag, TopicLag, retention_percent
-from barnabas_lag.evaluation.progress import Progress, next_look, status
+from barnabas_lag.evaluation.progress import Progress, next_look, status, worst
 from barnabas_lag.evaluation.readings import PartitionReading, Readings
 from barnabas_lag.evaluation.timeline import Found, Timeline
 from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_sum
@@ -159,7 +159,7 @@ class History:
                     committed=sum(each.committed for each in parts),
                     velocity=pace,
                     catch_up_s=catch_up_s(total, pace),
-                    status=max(each.status for each in parts),
+                    status=worst(each.status for each in parts),
                 ),
             )
 

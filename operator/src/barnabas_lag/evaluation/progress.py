@@ -1,5 +1,6 @@
 """How a group gets on in one partition: what its committed offsets tell, look after look, by Burrow's rules."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
@@ -16,6 +17,10 @@ class Status(IntEnum):
     STOP = 4
     STALL = 5
     REWIND = 6
+
+
+WORSE: Final = (Status.OK, Status.WARN, Status.REWIND, Status.STOP, Status.STALL)
+"""Each than those before it: who went back gets on again, and hides nobody who does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +100,8 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
     if progress.caught_up_s is not None and progress.caught_up_s >= progress.moves[0]:
         return Status.OK
     return Status.WARN if progress.worse_moves >= MOVES_KEPT - 1 else Status.OK
+
+
+def worst(statuses: Iterable[Status]) -> Status:
+    """Of several partitions, of which there is one at least."""
+    return max(statuses, key=WORSE.index)

@@ -10,12 +10,13 @@ PREFIX = "barnabas_lag_exporter"
 class OwnMetrics:
     """Counted since the process began; the age is computed at the scrape."""
 
-    def __init__(self, age_s: Callable[[], float]) -> None:
-        """`age_s`: seconds since the last round that the cluster answered."""
+    def __init__(self, age_s: Callable[[], float], interval_s: float) -> None:
+        """`age_s`: seconds since the last round that the cluster answered; `interval_s`: from one to the next."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._up = self._gauge("up", "1 where the cluster answered the last round.")
         self._gauge("round_age_seconds", "Since what is told was read; +Inf before the first.").set_function(age_s)
+        self._gauge("interval_seconds", "From one round to the next.").set(interval_s)
         self._seconds = self._gauge("round_seconds", "How long the last round took.")
         self._rounds = self._counter("rounds", "Rounds, whatever came of them.")
         self._failed = self._counter("failed_rounds", "Rounds in which the cluster did not answer.")

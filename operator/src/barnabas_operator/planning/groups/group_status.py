@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.progress import Status, worst
 from barnabas_lag.evaluation.readings import Consumer
 from barnabas_operator.planning.conditions import condition, conditions_of
 from barnabas_operator.planning.groups.group_seen import GroupSeen
@@ -59,7 +59,7 @@ def group_status(
         members=seen.members,
         lag=shown(sum(each.lag for each in lags.values())) if lags else None,
         seconds=_longest(each.seconds for each in lags.values()),
-        evaluation=WORDS[max(each.status for each in lags.values())] if lags else None,
+        evaluation=WORDS[worst(each.status for each in lags.values())] if lags else None,
         topics=tuple(_topics(seen.lags))[:SHOWN_MAX],
         topic_count=len(seen.lags.topics) if lags else None,
         consumers=tuple(_members(seen.consumers)),
