@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from barnabas_operator.app.status import print_report
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from harness.cluster import BarnabasCluster, barnabas_cluster
@@ -99,7 +100,7 @@ def test_what_nobody_remembers_is_set_aside_told_and_back_with_its_metadata(clus
         path.unlink()
     cluster.start(*BROKERS)
     wait_for(lambda: len(list(cluster.folder.glob("broker-*/logs-0/*-stray"))), lambda count: count == 9)
-    with ClusterAdmin(cluster.bootstrap, 5.0) as admin:
+    with ClusterAdmin(cluster.bootstrap, SystemClock(), 5.0) as admin:
         report = gather_report(admin)
     assert sorted(each.broker_id for each in report.stray_logs) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     out = Console(file=StringIO())

@@ -4,26 +4,26 @@ What watches for it is a listing, and a death is a request that never ends.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-
-import pytest
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kube.client import ApiClient
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import APPLY, KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.topics.topic_steps import Step
-from barnabas_operator.reconcile import cluster_worker as worker
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 
 SECONDS_MAX: Final = 60.0
 LOOK_S: Final = 0.05
+CONNECT_S: Final = 3.0
 Bodies = list[dict[str, Any]]
 
 
@@ -43,6 +43,9 @@ class Life:
         """Whether this write, of which it is told, is the last or comes after it."""
         self._left -= 1
         return self._left <= 0
+
+
+IMMORTAL: Final = Life(sys.maxsize, sent=False)
 
 
 class MortalApi(KubeApi):
@@ -67,7 +70,9 @@ class MortalApi(KubeApi):
 class MortalAdmin(ClusterAdmin):
     """What a life writes to the brokers; each is in a thread, which must end."""
 
-    life: Life
+    def __init__(self, life: Life, *given: Any) -> None:
+        super().__init__(*given)
+        self.life = life
 
     def cluster_state(self, *given: Any) -> Any:
         self._must_live()
@@ -100,30 +105,26 @@ class MortalAdmin(ClusterAdmin):
             raise ClusterUnreachable("the dead do not go on")
 
 
-@contextmanager
-def mortal(life: Life) -> Iterator[None]:
-    """While inside, what operators write to brokers counts, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "ClusterAdmin", type("Mortal", (MortalAdmin,), {"life": life}))
-        yield
+def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterWorkers:
+    """An operator that has just started and was told nothing yet. What it writes to brokers counts in its `life`."""
 
+    def connect(bootstrap: str, configs_kept_s: float, writing: Writing) -> ClusterAdmin:
+        return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing)
 
-def new_workers(api: KubeApi, bootstrap: str) -> ClusterWorkers:
-    """An operator that has just started and was told nothing yet."""
     inventory = Inventory()
     settings = OperatorSettings("broker:dev", (), bootstrap, batch_s=0.01, busy_s=0.05, drift_s=30.0)
-    return ClusterWorkers(inventory, api, settings, OperatorMetrics(inventory))
+    environment = WorkerEnvironment(api, settings, SystemClock(), connect)
+    return ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
 
 
 async def live(opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
     """A whole life of the operator: until what it looks after is `done`."""
-    await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, lambda: False)
+    await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, IMMORTAL)
 
 
 async def die(life: Life, opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
     """The same, but it may end before."""
-    with mortal(life):
-        await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, lambda: life.is_over)
+    await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, life)
 
 
 async def _live(
@@ -132,14 +133,14 @@ async def _live(
     namespace: str,
     bootstrap: str,
     done: Callable[[Bodies], bool],
-    is_over: Callable[[], bool],
+    life: Life,
 ) -> None:
-    workers = new_workers(api, bootstrap)
+    workers = new_workers(api, bootstrap, life)
     told: dict[str, dict[str, Any]] = {}
     bodies: Bodies = []
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            while not is_over():
+            while not life.is_over:
                 bodies = [body for kind in ("Cluster", "Topic") for body in await watcher.listing(kind, namespace, {})]
                 if done(bodies):
                     return

@@ -11,7 +11,6 @@ from barnabas_core.config.properties import parse_properties
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
@@ -19,6 +18,7 @@ from e2e.control_plane import ControlPlane
 from e2e.kube_client import api_client
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
+from harness.worker_world import environment_of
 
 NOT_RENEWED = "leases are not renewed"
 NEVER_MS = 3_600_000
@@ -151,7 +151,7 @@ def test_a_cluster_that_goes_with_its_disks_takes_along_all_that_its_brokers_wro
     async def erase(policy: ClusterDeletionPolicy) -> Refusal | None:
         async with api_client(api_server) as opened:
             gone = Cluster(metadata=meta, spec=ClusterSpec(deletion_policy=policy))
-            return await BrokerReconciler(KubeApi(opened), OperatorSettings("image")).erase(gone)
+            return await BrokerReconciler(environment_of(KubeApi(opened))).erase(gone)
 
     for number in range(3):
         cluster.stop(number)

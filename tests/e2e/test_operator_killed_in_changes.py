@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from kafka.admin import UpdateFeatureType
 
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.cluster_state import MetadataVersions
@@ -180,7 +181,7 @@ def check_scale(scene: Scene) -> None:
 def end_a_roll(scene: Scene) -> None:
     """From brokers that had a lower level of the metadata, as the Cluster still says."""
     scene.plane.requests.merge_status("Cluster", scene.name, "one", {"metadataVersion": 1})
-    with ClusterAdmin(scene.brokers.bootstrap) as admin:
+    with ClusterAdmin(scene.brokers.bootstrap, SystemClock()) as admin:
         lowered = admin.client.update_features({METADATA_VERSION: (UpdateFeatureType.SAFE_DOWNGRADE, 1)})
     assert lowered == {METADATA_VERSION: "OK"}
     make_pods(scene)
@@ -191,7 +192,7 @@ def tells_level_2(bodies: Bodies) -> bool:
 
 
 def check_level(scene: Scene) -> None:
-    with ClusterAdmin(scene.brokers.bootstrap) as admin:
+    with ClusterAdmin(scene.brokers.bootstrap, SystemClock()) as admin:
         assert admin.cluster_state(()).metadata_versions == MetadataVersions(finalized=2, offered=2)
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.manifests.protection import disruption_budget
 from barnabas_operator.planning.brokers.pods import BrokerPod
@@ -108,7 +109,7 @@ def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_
     async def begin(api: KubeApi) -> None:
         pods = [await seen(api, namespace, number) for number in range(3)]
         said = "The disruption budget castle-broker needs 2 healthy pods and has 2 currently"
-        restarts = PodRestarts(api)
+        restarts = PodRestarts(api, SystemClock())
         refused = await restarts.begin(cluster, [pods[1], pods[0]])
         assert refused == Refusal("EvictionRefused", f"broker 1 is to restart: {said}")
         assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, True]
@@ -127,7 +128,7 @@ def test_a_single_broker_that_runs_and_is_not_ready_is_evicted(controllers: Cont
 
     async def begin(api: KubeApi) -> None:
         pod = await seen(api, namespace, 0)
-        assert await PodRestarts(api).begin(cluster, [pod._replace(is_ready=False)]) is None
+        assert await PodRestarts(api, SystemClock()).begin(cluster, [pod._replace(is_ready=False)]) is None
         assert not await is_there(api, namespace, pod)
 
     with_api(controllers, begin)

@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol, cast
 
 import pytest
 
+from barnabas_core.clock import Clock
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
+from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
-from barnabas_operator.reconcile import cluster_worker as worker_module
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import Connect, WorkerEnvironment
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key
 from harness.brokers_memory import BrokersMemory
@@ -37,15 +41,29 @@ def topic(name: str, *, goes: bool = False, **spec: object) -> Json:
     return resource("Topic", name, goes=goes, held=goes, **{"cluster": "one", "partitions": 1, **spec})
 
 
+def environment_of(
+    api: KubeApi,
+    connect: Callable[..., object] | None = None,
+    settings: OperatorSettings = SETTINGS,
+    clock: Clock | None = None,
+    leadership: Leadership = ALONE,
+) -> WorkerEnvironment:
+    """One broker, unless `connect` answers with others, such as a BrokersMemory."""
+    return WorkerEnvironment(
+        api, settings, clock or SystemClock(), cast(Connect, connect or BrokersMemory()), leadership
+    )
+
+
 class World:
     """One Cluster's worker, and what is around it."""
 
-    def __init__(self, api: KubeMemory, brokers: BrokersMemory) -> None:
+    def __init__(self, api: KubeMemory, brokers: BrokersMemory, settings: OperatorSettings = SETTINGS) -> None:
         self.api, self.brokers = api, brokers
         self._inventory = Inventory()
         self._ended: asyncio.Queue[bool] = asyncio.Queue()
+        environment = environment_of(api, brokers, settings)
         self.worker = ClusterWorker(
-            KEY, self._inventory, api, SETTINGS, lambda _, is_good: self._ended.put_nowait(is_good)
+            KEY, self._inventory, environment, lambda _, is_good: self._ended.put_nowait(is_good)
         )
 
     async def round(self) -> bool:
@@ -84,11 +102,10 @@ Scenario = Callable[[World], Awaitable[None]]
 
 
 @asynccontextmanager
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
     brokers = BrokersMemory()
-    monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
     async with no_server() as connection:
-        found = World(KubeMemory(connection), brokers)
+        found = World(KubeMemory(connection), brokers, settings)
         found.api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
         running = asyncio.create_task(found.worker.run())
         await found.round()
@@ -98,19 +115,22 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
             running.cancel()
 
 
+class Play(Protocol):
+    """The fixture."""
+
+    def __call__(self, scenario: Scenario, settings: OperatorSettings = SETTINGS) -> None: ...
+
+
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
-    def run(scenario: Scenario) -> None:
+def play() -> Play:
+    def run(scenario: Scenario, settings: OperatorSettings = SETTINGS) -> None:
         async def whole() -> None:
-            async with world(monkeypatch) as found:
+            async with world(settings) as found:
                 await scenario(found)
 
         asyncio.run(whole())
 
     return run
-
-
-Play = Callable[[Scenario], None]
 
 
 def refuses(part: str, error: Exception) -> Callable[[str, str, object], Exception | None]:

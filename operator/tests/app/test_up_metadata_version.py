@@ -6,6 +6,7 @@ import pytest
 from kafka.admin import UpdateFeatureType
 
 from barnabas_core.errors import ErrorCode
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION, Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
@@ -22,7 +23,7 @@ def two(*lines: str) -> str:
 
 def bring_back(up: RunningUp, level: int) -> None:
     """What `kafka-features.sh downgrade` sends."""
-    with ClusterAdmin(up.bootstrap) as admin:
+    with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         client: Any = admin.client
         assert client.update_features({METADATA_VERSION: (UpdateFeatureType.SAFE_DOWNGRADE, level)}) == {
             METADATA_VERSION: "OK"
@@ -30,7 +31,7 @@ def bring_back(up: RunningUp, level: int) -> None:
 
 
 def levels(up: RunningUp) -> MetadataVersions | None:
-    with ClusterAdmin(up.bootstrap) as admin:
+    with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         return admin.cluster_state(()).metadata_versions
 
 
@@ -62,7 +63,7 @@ def test_a_level_that_was_brought_back_stays_while_it_is_pinned_and_is_raised_wh
 
 def test_each_broker_is_asked_and_says_why_it_refuses(up: RunningUp) -> None:
     up.start()
-    with ClusterAdmin(up.bootstrap) as admin:
+    with ClusterAdmin(up.bootstrap, SystemClock()) as admin:
         assert admin.supported_metadata_versions([0]) == {0: Supported(1, 2)}
         assert admin.supported_metadata_versions([0, 7]) == {0: Supported(1, 2)}, "there is no broker 7"
         assert admin.raise_metadata_version(2) is None, "it is so already"

@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, requests_of
 from barnabas_operator.planning.topics.log_dir_placement import NewReplica
@@ -31,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
 
 @pytest.fixture
 def admin(cluster: RunningUp) -> Iterator[ClusterAdmin]:
-    with ClusterAdmin(cluster.bootstrap) as connected:
+    with ClusterAdmin(cluster.bootstrap, SystemClock()) as connected:
         yield connected
 
 
@@ -95,7 +96,7 @@ def test_configs_are_only_gathered_of_the_topics_asked_for(admin: ClusterAdmin) 
 
 def test_what_is_set_is_asked_again_when_it_is_old_or_was_changed(admin: ClusterAdmin, cluster: RunningUp) -> None:
     admin.apply([CreateTopic("kept", ((0,),), {"retention.ms": "1000"})])
-    with ClusterAdmin(cluster.bootstrap, configs_kept_s=3600) as slow:
+    with ClusterAdmin(cluster.bootstrap, SystemClock(), configs_kept_s=3600) as slow:
 
         def seen(by: ClusterAdmin) -> str:
             return by.cluster_state({"kept"}).topics["kept"].overrides["retention.ms"]
@@ -157,8 +158,8 @@ def test_a_request_holds_no_more_than_kafka_takes() -> None:
 
 
 CONNECTS: dict[str, Callable[[], object]] = {
-    "nobody listens": lambda: ClusterAdmin("127.0.0.1:1", connect_timeout_s=0.5),
-    "no such host": lambda: ClusterAdmin("nowhere.invalid:9092", connect_timeout_s=0.5),
+    "nobody listens": lambda: ClusterAdmin("127.0.0.1:1", SystemClock(), connect_timeout_s=0.5),
+    "no such host": lambda: ClusterAdmin("nowhere.invalid:9092", SystemClock(), connect_timeout_s=0.5),
 }
 
 

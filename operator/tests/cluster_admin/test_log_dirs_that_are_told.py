@@ -11,6 +11,7 @@ from kafka.errors import KafkaTimeoutError
 from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.desired_state import DesiredState
@@ -82,7 +83,7 @@ def test_new_topics_and_added_partitions_are_made_where_the_operator_chose_and_n
     running: RunningUp,
 ) -> None:
     """The brokers go by the fewest partitions, which is the first log dir, the operator by bytes: the second."""
-    with ClusterAdmin(running.bootstrap) as admin:
+    with ClusterAdmin(running.bootstrap, SystemClock()) as admin:
         first, second = (load.path for load in admin.log_dirs(0))
         admin.prefer_log_dirs({NewReplica("heavy", 0, 0): first, NewReplica("light", 0, 0): second})
         admin.prefer_log_dirs({NewReplica("light", number, 0): second for number in range(9)})

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import Trouble
 from harness.cluster import barnabas_cluster
@@ -18,7 +19,7 @@ def test_a_partition_is_short_of_replicas_by_the_setting_of_its_topic_or_else_of
         for topic, config in TOPICS.items():
             brokers.create_topic(topic, 1, 2, config=config)
         brokers.stop(1)
-        with ClusterAdmin(brokers.bootstrap, configs_kept_s=60.0) as admin:
+        with ClusterAdmin(brokers.bootstrap, SystemClock(), configs_kept_s=60.0) as admin:
 
             def troubles() -> dict[str, Trouble]:
                 found = admin.cluster_state(()).troubles

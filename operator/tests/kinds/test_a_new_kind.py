@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_core.clock import Clock
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
@@ -26,7 +27,7 @@ from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
-from harness.worker_world import KEY, SETTINGS, Play, World, resource, topic
+from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
 WAIT_S = 10.0
 Json = Mapping[str, Any]
@@ -153,7 +154,7 @@ def test_one_without_a_cluster_is_told_why_nothing_happens() -> None:
 
             api.put(mirror("a"))
             api.refuse = watched
-            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
             await take_in(api, KEY.namespace, workers, (0.0,))
             async with asyncio.timeout(WAIT_S):
                 body = await written.get()
@@ -206,7 +207,7 @@ class MirrorReconciler:
 
     calls: tuple[tuple[str, list[str]], ...] = ()
 
-    def __init__(self, _statuses: StatusWriter, _connected: Connected) -> None:
+    def __init__(self, _statuses: StatusWriter, _connected: Connected, _clock: Clock) -> None:
         type(self).calls = ()
 
     async def release(self, bodies: Bodies) -> None:

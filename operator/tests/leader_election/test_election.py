@@ -15,16 +15,19 @@ from harness.worker_world import WAIT_S
 
 
 class World:
-    """The operator `me`, which holds the lease; its clock goes when the test turns it."""
+    """The operator `me`, which holds the lease, and its clock, which goes when the test turns it."""
 
     def __init__(self, api: KubeMemory) -> None:
         self.api, self.now_s = api, 1000.0
         api.put({"kind": LEASE, "metadata": {"name": "operator"}, "spec": {}})
-        self.leadership = Leadership(self.clock)
-        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None)
+        self.leadership = Leadership(self.monotonic_s)
+        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self, lambda: None)
 
-    def clock(self) -> float:
+    def monotonic_s(self) -> float:
         return self.now_s
+
+    def now_ms(self) -> int:
+        return round(1000 * self.now_s)
 
     @property
     def holder(self) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_kube.client import ApiClient
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
@@ -15,10 +16,10 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rolling
 from barnabas_operator.resources.object_meta import ObjectMeta
 from harness.kube_memory import no_server
+from harness.worker_world import environment_of
 
 STATE = ClusterState(racks=dict.fromkeys(range(2)), topics={}, controller_id=0)
 Json = Mapping[str, Any]
@@ -111,7 +112,7 @@ def without_outside(wanted: Cluster) -> Cluster:
 
 async def first_round(api: FewPods, wanted: Cluster) -> BrokersOutcome:
     """Of an operator that has just started."""
-    return await BrokerReconciler(api, OperatorSettings("image")).advance(wanted, STATE)
+    return await BrokerReconciler(environment_of(api)).advance(wanted, STATE)
 
 
 def test_a_pod_that_shall_restart_is_ended_and_told_of() -> None:
@@ -148,7 +149,7 @@ def test_services_of_a_listener_that_is_no_more_go_when_the_brokers_have_restart
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             outside = Listener(name="outside", port=9094, type="nodeport", advertised_host="kafka.example")
             before = replace(cluster(), spec=replace(cluster().spec, listeners=(outside,)))
-            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            rounds = BrokerReconciler(environment_of(api))
             await rounds.advance(before, STATE)
             everything = set(api.services)
             assert "flights-bootstrap-outside" in everything
@@ -165,7 +166,7 @@ def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template(
     async def run() -> None:
         async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b"))
-            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            rounds = BrokerReconciler(environment_of(api))
             assert (await rounds.advance(cluster(), STATE)).waiting is None
             api.is_template_seen = False
             waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
@@ -221,7 +222,7 @@ def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
         async with no_server() as connection:
             api = FewPods(connection, pod(0, "a"), pod(1, "b", asked=True))
             api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
-            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            rounds = BrokerReconciler(environment_of(api))
             waiting = (await rounds.advance(cluster(), STATE)).waiting
             assert waiting == Refusal("EvictionRefused", f"broker 1 is to restart: {api.budget}")
             assert (len(api.pods), api.events) == (2, [])
@@ -243,7 +244,7 @@ def test_leaders_are_balanced_after_a_restart_whose_answer_was_lost() -> None:
     async def run() -> None:
         async with no_server() as connection:
             api = Answerless(connection, pod(0, "a"), pod(1, "b", asked=True))
-            rounds = BrokerReconciler(api, OperatorSettings("image"))
+            rounds = BrokerReconciler(environment_of(api))
             rounds.unbalanced = False
             with pytest.raises(KubeUnreachable):
                 await rounds.advance(cluster(), STATE)
@@ -330,7 +331,7 @@ def test_of_brokers_that_restart_together_the_budget_is_asked_about_the_first(ui
                 BrokerPod(number, f"flights-broker-{number}", seen, "old", is_ready=True)
                 for number, seen in enumerate((uid, "b"))
             ]
-            assert await PodRestarts(api).begin(cluster(), together) is None
+            assert await PodRestarts(api, SystemClock()).begin(cluster(), together) is None
             assert api.evicted == ["flights-broker-0"]
             assert (len(api.pods), len(api.events)) == (left, told)
 
@@ -346,7 +347,7 @@ def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_ask
             cut_off = BrokerPod(0, "flights-broker-0", "a", "old", is_ready=True, is_cut_off=True)
             found = PodsState(BrokerSet(1, "new", {}), {0: cut_off})
             assert [view.is_down for view in found.views()] == [True]
-            assert await PodRestarts(api).begin(cluster(), [cut_off]) is None
+            assert await PodRestarts(api, SystemClock()).begin(cluster(), [cut_off]) is None
             assert (api.evicted, api.pods) == ([], {})
             (event,) = api.events
             assert "its ServiceAccount was deleted" in event["message"]

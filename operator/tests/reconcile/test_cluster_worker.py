@@ -1,10 +1,12 @@
 """A Cluster's worker, without a Cluster."""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from barnabas_kube.client import ApiClient
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
@@ -12,7 +14,8 @@ from barnabas_operator.reconcile.cluster_worker import ClusterWorker
 from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
-from barnabas_operator.resources.object_key import Key
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 10.0
 SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift_s=60.0)
@@ -22,10 +25,8 @@ SETTINGS = OperatorSettings("broker:dev", (), "", batch_s=0.0, busy_s=0.0, drift
 def test_a_worker_that_is_ended_just_as_it_is_woken_ends(turns: int) -> None:
     async def scenario() -> None:
         rounds: asyncio.Queue[bool] = asyncio.Queue()
-        no_api = cast(KubeApi, None)
-        worker = ClusterWorker(
-            Key("here", "one"), Inventory(), no_api, SETTINGS, lambda _took, is_done: rounds.put_nowait(is_done)
-        )
+        environment = environment_of(cast(KubeApi, None), settings=SETTINGS)
+        worker = ClusterWorker(KEY, Inventory(), environment, lambda _took, is_done: rounds.put_nowait(is_done))
         running = asyncio.create_task(worker.run())
         await rounds.get()
         await asyncio.sleep(0)  # It waits for the next thing to do.
@@ -44,43 +45,42 @@ def test_a_round_that_fails_is_tried_again_at_ever_longer_intervals(failures: in
     assert retry_pause_s(0.5, failures) == pause_s
 
 
-class Clock:
-    """An event loop's."""
+class Clock(SystemClock):
+    """The system's, or that much later."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._time, self.ahead_s = loop.time, 0.0
+    ahead_s = 0.0
 
-    def __call__(self) -> float:
-        return self._time() + self.ahead_s
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
 
 
-def test_a_round_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = {"kind": "Cluster", "metadata": {"namespace": "here", "name": "one"}}
+class HangingApi(KubeMemory):
+    """An API server that never answers."""
 
+    def __init__(self, connection: ApiClient) -> None:
+        super().__init__(connection)
+        self.hangs = asyncio.Event()
+
+    async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
+        self.hangs.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it never answers")
+
+
+def test_a_round_that_hangs_is_noticed() -> None:
     async def scenario() -> None:
-        loop, hangs = asyncio.get_running_loop(), asyncio.Event()
-
-        async def hang(_worker: ClusterWorker) -> float:
-            hangs.set()
-            await asyncio.Event().wait()
-            return 0.0
-
-        clock = Clock(loop)
-        monkeypatch.setattr(ClusterWorker, "_round", hang)
-        monkeypatch.setattr(loop, "time", clock)
-        inventory = Inventory()
-        workers = ClusterWorkers(inventory, cast(KubeApi, None), SETTINGS, OperatorMetrics(inventory))
-        workers.resource_event(body, is_gone=False)
-        workers.begin("here")
-        await hangs.wait()
-        was_dead = workers.why_dead is not None
-        assert not was_dead
-        clock.ahead_s = IDLE_S_MAX + 1
-        assert (
-            workers.why_dead
-            == "the worker of the Cluster here/one has done nothing in its round for 601 s; allowed: 600 s"
-        )
-        await workers.close()
-        assert workers.why_dead == "the worker of the Cluster here/one has ended"
+        async with no_server() as connection:
+            api, clock, inventory = HangingApi(connection), Clock(), Inventory()
+            workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
+            workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
+            workers.begin(KEY.namespace)
+            await api.hangs.wait()
+            was_dead = workers.why_dead is not None
+            assert not was_dead
+            clock.ahead_s = IDLE_S_MAX + 1
+            why = "the worker of the Cluster air/one has done nothing in its round for 601 s; allowed: 600 s"
+            assert workers.why_dead == why
+            await workers.close()
+            assert workers.why_dead == "the worker of the Cluster air/one has ended"
 
     asyncio.run(scenario())

@@ -280,5 +280,4 @@ def test_disks_of_a_removed_broker_go_where_that_is_declared_and_are_marked_else
         await here.round()
         assert not any(claims(here).values()), "it has a place again, and what is on the disk counts"
 
-    monkeypatch.setattr("harness.worker_world.SETTINGS", replace(SETTINGS, busy_s=0.01))
-    play(scenario)
+    play(scenario, replace(SETTINGS, busy_s=0.01))

@@ -238,8 +238,7 @@ def test_a_round_that_balanced_leaders_is_followed_by_the_next_step_at_once(
         while (here.api.found("StatefulSet", "one-broker") or {})["spec"]["replicas"] > 1:
             assert await here.next(), "and nobody wakes it"
 
-    monkeypatch.setattr("harness.worker_world.SETTINGS", replace(SETTINGS, busy_s=0.01))
-    play(scenario)
+    play(scenario, replace(SETTINGS, busy_s=0.01))
 
 
 def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster(play: Play) -> None:

@@ -6,19 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.kube.places import path_of
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
-from barnabas_operator.reconcile import cluster_worker as worker_module
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory, no_server
-from harness.worker_world import KEY, SETTINGS, WAIT_S, resource, topic
+from harness.worker_world import KEY, WAIT_S, environment_of, resource, topic
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -31,15 +28,13 @@ def asked_to_store(body: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": body, "operation": "CREATE"}}
 
 
-def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may() -> None:
     async def scenario() -> None:
         brokers = BrokersMemory()
-        monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
         async with no_server() as connection:
             api, inventory, leadership = KubeMemory(connection), Inventory(), Leadership(time.monotonic)
-            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory), leadership)
+            environment = environment_of(api, brokers, leadership=leadership)
+            workers = ClusterWorkers(inventory, environment, OperatorMetrics(inventory))
             for each in (resource("Cluster", "one"), topic("flights"), resource("Topic", "stray", cluster="two")):
                 workers.resource_event(api.put(each), is_gone=False)
             workers.begin(KEY.namespace)
@@ -67,15 +62,12 @@ def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may
     asyncio.run(scenario())
 
 
-def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_made_again() -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(worker_module, "ClusterAdmin", BrokersMemory())
         async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
             metrics = OperatorMetrics(inventory)
-            workers = ClusterWorkers(inventory, api, SETTINGS, metrics)
+            workers = ClusterWorkers(inventory, environment_of(api), metrics)
             api.objects["/api/v1/namespaces/air"] = {"kind": "Namespace", "metadata": {"name": "air"}}
             late = resource("Cluster", "one", goes=True, held=True, deletionPolicy="Delete")
             workers.resource_event(api.put(late), is_gone=False)
@@ -90,14 +82,11 @@ def test_who_hears_late_that_a_cluster_goes_takes_nothing_from_the_one_that_was_
     asyncio.run(scenario())
 
 
-def test_a_cluster_that_was_made_again_keeps_its_worker_when_the_end_of_the_one_before_is_told_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_that_was_made_again_keeps_its_worker_when_the_end_of_the_one_before_is_told_late() -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(worker_module, "ClusterAdmin", BrokersMemory())
         async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
-            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            workers = ClusterWorkers(inventory, environment_of(api), OperatorMetrics(inventory))
             workers.begin(KEY.namespace)
             before = api.put(resource("Cluster", "one"))
             again = {**before, "metadata": {**before["metadata"], "uid": "another"}}
@@ -127,13 +116,12 @@ class SlowBrokers(BrokersMemory):
         self.is_closed.set()
 
 
-def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_comes_about_after_the_end_of_its_worker_is_closed() -> None:
     async def scenario() -> None:
         brokers = SlowBrokers()
-        monkeypatch.setattr(worker_module, "ClusterAdmin", brokers)
         async with no_server() as connection:
             api, inventory = KubeMemory(connection), Inventory()
-            workers = ClusterWorkers(inventory, api, SETTINGS, OperatorMetrics(inventory))
+            workers = ClusterWorkers(inventory, environment_of(api, brokers), OperatorMetrics(inventory))
             workers.resource_event(api.put(resource("Cluster", "one")), is_gone=False)
             workers.begin(KEY.namespace)
             await until(brokers.is_asked.is_set)

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.topics.topic_status import topic_status
@@ -23,7 +24,7 @@ def in_memory(scenario: Callable[[KubeMemory, StatusWriter], Awaitable[None]]) -
     async def run() -> None:
         async with no_server() as connection:
             api = KubeMemory(connection)
-            await scenario(api, StatusWriter(api))
+            await scenario(api, StatusWriter(api, SystemClock()))
 
     asyncio.run(run())
 

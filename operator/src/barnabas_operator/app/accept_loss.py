@@ -13,6 +13,7 @@ from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.output import console, table
 from barnabas_operator.app.status import CONNECT_TIMEOUT_S, EXIT_FAILED, known_bootstrap
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.losses import Key, accept, lost_partitions
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
-        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin, reachable():
+        with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin, reachable():
             return _accept(out, admin.client, options.topic, options.partition)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap}: {error}", markup=False)

@@ -1,13 +1,14 @@
 """What the operator consists of, between kopf's start and stop."""
 
 import asyncio
-import time
 from functools import partial
 from typing import Final
 
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.election import Election
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
@@ -16,12 +17,14 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.kopf_registry import BACKOFFS
 from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 
 AGENT: Final = "barnabas-operator"
+CONNECT_S: Final = 3.0
 
 
 class Operator:
@@ -30,9 +33,10 @@ class Operator:
     def __init__(self, settings: OperatorSettings, access: Access) -> None:
         self._settings = settings
         self._access = access
+        self._clock = SystemClock()
         self.inventory = Inventory()
         self.metrics = OperatorMetrics(self.inventory)
-        self.leadership = Leadership(time.monotonic) if settings.lease else ALONE
+        self.leadership = Leadership(self._clock.monotonic_s) if settings.lease else ALONE
         self.metrics.tell_leadership(self.leadership)
         self.workers: ClusterWorkers | None = None
         self.dry_run: DryRun | None = None
@@ -51,7 +55,8 @@ class Operator:
         """Connects to the API server, and begins."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
-        self.workers = ClusterWorkers(self.inventory, api, self._settings, self.metrics, self.leadership)
+        environment = WorkerEnvironment(api, self._settings, self._clock, self._connect, self.leadership)
+        self.workers = ClusterWorkers(self.inventory, environment, self.metrics)
         self.dry_run = DryRun(api, self._settings.broker_image)
         tell, tell_gone = (partial(self.workers.resource_event, is_gone=is_gone) for is_gone in (False, True))
         settings = self._settings
@@ -67,8 +72,11 @@ class Operator:
 
     def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")
-        identity, clock = self._settings.identity, time.monotonic
-        return Election(api, Key(namespace, name), identity, self.leadership, clock, workers.begin_anew)
+        identity, lease = self._settings.identity, Key(namespace, name)
+        return Election(api, lease, identity, self.leadership, self._clock, workers.begin_anew)
+
+    def _connect(self, bootstrap: str, configs_kept_s: float, writing: Writing) -> ClusterAdmin:
+        return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
 
     async def stop(self) -> None:
         """Ends all workers and connections; another operator may act at once."""

@@ -15,6 +15,7 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
     ClusterReport,
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
     try:
-        with ClusterAdmin(bootstrap, CONNECT_TIMEOUT_S) as admin:
+        with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin:
             report = gather_report(admin)
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)

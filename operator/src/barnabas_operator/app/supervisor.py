@@ -18,6 +18,7 @@ from barnabas_operator.app.local_exporter import LocalExporter
 from barnabas_operator.app.manifest_files import changes, read_manifests
 from barnabas_operator.app.output import Log, topic_rows, topics_table
 from barnabas_operator.app.rollout import Rollout
+from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.cluster_state import ClusterState
@@ -212,7 +213,7 @@ class Supervisor:
         end_s = time.monotonic() + CONNECT_S_MAX
         while self._admin is None:
             try:
-                self._admin = ClusterAdmin(self._cluster.bootstrap, CONNECT_ATTEMPT_S)
+                self._admin = ClusterAdmin(self._cluster.bootstrap, SystemClock(), CONNECT_ATTEMPT_S)
             except ClusterUnreachable:
                 if self._stopping.is_set() or time.monotonic() > end_s:
                     raise

@@ -4,7 +4,6 @@ kafka-python's client does its IO in a thread of its own; these calls block unti
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -22,6 +21,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_operator.kafka import features
+from barnabas_operator.kafka.blocking_clock import BlockingClock
 from barnabas_operator.kafka.losses import lost_partitions, stray_logs
 from barnabas_operator.kafka.min_isr import MinIsr
 from barnabas_operator.kafka.step_requests import StepRefused, operations, requests_of, send
@@ -57,6 +57,7 @@ class ClusterAdmin:
     def __init__(
         self,
         bootstrap: str,
+        clock: BlockingClock,
         connect_timeout_s: float = REQUEST_TIMEOUT_S,
         configs_kept_s: float = 0.0,
         writing: Writing = nullcontext,
@@ -67,12 +68,13 @@ class ClusterAdmin:
         is raised.
         """
         self.bootstrap = bootstrap
+        self._clock = clock
         self._writing = writing
-        self.answered_at = time.monotonic()
+        self.answered_at = self._clock.monotonic_s()
         """When brokers answered last to steps, which may be many requests."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator")
-        self._overrides = TopicOverrides(self.client, configs_kept_s, time.monotonic)
-        self._min_isr = MinIsr(self.client, configs_kept_s, time.monotonic)
+        self._overrides = TopicOverrides(self.client, configs_kept_s, clock.monotonic_s)
+        self._min_isr = MinIsr(self.client, configs_kept_s, clock.monotonic_s)
 
     def __enter__(self) -> Self:
         return self
@@ -164,7 +166,7 @@ class ClusterAdmin:
                 self._overrides.forget(step.topic for step in request)
                 with self._writing(REQUEST_TIMEOUT_S):
                     answers = send(self.client, request)
-                self.answered_at = time.monotonic()
+                self.answered_at = self._clock.monotonic_s()
                 refused |= {topic: refusal for topic, refusal in answers.items() if refusal is not None}
                 self._wait_until_shown([step for step in request if step.topic not in refused])
         return refused
@@ -299,13 +301,12 @@ class ClusterAdmin:
             for number, row in step.assignments.items()
         )
 
-    @staticmethod
-    def _wait(done: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + VISIBLE_TIMEOUT_S
+    def _wait(self, done: Callable[[], bool], otherwise: str) -> None:
+        deadline = self._clock.monotonic_s() + VISIBLE_TIMEOUT_S
         while not done():
-            if time.monotonic() > deadline:
+            if self._clock.monotonic_s() > deadline:
                 raise ClusterUnreachable(f"{otherwise} after {VISIBLE_TIMEOUT_S:.0f} s")
-            time.sleep(VISIBLE_POLL_S)
+            self._clock.sleep(VISIBLE_POLL_S)
 
 
 def _topic_state(

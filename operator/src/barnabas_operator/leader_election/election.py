@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.planning.lease import RENEW_S, RETRY_S, Sighting, free_in_s, holder_of, released, sighting, taken
+from barnabas_operator.planning.time_text import micro_time_text
 from barnabas_operator.resources.object_key import Key
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class Election:
         lease: Key,
         identity: str,
         leadership: Leadership,
-        clock: Callable[[], float],
+        clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
         self._api = api
@@ -55,7 +56,7 @@ class Election:
         """When this operator has to stop acting, or may take the lease of another; 0 where that is not known."""
         if self._leadership.is_held:
             return self._leadership.acts_for_s
-        return free_in_s(self._seen, self._clock()) if self._seen is not None else 0.0
+        return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
         """After `run` has been cancelled: the lease is released once nothing that was begun goes on.
@@ -70,7 +71,7 @@ class Election:
         try:
             found = await self._api.get(LEASE, *self._lease)
             if found is not None and holder_of(found.get("spec") or {}) == self._identity:
-                await self._write(found, released(_time_of_day()))
+                await self._write(found, released(micro_time_text(self._clock.now_ms())))
         except (KubeRefused, KubeUnreachable) as error:
             log.warning("the lease %s/%s runs out by itself, for it could not be released: %s", *self._lease, error)
 
@@ -89,13 +90,13 @@ class Election:
         async with asyncio.timeout(LOOK_S):
             found = await self._api.get(LEASE, *self._lease)
         spec = (found or {}).get("spec") or {}
-        self._seen = sighting(spec, self._seen, self._clock())
+        self._seen = sighting(spec, self._seen, self._clock.monotonic_s())
         if holder_of(spec) != self._identity:
             self._leadership.stop()
-            if free_in_s(self._seen, self._clock()):
+            if free_in_s(self._seen, self._clock.monotonic_s()):
                 return
-        asked_at_s = self._clock()
-        if await self._write(found, taken(spec, self._identity, _time_of_day())):
+        asked_at_s = self._clock.monotonic_s()
+        if await self._write(found, taken(spec, self._identity, micro_time_text(self._clock.now_ms()))):
             self._leadership.renewed(asked_at_s)
 
     async def _write(self, found: dict[str, Any] | None, spec: dict[str, Any]) -> bool:
@@ -127,8 +128,3 @@ class Election:
             log.warning("acts no more: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
         self._acted, self._told_holder = acts, ""
         self._on_change()
-
-
-def _time_of_day() -> str:
-    """A MicroTime of Kubernetes."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

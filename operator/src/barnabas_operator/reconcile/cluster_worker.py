@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -10,8 +11,6 @@ from msgspec.structs import replace
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
@@ -29,15 +28,14 @@ from barnabas_operator.planning.refusal import (
 )
 from barnabas_operator.planning.status.cluster_status import cluster_status
 from barnabas_operator.planning.status.readiness import NOTHING_FOUND, Findings
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.rebalance import APPROVAL
 from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.reconcile.clock import now
 from barnabas_operator.reconcile.kind_reconciler import Seen
 from barnabas_operator.reconcile.last_known_state import LastKnownState
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import (
     ReconcileIncomplete,
     ReconcileParts,
@@ -47,6 +45,7 @@ from barnabas_operator.reconcile.reconcile_parts import (
 )
 from barnabas_operator.reconcile.resource_reconcilers import Found, ResourceReconcilers
 from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_key import Key
@@ -55,7 +54,6 @@ log = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 POD: Final = "Pod"
-CONNECT_S: Final = 3.0
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
@@ -69,29 +67,28 @@ class ClusterWorker:
         self,
         key: Key,
         inventory: Inventory,
-        api: KubeApi,
-        settings: OperatorSettings,
+        environment: WorkerEnvironment,
         on_round: Callable[[float, bool], None],
-        leadership: Leadership = ALONE,
     ) -> None:
         self.key = key
         self._inventory = inventory
-        self._settings = settings
-        self._leadership = leadership
-        self._statuses = StatusWriter(api)
-        self._rounds = BrokerReconciler(api, settings)
+        self._settings = environment.settings
+        self._leadership = environment.leadership
+        self._clock = environment.clock
+        self._connect = environment.connect
+        self._statuses = StatusWriter(environment.api, self._clock)
+        self._rounds = BrokerReconciler(environment)
         self._on_round = on_round
-        self._resources = ResourceReconcilers(self._statuses, self._connected)
+        self._resources = ResourceReconcilers(self._statuses, self._connected, self._clock)
         self._running = DynamicConfigReconciler(self._connected)
-        self._loop = asyncio.get_running_loop()
-        self._answers = LastKnownState(self._loop.time)
-        self._blips = ShortOutages(self._loop.time)
-        self._patience = BrokerBackoff(settings.busy_s, self._loop.time)
+        self._answers = LastKnownState(self._clock.monotonic_s)
+        self._blips = ShortOutages(self._clock.monotonic_s)
+        self._patience = BrokerBackoff(self._settings.busy_s, self._clock.monotonic_s)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._has_ended = False
         self._woken = asyncio.Event()
-        self._applied_at = 0.0
+        self._applied_at = -math.inf
         self._began_at: float | None = None
         self.state: ClusterState | None = None
         """What the brokers said last."""
@@ -113,7 +110,7 @@ class ClusterWorker:
         if self._began_at is None:
             return 0.0
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
-        return self._loop.time() - max(self._began_at, self._statuses.wrote_at, answered_at)
+        return self._clock.monotonic_s() - max(self._began_at, self._statuses.wrote_at, answered_at)
 
     async def run(self) -> None:
         """Round after round, until it is cancelled."""
@@ -121,7 +118,7 @@ class ClusterWorker:
         try:
             while True:
                 await self._pause(pause, took)
-                self._began_at = self._loop.time()
+                self._began_at = self._clock.monotonic_s()
                 self._statuses.begin()
                 try:
                     pause = await self._round()
@@ -133,7 +130,7 @@ class ClusterWorker:
                     is_bug = not is_expected(error)
                     log.warning("%s/%s: trying again in %.1f s: %s", *self.key, pause, error, exc_info=is_bug)
                     self._drop_admin()
-                took, self._began_at = self._loop.time() - self._began_at, None
+                took, self._began_at = self._clock.monotonic_s() - self._began_at, None
                 if self._leadership.is_held:
                     self._on_round(took, failures == 0)
         finally:
@@ -159,11 +156,11 @@ class ClusterWorker:
         if not self._leadership.is_held:
             return await self._stand_by(body)
         resources = self._resources.found(self._inventory, self.key)
-        if self._loop.time() - self._applied_at > self._settings.drift_s:
+        if self._clock.monotonic_s() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
             self._statuses.forget()
             self._running.forget()
-            self._applied_at = self._loop.time()
+            self._applied_at = self._clock.monotonic_s()
         if "deletionTimestamp" in body["metadata"]:
             return await self._end(body, resources)
         cluster, problem = _read(body)
@@ -300,7 +297,8 @@ class ClusterWorker:
             self._answers.heard(state)
 
     async def _tell(self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND) -> None:
-        status = cluster_status(cluster, now(), why, found._replace(strays=self._running.strays))
+        now = time_text(self._clock.now_ms())
+        status = cluster_status(cluster, now, why, found._replace(strays=self._running.strays))
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
@@ -308,7 +306,7 @@ class ClusterWorker:
         admin = self._admin
         if admin is None:
             bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
-            admin = self._admin = ClusterAdmin(bootstrap, CONNECT_S, self._settings.drift_s, writing)
+            admin = self._admin = self._connect(bootstrap, self._settings.drift_s, writing)
         if self._has_ended:
             admin.close()
             raise ClusterUnreachable("nobody asks any more")

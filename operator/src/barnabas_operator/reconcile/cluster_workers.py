@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.leader_election.leadership import ALONE, Leadership, NotLeading
+from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
+from barnabas_operator.leader_election.leadership import NotLeading
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.rules_of_kinds import rules_of
-from barnabas_operator.reconcile.clock import now
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import readable_part
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.kinds import KINDS
@@ -36,20 +36,13 @@ class ClusterWorkers:
     Nothing is done in a namespace before `begin`: a part of its resources is not to be taken for all.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        api: KubeApi,
-        settings: OperatorSettings,
-        metrics: OperatorMetrics,
-        leadership: Leadership = ALONE,
-    ) -> None:
+    def __init__(self, inventory: Inventory, environment: WorkerEnvironment, metrics: OperatorMetrics) -> None:
         self._inventory = inventory
-        self._api = api
-        self._settings = settings
+        self._environment = environment
         self._metrics = metrics
-        self._leadership = leadership
-        self._statuses = StatusWriter(api)
+        self._leadership = environment.leadership
+        self._clock = environment.clock
+        self._statuses = StatusWriter(environment.api, environment.clock)
         self._workers: dict[Key, tuple[ClusterWorker, asyncio.Task[None]]] = {}
         self._begun: set[str | None] = set()
         self._strays_changed = asyncio.Event()
@@ -127,7 +120,7 @@ class ClusterWorkers:
     def _open(self, key: Key) -> None:
         if key not in self._workers and self._has_begun(key.namespace):
             on_round = partial(self._metrics.round_ended, key)
-            worker = ClusterWorker(key, self._inventory, self._api, self._settings, on_round, self._leadership)
+            worker = ClusterWorker(key, self._inventory, self._environment, on_round)
             self._workers[key] = worker, asyncio.create_task(worker.run())
 
     def _end(self, key: Key) -> None:
@@ -166,7 +159,8 @@ class ClusterWorkers:
             return
         resource = readable_part(KINDS[body["kind"]].resource, {**body, "spec": {}})
         why = Refusal(CLUSTER_NOT_FOUND, self._why_stray(body))
-        await self._statuses.write([(rules_of(body["kind"]).without_cluster(resource, why, now()), body)])
+        told = rules_of(body["kind"]).without_cluster(resource, why, time_text(self._clock.now_ms()))
+        await self._statuses.write([(told, body)])
 
     def _why_stray(self, body: Json) -> str:
         namespace = body["metadata"]["namespace"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from barnabas_core.clock import Clock
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, KindReconciler, Seen
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
@@ -12,7 +13,7 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.topic import TOPIC
 
-RECONCILERS: Final[Mapping[str, Callable[[StatusWriter, Connected], KindReconciler]]] = {
+RECONCILERS: Final[Mapping[str, Callable[[StatusWriter, Connected, Clock], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
 }
 """What has a part in the rounds, by the field `kind`, in the order of the parts."""
@@ -24,8 +25,8 @@ Found = Mapping[str, Bodies]
 class ResourceReconcilers:
     """Of one Cluster."""
 
-    def __init__(self, statuses: StatusWriter, connected: Connected) -> None:
-        self._reconcilers: Final = {kind: make(statuses, connected) for kind, make in RECONCILERS.items()}
+    def __init__(self, statuses: StatusWriter, connected: Connected, clock: Clock) -> None:
+        self._reconcilers: Final = {kind: make(statuses, connected, clock) for kind, make in RECONCILERS.items()}
 
     def found(self, inventory: Inventory, cluster: Key) -> Found:
         """What a round is about: what changes meanwhile is for the next one."""

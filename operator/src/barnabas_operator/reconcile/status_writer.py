@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.planning.status_events import status_events
-from barnabas_operator.reconcile.clock import now
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.resources.api_objects import ResourceT, status_json
 from barnabas_operator.resources.cluster import ClusterStatus
@@ -37,15 +38,16 @@ class _Written(NamedTuple):
 class StatusWriter:
     """Patches many resources at once, a bounded number at a time. One that is refused holds no other up."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
+        self._clock = clock
         self._events = EventWriter(api)
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self._written: dict[tuple[str, str, str], _Written] = {}
         """What the watch has not told yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
         self.wrote_at = 0.0
-        """When the API server answered last, by the event loop's clock."""
+        """When the API server answered last, by the monotonic clock."""
 
     def begin(self) -> None:
         """A round begins: what was refused in those before it is asked again in this one."""
@@ -86,12 +88,12 @@ class StatusWriter:
                 self._note(error)
                 log.warning("%s/%s: the status is refused: %s", meta["namespace"], meta["name"], error)
                 return True
-            self.wrote_at = asyncio.get_running_loop().time()
+            self.wrote_at = self._clock.monotonic_s()
             if written is None:
                 return False
             about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
             self._written[_key(body)] = _Written(about, version, new)
-            for event in status_events(resource, before, now()):
+            for event in status_events(resource, before, time_text(self._clock.now_ms())):
                 await self._events.tell(event)
         return True
 
@@ -150,7 +152,7 @@ class StatusWriter:
         try:
             async with self._turns:
                 await self._api.patch(body["kind"], meta["namespace"], meta["name"], change)
-                self.wrote_at = asyncio.get_running_loop().time()
+                self.wrote_at = self._clock.monotonic_s()
         except KubeRefused as error:
             if error.status != CONFLICT:
                 self._note(error)

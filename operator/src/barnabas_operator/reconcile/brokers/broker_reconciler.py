@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import gather_pods
 from barnabas_operator.kube.nodes import Nodes
 from barnabas_operator.manifests.cluster_objects import broker_objects
@@ -29,6 +28,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, broker_of, brokers_name, selector
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING, PODS_OVERDUE, terminating_pod
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.lost_records import named
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
 from barnabas_operator.reconcile.brokers.claim_metadata_writer import ClaimMetadataWriter
@@ -40,8 +40,7 @@ from barnabas_operator.reconcile.brokers.removed_brokers import RemovedBrokers
 from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
 from barnabas_operator.reconcile.brokers.start_diagnosis import StartDiagnosis
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
-from barnabas_operator.reconcile.clock import now
-from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
 
 Json = Mapping[str, Any]
@@ -65,14 +64,16 @@ class BrokersOutcome(NamedTuple):
 class BrokerReconciler:
     """Of one Cluster. What it knows between rounds is only what spares requests."""
 
-    def __init__(self, api: KubeApi, settings: OperatorSettings) -> None:
+    def __init__(self, environment: WorkerEnvironment) -> None:
+        api, settings, clock = environment.api, environment.settings, environment.clock
         self._api = api
         self._settings = settings
+        self._clock = clock
         self._disks = ClaimResizer(api)
         self._claims = ClaimMetadataWriter(api)
         self._removed = RemovedBrokers(api)
-        self._obstacles = StartDiagnosis(api)
-        self._restarts = PodRestarts(api)
+        self._obstacles = StartDiagnosis(api, clock)
+        self._restarts = PodRestarts(api, clock)
         self._objects = AppliedObjects(api)
         self._leftovers = GarbageCollector(api, self._objects)
         self._nodes = Nodes(api)
@@ -136,7 +137,7 @@ class BrokerReconciler:
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
         if pods:
             waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
-            why = await self._obstacles.of_ends(pods, now())
+            why = await self._obstacles.of_ends(pods, time_text(self._clock.now_ms()))
             return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
         if cluster.spec.deletion_policy == "Delete":
             for kind in ("StateDocument", "Lease"):
@@ -185,7 +186,7 @@ class BrokerReconciler:
         unbalanced = self.unbalanced and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
-        trouble = await self._obstacles.of(cluster, pods, now())
+        trouble = await self._obstacles.of(cluster, pods, time_text(self._clock.now_ms()))
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
 
     async def _carry_out(

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, TOO_MANY, KubeApi, KubeRefused
 from barnabas_operator.planning.brokers.broker_steps import EVICTION_REFUSED
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.restart_events import restart_event
-from barnabas_operator.reconcile.clock import now
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
 from barnabas_operator.resources.cluster import Cluster
 
@@ -19,8 +20,9 @@ log = logging.getLogger(__name__)
 class PodRestarts:
     """Always of the very pods that were seen, never of those that have taken their place since."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
+        self._clock = clock
         self._events = EventWriter(api)
 
     async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
@@ -55,7 +57,7 @@ class PodRestarts:
             if error.status != CONFLICT:
                 raise
             return False  # The next round looks again.
-        event = restart_event(cluster, pod, now())
+        event = restart_event(cluster, pod, time_text(self._clock.now_ms()))
         log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
         await self._events.tell(event)
         return True

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeApi, KubeRefused
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
 from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
@@ -25,8 +27,9 @@ ASK_S: Final = 5.0
 class StartDiagnosis:
     """Of one Cluster. Rounds come twice a second while something is waited for: not each of them asks."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
+        self._clock = clock
         self._told: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
@@ -82,12 +85,12 @@ class StartDiagnosis:
         return why_not_bound(claims, await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"}))
 
     async def _events(self, cluster: Cluster, about: Mapping[str, str]) -> list[dict[str, Any]]:
-        kind, moment = about["involvedObject.kind"], asyncio.get_running_loop().time()
-        asked_at, told = self._told.get(kind, (-ASK_S, []))
-        if moment - asked_at >= ASK_S:
+        kind, now_s = about["involvedObject.kind"], self._clock.monotonic_s()
+        asked_at, told = self._told.get(kind, (-math.inf, []))
+        if now_s - asked_at >= ASK_S:
             try:
                 told = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
             except KubeRefused as error:  # Whoever gave it no such right sees less, and has brokers all the same.
                 log.debug("events about %s: %s", about, error)
-            self._told[kind] = moment, told
+            self._told[kind] = now_s, told
         return told

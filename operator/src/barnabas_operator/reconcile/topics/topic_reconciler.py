@@ -5,14 +5,15 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
 from barnabas_operator.planning.topics.waiting_topics import may_go, told_to_wait
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.clock import now
 from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter, is_held_as
@@ -29,7 +30,8 @@ Racks = Mapping[int, str | None]
 class TopicReconciler:
     """The `KindReconciler` of Topics."""
 
-    def __init__(self, statuses: StatusWriter, connected: Connected) -> None:
+    def __init__(self, statuses: StatusWriter, connected: Connected, clock: Clock) -> None:
+        self._clock = clock
         self._statuses = statuses
         self._connected = connected
         self._read = ParsedResources(Topic)
@@ -40,7 +42,7 @@ class TopicReconciler:
 
     async def wait(self, bodies: Bodies, why: str) -> None:
         """Without the brokers: who needs none of them goes, the others hear why nothing is done."""
-        topics, told_at = await self._readable(bodies), now()
+        topics, told_at = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._tell(
             (told_to_wait(each, why, told_at) for each in topics if each.metadata.name not in going), bodies
@@ -64,7 +66,7 @@ class TopicReconciler:
     async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
         """The others are told what is wrong."""
         topics, invalid = self._read.all(bodies.values())
-        told_at = now()
+        told_at = self._now()
         await self._tell((with_problem(topic, Refusal(INVALID_SPEC, why), told_at) for topic, why in invalid), bodies)
         return topics
 
@@ -81,7 +83,7 @@ class TopicReconciler:
             return await self._statuses.keep_held(body, wanted=_is_to_be_held(topic))
         except KubeRefused as error:
             why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER}: {error.message}")
-            await self._statuses.write([(with_problem(topic, why, now()), body)])
+            await self._statuses.write([(with_problem(topic, why, self._now()), body)])
             return False
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
@@ -96,12 +98,15 @@ class TopicReconciler:
         self, wanted: DesiredState, racks: Racks | None = None, restarting: Collection[int] = ()
     ) -> Outcome:
         outcome = await blocking(
-            lambda: reconcile_topics(self._connected(wanted.cluster), wanted, now(), racks, restarting)
+            lambda: reconcile_topics(self._connected(wanted.cluster), wanted, self._now(), racks, restarting)
         )
         meta = wanted.cluster.metadata
         for line in (*map(describe, outcome.done), *outcome.failed):
             log.info("%s/%s: %s", meta.namespace, meta.name, line)
         return outcome
+
+    def _now(self) -> str:
+        return time_text(self._clock.now_ms())
 
     async def _tell(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
         """Those whose object was found to be gone. Of thousands most are as they were: that costs a comparison each."""

@@ -1,0 +1,13 @@
+"""Time as an argument, for calls that block a thread."""
+
+from typing import Protocol
+
+from barnabas_core.clock import Clock
+
+
+class BlockingClock(Clock, Protocol):
+    """A clock that a thread can wait by."""
+
+    def sleep(self, seconds: float) -> None:
+        """Returns that much later."""
+        ...

@@ -1,0 +1,13 @@
+"""The time of day as Kubernetes writes it. Pure: who asks has a clock."""
+
+from datetime import UTC, datetime
+
+
+def time_text(now_ms: int) -> str:
+    """RFC 3339 in UTC, to the second: a `Time` of Kubernetes. `now_ms` counts from the epoch."""
+    return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time_text(now_ms: int) -> str:
+    """The same with a fraction: a `MicroTime` of Kubernetes."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,27 @@
+"""What the work on Clusters has of the world around it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from barnabas_core.clock import Clock
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.leader_election.leadership import ALONE, Leadership
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+
+Connect = Callable[[str, float, Writing], ClusterAdmin]
+"""Connects to the brokers at `host:port[,host:port]`. Blocks; raises ClusterUnreachable.
+
+Also takes the seconds for which the configs of topics are kept, and what is entered for each write.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnvironment:
+    """The API server, the brokers, time, and whether this operator acts. Tests pass their own."""
+
+    api: KubeApi
+    settings: OperatorSettings
+    clock: Clock
+    connect: Connect
+    leadership: Leadership = ALONE
