@@ -25,7 +25,7 @@ from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kube.access import find_access
+from barnabas_kube.discovery import find_access
 
 HEARTBEAT_MS: Final = 2_000
 SESSION_MS: Final = 9_000

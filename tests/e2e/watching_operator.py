@@ -9,7 +9,7 @@ from typing import Final
 import kopf
 import pytest
 
-from barnabas_kube.access import find_access
+from barnabas_kube.discovery import find_access
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.watch.kopf_registry import make_registry

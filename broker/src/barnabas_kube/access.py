@@ -1,11 +1,9 @@
-"""Where the API server is and who this process is to it: by a pod's service account, or by a kubeconfig file."""
+"""Where the API server is and who this process is to it: `discovery` finds out."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
-
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+from typing import NamedTuple
 
 
 class NoAccess(Exception):
@@ -18,24 +16,6 @@ class Access(NamedTuple):
     server: str
     tls: ssl.SSLContext | None
     read_token: Callable[[], str | None]
-
-
-def find_access(environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access:
-    """KUBECONFIG where it is set, else the service account of the pod. Raises NoAccess."""
-    kubeconfig = environment.get("KUBECONFIG")
-    if kubeconfig:
-        from barnabas_kube.kubeconfig import read_kubeconfig  # YAML is large, and not for pods.
-
-        return read_kubeconfig(Path(kubeconfig))
-    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
-        raise NoAccess("KUBERNETES_SERVICE_HOST is not set, so this is no pod; KUBECONFIG must name a kubeconfig file")
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    try:
-        tls = ssl.create_default_context(cafile=str(service_account / "ca.crt"))
-    except OSError as error:
-        raise NoAccess(f"{service_account}/ca.crt: {error}") from error
-    return Access(server, tls, token_file(service_account / "token"))
 
 
 def token_file(path: Path) -> Callable[[], str]:

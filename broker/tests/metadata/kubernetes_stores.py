@@ -11,7 +11,8 @@ from store_conformance import ManualClock, OpenStore
 
 from barnabas_broker.metadata.kubernetes.store import KubernetesStore
 from barnabas_broker.metadata.location import KubernetesCluster
-from barnabas_kube.access import Access, find_access
+from barnabas_kube.access import Access
+from barnabas_kube.discovery import find_access
 from barnabas_operator.resources.cluster_roles import broker_rules
 from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents

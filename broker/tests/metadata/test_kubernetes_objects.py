@@ -25,7 +25,8 @@ from barnabas_broker.metadata.model import (
     TopicPartDocument,
 )
 from barnabas_broker.metadata.store import Change, HistoryCompacted, Lease, StoreUnavailable
-from barnabas_kube.access import NoAccess, find_access
+from barnabas_kube.access import NoAccess
+from barnabas_kube.discovery import find_access
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)

@@ -29,7 +29,7 @@ from barnabas_broker.metadata.store import (
     VersionConflict,
     Write,
 )
-from barnabas_kube.access import find_access
+from barnabas_kube.discovery import find_access
 from e2e.control_plane import ControlPlane
 from e2e.helm import template
 from harness.deadline import wait_for

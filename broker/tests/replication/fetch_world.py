@@ -21,9 +21,9 @@ from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response, parse_fetch
 from barnabas_broker.wire.framing import locate_body

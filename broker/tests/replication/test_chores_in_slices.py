@@ -16,6 +16,7 @@ from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
@@ -189,7 +190,7 @@ def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_tur
         tasks: list[asyncio.Task[object]] = []
         LogChores(broker.logs, broker.replicas, WorkClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
         for log in logs:
-            log.truncate_to(1)
+            truncate_to(log, 1)
         assert not any(log.takes_appends for log in logs)
         await asyncio.gather(*tasks)
 

@@ -10,6 +10,7 @@ from fetch_world import LATENCY_S, World
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import truncate_to
 
 ROUND_S = 3 * LATENCY_S
 
@@ -373,7 +374,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
         world.append(index, broker=2)
     for index in range(40):
         world.lead(index, 1)
-    turn, truncate_to, run_later = [0], Log.truncate_to, world.time.call_later
+    turn, run_later = [0], world.time.call_later
 
     def truncate(log: Log, offset: int) -> None:
         turns[turn[0]] = turns.get(turn[0], 0) + 1
@@ -387,7 +388,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
 
         return run_later(delay_s, run)
 
-    monkeypatch.setattr(Log, "truncate_to", truncate)
+    monkeypatch.setattr("barnabas_broker.replication.replica.truncate_to", truncate)
     monkeypatch.setattr(world.time, "call_later", in_a_turn)
     world.time.advance(5)
     assert sum(turns.values()) >= 40

@@ -21,9 +21,9 @@ from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaM
 from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig

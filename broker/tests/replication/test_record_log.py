@@ -22,9 +22,9 @@ from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.config.broker_config import parse_broker_config

@@ -10,13 +10,14 @@ import pytest
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.commit_queue import CommitQueue
+from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
@@ -92,7 +93,7 @@ class Replicas:
         waiters = Purgatory(self.time).wait_list()
         return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.time))
 
-    def _propose(self, partition: Partition) -> None:
+    def _propose(self, partition: IsrProposer) -> None:
         change = partition.isr_change(settles=False)
         assert change is not None
         self.proposals.append(change)

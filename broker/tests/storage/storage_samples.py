@@ -8,10 +8,10 @@ from pathlib import Path
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.log_offsets import LogAppend
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header

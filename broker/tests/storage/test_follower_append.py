@@ -12,7 +12,9 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, read_all
 
 from barnabas_broker.storage.errors import DiskFull
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
+from barnabas_broker.storage.follower_append import append_as_follower
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -30,7 +32,7 @@ def stored(
 
 
 def follow(log: Log, *batches: bytes, epoch_max: int = ANY_EPOCH) -> int:
-    return log.append_as_follower(memoryview(b"".join(batches)), epoch_max, NOW_MS)
+    return append_as_follower(log, memoryview(b"".join(batches)), epoch_max, NOW_MS)
 
 
 def all_bytes(log: Log) -> bytes:
@@ -248,7 +250,7 @@ def test_truncating_at_the_end_forgets_an_epoch_without_records(tmp_path: Path) 
     log = OneLog(tmp_path).open()
     follow(log, stored(0, 2, epoch=1))
     log.epochs.assign(3, 2)
-    log.truncate_to(5)
+    truncate_to(log, 5)
     assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
     assert follow(log, stored(2, epoch=2))
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (2, 2)]

@@ -10,6 +10,7 @@ from storage_samples import OneLog, append, batch
 from barnabas_broker.storage.checkpoints import EpochStart
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.errors import ApiError, ErrorCode
 
 
@@ -97,7 +98,7 @@ def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
     for epoch in (1, 1, 4, 6):
         append(log, batch(2), leader_epoch=epoch)
     assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 4, 6, 7)] == [(1, 4), (1, 4), (4, 6), (6, 8), (-1, -1)]
-    log.truncate_to(4)
+    truncate_to(log, 4)
     assert log.end_offset_for_epoch(1) == (1, 4)
     assert log.end_offset_for_epoch(4) == (-1, -1)
     append(log, batch(1), leader_epoch=5)

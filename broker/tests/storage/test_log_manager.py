@@ -19,10 +19,11 @@ from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
 from barnabas_broker.storage.log_dir_loader import LoadProgress
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -133,7 +134,7 @@ def test_a_job_from_before_a_truncation_does_not_move_the_recovery_point(tmp_pat
     log = logs.create(flights(0), TOPIC_ID, CONFIG)
     append(log, batch(4))
     job = log.flush_job()
-    log.truncate_to(0)
+    truncate_to(log, 0)
     append(log, batch(4))
     assert job is not None
     job.run()
@@ -346,7 +347,7 @@ def test_what_is_written_after_a_truncation_is_checked_by_the_next_start(tmp_pat
     log.flush()
     late = logs.checkpoint_calls({})
     logs.checkpoint({})
-    log.truncate_to(2)
+    truncate_to(log, 2)
     for call in late:
         call()
     append(log, batch(1), leader_epoch=1)

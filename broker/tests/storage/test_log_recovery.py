@@ -10,6 +10,7 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in,
 from barnabas_broker.storage.errors import CorruptLog
 from barnabas_broker.storage.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import truncate_to
 
 SIZE = len(batch(1))
 
@@ -248,7 +249,7 @@ def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path)
     for epoch in (1, 1, 7):
         append(log, batch(2), leader_epoch=epoch)
     log.flush()
-    log.truncate_to(2)
+    truncate_to(log, 2)
     append(log, batch(2), leader_epoch=2)
     append(log, batch(2), leader_epoch=3)
     log.release_files()
@@ -294,7 +295,7 @@ def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: 
 
 
 @pytest.mark.parametrize(
-    "cut", [lambda log: log.truncate_to(3), lambda log: log.truncate_fully_and_start_at(0, NOW_MS)]
+    "cut", [lambda log: truncate_to(log, 3), lambda log: log.truncate_fully_and_start_at(0, NOW_MS)]
 )
 def test_a_truncation_that_is_cut_short_leaves_no_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Callable[[Log], None]

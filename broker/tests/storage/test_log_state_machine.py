@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import truncate_to
 
 PRODUCER = 77
 
@@ -69,7 +70,7 @@ class LogMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         kept = data.draw(st.integers(0, len(self.stored)))
         offset = self.stored[kept][0] if kept < len(self.stored) else self.end
-        self.log.truncate_to(offset)
+        truncate_to(self.log, offset)
         del self.stored[kept:]
         self.checkpointed = min(self.checkpointed, self.log.recovery_point)
 

@@ -10,6 +10,7 @@ from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_offsets import LogAppend
 from barnabas_broker.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from barnabas_broker.storage.producers import PARTITION_MAX, ProducerCount, ProducerStates
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -155,7 +156,7 @@ def test_truncation_takes_producers_back_to_what_is_left(tmp_path: Path) -> None
     log = OneLog(tmp_path).with_config(segment_bytes=300).open()
     for number in range(9):
         send(log, number)
-    log.truncate_to(5)
+    truncate_to(log, 5)
     assert refusal(log, 8) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 4).duplicate
     assert send(log, 5).base_offset == 5

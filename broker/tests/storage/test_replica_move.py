@@ -12,11 +12,12 @@ from barnabas_broker.storage import file_names
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.replica_move import ReplicaMove
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -205,7 +206,7 @@ def test_after_a_truncation_all_is_missing_in_the_copy(tmp_path: Path) -> None:
     move = begun(logs, tmp_path / "b")
     move.copy(100 * SIZE)
     assert move.lag_bytes == 0
-    log.truncate_to(22)
+    truncate_to(log, 22)
     assert move.lag_bytes == 22 * SIZE
 
 
@@ -214,7 +215,7 @@ def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
     log = filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
     move.copy(100 * SIZE)
-    log.truncate_to(12)
+    truncate_to(log, 12)
     for _ in range(11):
         append(log, batch(1, value=b"other"))
     new = logs.finish_move(move)
@@ -229,7 +230,7 @@ def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(
     log.flush()
     logs.checkpoint({})
     log = logs.finish_move(begun(logs, tmp_path / "b"))
-    log.truncate_to(10)
+    truncate_to(log, 10)
     log = logs.finish_move(begun(logs, tmp_path / "a"))
     append(log, batch(1))
     noted = logs.log_dirs[0].offsets(file_names.RECOVERY_POINTS)

@@ -12,9 +12,9 @@ from storage_samples import NOW_MS, append, batch
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import NO_TOPICS, KnownTopics, LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition

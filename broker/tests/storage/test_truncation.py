@@ -8,13 +8,15 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch, read_all
 
 from barnabas_broker.storage.files import LogFile, PosixFile, PosixFileSystem
+from barnabas_broker.storage.follower_append import append_as_follower
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.producers import ProducedBatch, ProducerStates
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -97,7 +99,7 @@ def test_to_cut_a_few_batches_reads_little_of_the_segment(tmp_path: Path, produc
     log = filled(OneLog(tmp_path, files=files), producers)
     assert log.size_bytes > 30 * READ_BYTES_MAX
     files.bytes_read = 0
-    log.truncate_to(BATCHES - 3)
+    truncate_to(log, BATCHES - 3)
     assert append(log, batch(), leader_epoch=1).base_offset == BATCHES - 3
     assert files.bytes_read < READ_BYTES_MAX
 
@@ -106,7 +108,7 @@ def test_to_cut_all_that_is_known_of_a_producer_reads_back_to_its_last_batch(tmp
     files = CountingFiles()
     log = filled(OneLog(tmp_path, files=files), 2)
     files.bytes_read = 0
-    log.truncate_to(BATCHES - 100)
+    truncate_to(log, BATCHES - 100)
     assert {each.last_sequence for each in log.producers.producers.values()} == {(BATCHES - 100) // 2 - 1}
     assert files.bytes_read < 8 * READ_BYTES_MAX < log.size_bytes / 4
 
@@ -136,7 +138,7 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
         if number == count // 2 and chance.random() < 0.5:
             log.close()
             log = cut.open(recovery_point=log.recovery_point, clean=True)
-    log.truncate_to(offset)
+    truncate_to(log, offset)
     assert read_all(log) == read_all(model)
     after, wanted = known(log.producers), known(model.producers)
     assert after.keys() == wanted.keys()
@@ -169,7 +171,7 @@ def refusal_of(log: Log, *, as_follower: bool) -> ErrorCode | None:
     data = batch()
     try:
         if as_follower:
-            log.append_as_follower(data, 0, NOW_MS)
+            append_as_follower(log, data, 0, NOW_MS)
         else:
             append(log, data)
     except ApiError as error:
@@ -191,7 +193,7 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
     logs.checkpoint({})
     files.checkpoints = 0
     for log in several:
-        log.truncate_to(2)
+        truncate_to(log, 2)
         assert not log.takes_appends
         assert {refusal_of(log, as_follower=each) for each in (True, False)} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert log.log_end_offset == 2
@@ -218,7 +220,7 @@ def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tm
     logs.checkpoint({})
     files.steps.clear()
     for log in (synced, unsynced):
-        log.truncate_to(2)
+        truncate_to(log, 2)
     assert [log.takes_appends for log in (synced, unsynced)] == [False, True]
     logs.truncated.complete(log_dir)
     left = synced.segments.active.size_bytes
@@ -235,13 +237,13 @@ def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) ->
     for number in range(20):
         append(log, batch(producer_id=1, epoch=0, sequence=number))
     log.flush()
-    log.truncate_to(12)
+    truncate_to(log, 12)
     [cut] = logs.truncated.take(log_dir)
     cut.checkpointed()
     lookup = cut.lookup()
     assert lookup is not None
     lookup.run()
-    log.truncate_to(6)
+    truncate_to(log, 6)
     cut.found(lookup)
     cut.checkpointed()
     assert not log.takes_appends
@@ -257,7 +259,7 @@ def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_
     log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
     append(log, batch(4))
     log.flush()
-    log.truncate_to(0)
+    truncate_to(log, 0)
     taken = logs.truncated.take(log_dir)
     assert len(logs.truncated) == 0
     logs.truncated.put_back(taken)

@@ -16,9 +16,9 @@ from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch

@@ -17,6 +17,7 @@ from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
 from barnabas_broker.storage.cleaner.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.topic_partition import TopicPartition
@@ -182,7 +183,7 @@ def truncated(one: OneCompactedLog) -> None:
 def cut_in_place(one: OneCompactedLog) -> None:
     """The first segment stays, and ends earlier; what comes after has the offsets of what was cut."""
     if one.log.log_end_offset == 4:
-        one.log.truncate_to(1)
+        truncate_to(one.log, 1)
         one.append([(b"b", b"after the cut"), (b"c", b"after the cut"), (b"d", b"after the cut")])
         one.roll()
 
@@ -206,7 +207,7 @@ def test_a_truncation_within_a_segment_voids_the_round(tmp_path: Path, when: typ
 def test_a_truncation_takes_back_what_counts_as_compacted_after_a_crash_too(tmp_path: Path) -> None:
     one = dirty(tmp_path)
     assert one.clean()
-    one.log.truncate_to(2)
+    truncate_to(one.log, 2)
     one.append([(b"x", b"older")])
     one.append([(b"x", b"newer")])
     one.roll()
@@ -224,7 +225,7 @@ def test_a_log_that_is_cut_where_it_was_compacted_begins_anew(tmp_path: Path) ->
     one.roll()
     assert one.clean()
     assert sorted(one.records()) == [1, 2, 3]
-    one.log.truncate_to(2)
+    truncate_to(one.log, 2)
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 0)
     one.append([(b"a", b"as the leader has it")])
     one.crash()
@@ -242,7 +243,7 @@ def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Pa
         if isinstance(request, CleanSegments):
             rewritten.append(request)
             if len(rewritten) == 2:
-                one.log.truncate_to(4)
+                truncate_to(one.log, 4)
 
     one.helper.before = cut_after_the_first_swap
     one.clean()
@@ -273,7 +274,7 @@ def test_a_log_that_is_cut_after_a_crash_within_a_round_begins_anew(
     one.crash()
     assert one.log.clean_until is None
     assert 0 not in one.records(), "a newer one is there"
-    one.log.truncate_to(cut_at)
+    truncate_to(one.log, cut_at)
     assert one.log.log_end_offset == end_offset
 
 
@@ -282,7 +283,7 @@ def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Pat
     assert one.clean()
     end_offset = one.log.log_end_offset
     one.append([(b"x", b"1")])
-    one.log.truncate_to(end_offset)
+    truncate_to(one.log, end_offset)
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, end_offset)
 
 

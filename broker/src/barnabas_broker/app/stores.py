@@ -38,7 +38,8 @@ async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> Metadata
 
 
 async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: asyncio.Event) -> MetadataStore:
-    from barnabas_kube.access import NoAccess, find_access
+    from barnabas_kube.access import NoAccess
+    from barnabas_kube.discovery import find_access
 
     try:
         from barnabas_broker.metadata.kubernetes.store import KubernetesStore

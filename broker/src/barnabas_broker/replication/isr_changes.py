@@ -29,7 +29,7 @@ JOINS_MAX: Final = 500
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
 
-class Proposer(Protocol):
+class IsrProposer(Protocol):
     """A partition that leads."""
 
     topic_partition: TopicPartition
@@ -67,15 +67,15 @@ class IsrChanges:
         self._timers = timers
         self._sleep = sleep
         self._spawn = spawn
-        self._urgent: dict[TopicPartition, Proposer] = {}
-        self._joining: dict[TopicPartition, Proposer] = {}
+        self._urgent: dict[TopicPartition, IsrProposer] = {}
+        self._joining: dict[TopicPartition, IsrProposer] = {}
         self._writes_urgent = False
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
         """Proposals that were refused, or whose outcome is unknown."""
 
-    def propose(self, proposer: Proposer) -> None:
+    def propose(self, proposer: IsrProposer) -> None:
         """Write what the partition wants: at the end of this turn, or soon where nobody waits for it."""
         which = proposer.topic_partition
         if _may_wait(proposer) and which not in self._urgent:
@@ -116,26 +116,26 @@ class IsrChanges:
         finally:
             self._writes_joins = False
 
-    async def _write(self, taken: Mapping[TopicPartition, Proposer]) -> None:
+    async def _write(self, taken: Mapping[TopicPartition, IsrProposer]) -> None:
         unknown = await self._attempt(taken, settles=False)
         if unknown:
             self._spawn(self._settle(unknown))
 
-    async def _settle(self, unknown: Mapping[TopicPartition, Proposer]) -> None:
+    async def _settle(self, unknown: Mapping[TopicPartition, IsrProposer]) -> None:
         while unknown:
             await self._sleep(RETRY_S)
             unknown = await self._attempt(unknown, settles=True)
 
     async def _attempt(
-        self, proposers: Mapping[TopicPartition, Proposer], *, settles: bool
-    ) -> dict[TopicPartition, Proposer]:
+        self, proposers: Mapping[TopicPartition, IsrProposer], *, settles: bool
+    ) -> dict[TopicPartition, IsrProposer]:
         """One write; those whose outcome is not known."""
         made = {each: proposers[each].isr_change(settles=settles) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:
             return {}
         outcomes = await self._change_isr(list(changes.values()))
-        unknown: dict[TopicPartition, Proposer] = {}
+        unknown: dict[TopicPartition, IsrProposer] = {}
         for topic_partition, outcome in outcomes.items():
             if not isinstance(outcome, ApiError):
                 continue
@@ -148,7 +148,7 @@ class IsrChanges:
         return unknown
 
 
-def _may_wait(proposer: Proposer) -> bool:
+def _may_wait(proposer: IsrProposer) -> bool:
     """Whether nobody is held up by what it proposes: a replica joins an ISR that suffices."""
     change = proposer.isr_change(settles=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

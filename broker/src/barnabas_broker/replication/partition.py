@@ -1,19 +1,20 @@
-"""One replica of a partition on this broker: its log, and whether it leads or follows.
+"""One replica of a partition on this broker, whether it leads or follows as the metadata says.
 
-As leader it appends what clients send, knows its followers and moves the high watermark; as follower it appends what it
-fetches and truncates where its log parts from the leader's (KIP-101, KIP-279, KIP-595).
+As leader it appends what clients send, knows its followers and moves the high watermark. `replica` is what it does as
+follower.
 """
 
 from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.decisions.isr_changes import IsrChange
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.absences import no_replica, other_epoch
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
-from barnabas_broker.replication.partition_context import AppendWatcher, FetchPosition, PartitionContext, is_ahead
+from barnabas_broker.replication.partition_context import AppendWatcher, PartitionContext, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
+from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.cleaner.inspection import inspects_records
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log
@@ -30,14 +31,13 @@ LEADER_ACKS: Final = frozenset({0, 1})
 NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
-class Partition:
+class Partition(Replica):
     """`failure` says why the partition is offline, if it is; `failed_epoch` is the leader epoch in which that began."""
 
     __slots__ = (
         "_context",
         "_leadership",
         "_segment_bytes",
-        "_state",
         "_timestamp_after_max_ms",
         "_watchers",
         "accepted_acks",
@@ -47,16 +47,11 @@ class Partition:
         "commits",
         "failed_epoch",
         "failure",
-        "high_watermark",
         "inspects_records",
         "isr_expands",
         "isr_shrinks",
-        "log",
         "messages_in",
-        "replication_bytes_in",
         "replication_bytes_out",
-        "topic_id",
-        "topic_partition",
         "waiters",
     )
 
@@ -70,44 +65,24 @@ class Partition:
         waiters: WaitList,
         commits: CommitQueue,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.log = log
+        super().__init__(topic_partition, topic_id, log, high_watermark)
         self.waiters = waiters
         """Who waits for committed records, or for leadership to change."""
         self.commits = commits
         self.failure: StorageError | None = None
         self.failed_epoch = -1
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.replication_bytes_in = 0
         self.replication_bytes_out = 0
         self.isr_expands = 0
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """Which `acks` a Produce may ask for now; `check_writable` says why not the others."""
         self._context = context
-        self._state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
         self.configure(log.config)
-
-    @property
-    def state(self) -> PartitionState:
-        """What the metadata says of it."""
-        return self._state
-
-    @property
-    def leader_id(self) -> int:
-        """NO_LEADER when there is none."""
-        return self._state.leader
-
-    @property
-    def leader_epoch(self) -> int:
-        """Rises with every election."""
-        return self._state.leader_epoch
 
     @property
     def is_leader(self) -> bool:
@@ -120,11 +95,6 @@ class Partition:
         return self._leadership
 
     @property
-    def last_stable_offset(self) -> int:
-        """Where read_committed consumers stop: the high watermark, while no transaction is open."""
-        return self.high_watermark
-
-    @property
     def isr_size(self) -> int:
         """How many replicas are in sync, as the metadata has it."""
         return len(self._state.isr)
@@ -133,11 +103,6 @@ class Partition:
     def isr_size_min(self) -> int:
         """How many replicas acks=all wants in sync: `min.insync.replicas`, or all where there are fewer (KIP-966)."""
         return min(self.log.config.min_insync_replicas, len(self._state.replicas))
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self.log.log_start_offset
 
     def configure(self, config: LogConfig) -> None:
         """Take over the topic's settings."""
@@ -174,10 +139,6 @@ class Partition:
             self._lead(self._state, monotonic_ms(self._context.clock))
         self.configure(config)
         self._wake_all()
-
-    def move_to(self, log: Log) -> None:
-        """The same records, in another directory."""
-        log.config, self.log = self.log.config, log
 
     def apply(self, state: PartitionState) -> None:
         """Lead or follow as the metadata says now. What is older than what is known changes nothing."""
@@ -400,51 +361,3 @@ class Partition:
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
             self._leadership.refused()
             self._advance_high_watermark(monotonic_ms(self._context.clock))
-
-    # As follower.
-
-    def fetch_position(self) -> FetchPosition:
-        """Where the log ends."""
-        log = self.log
-        return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
-
-    def append_as_follower(
-        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
-    ) -> None:
-        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError."""
-        if records:
-            self.replication_bytes_in += self.log.append_as_follower(records, self.leader_epoch, now_ms)
-        self._follow_high_watermark(leader_high_watermark)
-        start_offset = min(leader_log_start_offset, self.high_watermark)
-        if start_offset > self.log.log_start_offset:
-            self.log.increment_log_start_offset(start_offset)
-
-    def _follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """What is committed stays committed; what is not here is not told."""
-        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
-
-    def diverged(self, epoch: int, end_offset: int) -> None:
-        """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.
-
-        If this log does not know that epoch it keeps what it has of lower ones, as far as the leader's goes (KIP-279).
-        """
-        own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
-        if end_offset < 0:
-            kept = self.high_watermark  # The leader knows no epoch at all.
-        elif own_epoch < 0:
-            kept = end_offset
-        else:
-            kept = min(end_offset, own_end_offset)
-        self._truncate_to(kept)
-
-    def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
-        """The leader has nothing where this log ends: all here is older, or it goes beyond the leader's end."""
-        if self.log.log_end_offset > leader_log_end_offset:
-            self._truncate_to(leader_log_end_offset)
-        elif self.log.log_end_offset < leader_log_start_offset:
-            self.log.truncate_fully_and_start_at(leader_log_start_offset, now_ms)
-            self.high_watermark = leader_log_start_offset
-
-    def _truncate_to(self, offset: int) -> None:
-        self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)

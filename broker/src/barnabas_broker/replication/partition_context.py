@@ -1,15 +1,13 @@
 """What a partition is given of its broker, and the small types it speaks in."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.model import PartitionState
+from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.leader_state import IsEligible
 from barnabas_broker.storage.log import Log
 from barnabas_core.clock import Clock
-
-if TYPE_CHECKING:
-    from barnabas_broker.replication.partition import Partition
 
 
 class FetchPosition(NamedTuple):
@@ -45,7 +43,7 @@ class PartitionContext(NamedTuple):
     clock: Clock
     is_eligible: IsEligible
     lag_ms_max: Callable[[], int]
-    propose_isr: Callable[["Partition"], object]
+    propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
     """Hears of each request for a partition that is led elsewhere, or in another epoch than the client knows."""

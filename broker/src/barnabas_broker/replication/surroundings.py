@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.decisions.overtaken import LogAhead
+from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_core.clock import Clock, Timers
@@ -29,7 +30,7 @@ class Surroundings(NamedTuple):
     timers: Timers
     purgatory: Purgatory
     fetching: Fetching
-    propose_isr: Callable[[Partition], object]
+    propose_isr: Callable[[IsrProposer], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
     """These are to go on without this broker: their logs failed here, in these leader epochs."""
     lost: Callable[[Mapping[TopicPartition, int]], object]

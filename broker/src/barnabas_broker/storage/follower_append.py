@@ -1,20 +1,18 @@
-"""Appends what a follower has fetched: the leader's batches as they are, many in one write. Called by `Log`."""
+"""Appends what a follower has fetched: the leader's batches as they are, many in one write."""
 
-from typing import TYPE_CHECKING
-
+from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches
+from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
 
+@disk_access
+def append_as_follower(log: Log, records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
+    """Write the whole batches that the leader sent, as they are; how many bytes (`fetched_batches` says which).
 
-def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
-    """How many bytes of `records` were written: those of the batches that `fetched_batches` lets pass. ApiError, also
-    while a truncation is not complete.
-
-    Raises OSError and InvalidBatch as a segment does; the log then holds the batches up to where it rolled last.
+    ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a truncation is
+    not complete. StorageError: the log then holds the batches up to where it rolled last.
     """
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
@@ -34,13 +32,13 @@ def append_fetched(log: "Log", records: memoryview, leader_epoch_max: int, now_m
     return position
 
 
-def _has_room(log: "Log", headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
+def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
     """Whether all of them go into the active segment: nearly always, so that one look is enough."""
     timestamp_ms = max(header.max_timestamp_ms for header in headers)
     return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
 
 
-def _append_rolling(log: "Log", records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
     """Batch by batch, with a new segment wherever one is due."""
     run: list[BatchHeader] = []
     run_start = position = 0
@@ -57,7 +55,7 @@ def _append_rolling(log: "Log", records: memoryview, headers: list[BatchHeader],
     _append_run(log, records[run_start:position], run)
 
 
-def _append_run(log: "Log", run: memoryview, headers: list[BatchHeader]) -> None:
+def _append_run(log: Log, run: memoryview, headers: list[BatchHeader]) -> None:
     if not headers:
         return
     producers, epochs = log.producers, log.epochs
@@ -72,7 +70,7 @@ def _append_run(log: "Log", run: memoryview, headers: list[BatchHeader]) -> None
             producers.record(header, header.base_offset, header.max_timestamp_ms)
 
 
-def _roll_to(log: "Log", header: BatchHeader, now_ms: int) -> None:
+def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
     """A new segment at the log's end, though compaction may have left out offsets before the next batch.
 
     So a start after a crash sees whether a segment has lost its end. Where no index holds an offset so far ahead, the

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.segment import LogEnvironment
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -1,64 +1,35 @@
 """The log of one partition: an ordered run of segments in one directory.
 
-Owns the offsets and everything that changes the log; `log_loader` makes one from what is on disk. All methods raise
-StorageError (`disk_access`); ApiError where the caller's request is at fault.
+Owns the offsets and everything that changes the log; `log_files` has its files and brings them to the disk,
+`follower_append`, `truncation` and `timestamp_lookup` are the larger things to do with one, `log_loader` makes one from
+what is on disk. All methods raise StorageError (`disk_access`); ApiError where the caller's request is at fault.
 """
 
 from collections.abc import Collection
-from uuid import UUID
 
-from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import EpochStart
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
-from barnabas_broker.storage.files import FileSystem
-from barnabas_broker.storage.flush_job import FlushJob, sync_calls
-from barnabas_broker.storage.follower_append import append_fetched
-from barnabas_broker.storage.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.log_environment import LogEnvironment
+from barnabas_broker.storage.log_files import LogFiles
 from barnabas_broker.storage.log_offsets import LogAppend, LogOffsets
-from barnabas_broker.storage.log_producers import LogProducers, ProducerLookup
+from barnabas_broker.storage.log_producers import ProducerLookup
 from barnabas_broker.storage.log_reader import LogReader
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
-from barnabas_broker.storage.producers import ProducerStates
 from barnabas_broker.storage.retention import RetentionBounds, expired_segments
-from barnabas_broker.storage.segment import LogEnvironment, Segment
+from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.segment_listing import listed_segments
-from barnabas_broker.storage.segments import Segments
 from barnabas_broker.storage.swap import finish_swap, promote_cleaned
-from barnabas_broker.storage.timestamp_lookup import BatchSearch, timestamp_step
-from barnabas_broker.storage.truncation import truncate
 from barnabas_broker.wire.parts import FileSlice
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader, assign_log_append_time, assign_offset
-from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
+from barnabas_core.config.log_config import LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 
-class Log:
+class Log(LogFiles):
     """Offsets are exclusive ends where their name says `end`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_config",
-        "_environment",
-        "_epochs",
-        "_flushed_ms",
-        "_latest_epoch",
-        "_reader",
-        "_stamps",
-        "clean_until",
-        "directory",
-        "files",
-        "known_producers",
-        "log_dir",
-        "log_end_offset",
-        "log_start_offset",
-        "recovery_point",
-        "segments",
-        "superseded_until",
-        "topic_id",
-        "topic_partition",
-        "truncations",
-    )
+    __slots__ = ("_latest_epoch", "_reader", "_stamps", "clean_until", "superseded_until")
 
     def __init__(
         self,
@@ -71,76 +42,18 @@ class Log:
         snapshots: ProducerSnapshots,
         offsets: LogOffsets,
     ) -> None:
-        self.topic_id: UUID | None = None
-        """From `partition.metadata`; None where that file is missing."""
-        self.topic_partition = topic_partition
-        self.log_dir = log_dir
-        self.directory = directory
-        self.log_start_offset, self.log_end_offset, self.recovery_point = offsets
-        self.segments = Segments(segments)
-        self._environment = environment
-        self.files: FileSystem = environment.files
+        super().__init__(environment, log_dir, directory, topic_partition, segments, snapshots, offsets)
         self.config = config
-        self._epochs: LeaderEpochs | None = None
         self._latest_epoch = -1
-        self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self._reader = LogReader(self.segments)
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
         self.superseded_until = 0
         """Compaction may have removed records for newer ones below this, be its round complete or not."""
-        self.truncations = 0
-        """How often the log was truncated; what was read before one may have changed."""
-        self._flushed_ms = 0
 
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings; assign new ones at any time."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
-        self._stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        if config.flush_ms != LONG_MAX:
-            self._environment.unflushed[self] = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all `.log` files."""
-        return self.segments.size_bytes
-
-    @property
-    def epochs(self) -> LeaderEpochs:
-        """Which epoch began where."""
-        return self._epochs or self._load_epochs(self.log_end_offset)
-
-    @property
-    def producers(self) -> ProducerStates:
-        """The idempotent producers."""
-        return self.known_producers.states or self._load_producers()
-
-    @producers.setter
-    def producers(self, producers: ProducerStates) -> None:
-        self.known_producers.states = producers
-
-    @property
-    def takes_appends(self) -> bool:
-        """False after a truncation until that is complete."""
-        return not self.known_producers.are_held_back
-
-    @disk_access
-    def _load_epochs(self, end_offset: int) -> LeaderEpochs:
-        path, start = f"{self.directory}/{file_names.LEADER_EPOCHS}", self.log_start_offset
-        batches = self.segments.batches_from(start) if self.size_bytes else iter(())
-        epochs = self._epochs = LeaderEpochs.load(self.files, path, start, batches)
-        epochs.truncate_from_end(end_offset)
-        epochs.truncate_from_start(start)
-        return epochs
-
-    @disk_access
-    def _load_producers(self) -> ProducerStates:
-        return self.known_producers.load(self.log_start_offset, self.log_end_offset)
+    def _configured(self) -> None:
+        super()._configured()
+        self._stamps = self._config.timestamp_type is TimestampType.LOG_APPEND_TIME
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
         """Write a client's batch, which is all of `batch` and gets its offset and epoch in place.
@@ -184,14 +97,6 @@ class Log:
             raise storage_error(self.log_dir, self.directory, error) from error
         self.log_end_offset = last_offset + 1
 
-    @disk_access
-    def append_as_follower(self, records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
-        """Write the whole batches that the leader sent, as they are; how many bytes (`follower_append`).
-
-        ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow.
-        """
-        return append_fetched(self, records, leader_epoch_max, now_ms)
-
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Bytes from the batch that holds `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
 
@@ -213,17 +118,6 @@ class Log:
             raise storage_error(self.log_dir, self.directory, error) from error
 
     @disk_access
-    def timestamp_step(self, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-        """One step of a search by time (`timestamp_lookup`)."""
-        return timestamp_step(self, timestamp_ms, offset)
-
-    @disk_access
-    def largest_timestamp_at(self, offset: int) -> tuple[int, int, int]:
-        """Of the segment that holds `offset`: in ms, the end of the batch that brought it, and the segment's end."""
-        segment = self.segments.starting_at(offset)[0]
-        return *segment.largest_timestamp(), self.segments.end_offset(segment, self.log_end_offset)
-
-    @disk_access
     def roll(self, now_ms: int) -> Segment:
         """Begin a new segment at the log's end, unless the active one is empty. The old one is ready to be synced."""
         active = self.segments.active
@@ -234,41 +128,9 @@ class Log:
         self.known_producers.write_snapshot(self.log_end_offset)
         new = Segment.create(self._environment, self.directory, self.log_end_offset, self._config, now_ms)
         self.segments.add(new)
-        self._environment.unflushed[self] = None
+        self._mark_unflushed()
         self._reader.forget_tails()
         return new
-
-    @disk_access
-    def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """What a thread has to do until all below `offset`, a batch's end (default: the log's), is on the disk."""
-        end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
-        if end <= self.recovery_point:
-            return None
-        return FlushJob(self.log_dir, self.directory, sync_calls(self, end), end, self.truncations)
-
-    def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Rolled segments, or all when `flush.ms` has passed since the last: to run in a thread, then `flushed`."""
-        if self.recovery_point == self.log_end_offset:
-            self._flushed_ms = now_ms
-        elif now_ms - self._flushed_ms >= self._config.flush_ms:
-            self._flushed_ms = now_ms
-            return self.flush_job()
-        job = self.flush_job(self.segments.active.base_offset)
-        if job is None and self._config.flush_ms == LONG_MAX:
-            self._environment.unflushed.pop(self, None)
-        return job
-
-    def flushed(self, job: FlushJob) -> None:
-        """The job has run."""
-        if job.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, job.recovery_point)
-
-    def flush(self, offset: int | None = None) -> None:
-        """Blocks until all below `offset` is on the disk."""
-        job = self.flush_job(offset)
-        if job:
-            job.run()
-            self.flushed(job)
 
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
@@ -324,11 +186,6 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    @disk_access
-    def truncate_to(self, offset: int) -> None:
-        """Drop everything at `offset` and above, on a follower whose leader has other data there (`truncation`)."""
-        truncate(self, offset)
-
     def discard_above(self, offset: int) -> None:
         """Drop the segments that begin past `offset`.
 
@@ -366,7 +223,7 @@ class Log:
             known.assign(epoch, start_offset)
         self._load_producers()
         self.ends_at(self.log_end_offset)
-        self._environment.unflushed[self] = None
+        self._mark_unflushed()
 
     def ends_at(self, offset: int) -> None:
         """What was behind it is gone: that holds for all that is known of it, too."""
@@ -400,43 +257,3 @@ class Log:
         """Forget the producers that have been silent for `producer.id.expiration.ms`."""
         if self.known_producers.states is not None:
             self.known_producers.states.expire(now_ms, self._environment.producer_id_expiration_ms)
-
-    @disk_access
-    def closing_job(self) -> FlushJob | None:
-        """Before a clean shutdown: what brings everything to the disk, a snapshot of the producers too."""
-        self.settle()
-        return self.flush_job()
-
-    @disk_access
-    def settle(self) -> None:
-        """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
-        self.known_producers.write_snapshot(self.log_end_offset)
-        self.segments.active.seal()
-
-    def closed(self) -> None:
-        """The closing job has run."""
-        self.recovery_point = self.log_end_offset
-        self.release_files()
-
-    def close(self) -> None:
-        """Blocks until everything is on the disk; the log may be used again."""
-        job = self.closing_job()
-        if job:
-            job.run()
-        self.closed()
-
-    def release_files(self) -> None:
-        """Close all files without writing anything; each opens again when it is used."""
-        for segment in self.segments:
-            segment.close_file()
-
-    @disk_access
-    def move_to(self, directory: str) -> None:
-        """Rename the directory, to delete it or to put it in another's place."""
-        self.release_files()
-        self.files.rename(self.directory, directory)
-        self.directory = self.known_producers.snapshots.directory = directory
-        if self._epochs is not None:
-            self._epochs.path = f"{directory}/{file_names.LEADER_EPOCHS}"
-        for segment in self.segments:
-            segment.moved_to(directory)

@@ -9,8 +9,8 @@ from barnabas_broker.storage.checkpoints import NO_LIFE
 from barnabas_broker.storage.errors import LogDirFailed, StorageError, storage_error
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.stray_logs import StrayLogs
 from barnabas_broker.storage.topic_ids import TopicIds
 from barnabas_broker.storage.truncated_logs import TruncatedLogs

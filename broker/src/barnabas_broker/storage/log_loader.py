@@ -15,9 +15,10 @@ from barnabas_broker.storage.checkpoints import EpochStart, decode_partition_met
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
 from barnabas_broker.storage.files import FileEntry
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_offsets import LogOffsets
 from barnabas_broker.storage.producer_snapshots import ProducerSnapshots
-from barnabas_broker.storage.segment import LogEnvironment, Segment, SegmentSizes
+from barnabas_broker.storage.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segment_listing import listed_segments
 from barnabas_broker.storage.swap import finish_interrupted_swap
 from barnabas_core.config.log_config import LogConfig

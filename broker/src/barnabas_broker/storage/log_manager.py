@@ -22,13 +22,13 @@ from barnabas_broker.storage.log_closing import close_logs
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dir_loader import LoadProgress, LogDirLoader
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_broker.storage.replica_move import ReplicaMove
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs, marked_directory
 from barnabas_broker.storage.topic_ids import TopicIds
 from barnabas_broker.storage.trash import remove_all
-from barnabas_broker.storage.truncated_logs import TruncatedLogs
+from barnabas_broker.storage.truncated_logs import TruncatedLog, TruncatedLogs
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
@@ -110,9 +110,10 @@ class LogManager:
     def unflushed_logs(self) -> list[Log]:
         """Those that may have something to sync by their settings: `due_flush` says what."""
         unflushed = self._environment.unflushed
-        for log in [log for log in list(unflushed) if self.get(log.topic_partition) is not log]:
-            del unflushed[log]
-        return list(unflushed)
+        logs = {each: self.get(each) for each in list(unflushed)}
+        for topic_partition in [each for each, log in logs.items() if log is None]:
+            unflushed.pop(topic_partition, None)
+        return [log for log in logs.values() if log is not None]
 
     @property
     def producer_count(self) -> int:
@@ -221,11 +222,11 @@ class LogManager:
     def _new_uuid(self) -> UUID:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
-    def _truncated(self, log: Log) -> None:
+    def _truncated(self, log: TruncatedLog) -> None:
         """One that is being loaded waits for the end of that."""
         self.truncated.add(log)
         for log_dir in self.log_dirs:
-            if log_dir.path == log.log_dir and log_dir.logs.get(log.topic_partition) is log:
+            if log_dir.logs.get(log.topic_partition) is log:
                 self.truncated.on_added(log_dir)
 
     def create(

@@ -13,8 +13,9 @@ from barnabas_broker.storage.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.errors import disk_access, storage_error
 from barnabas_broker.storage.files import LogFile
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
-from barnabas_broker.storage.segment import LogEnvironment, Segment
+from barnabas_broker.storage.segment import Segment
 
 
 class ReplicaMove:

@@ -5,9 +5,8 @@ All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `L
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.batch_scan import (
@@ -21,34 +20,35 @@ from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.files import FileSystem, LogFile
 from barnabas_broker.storage.index_pages import IndexPages
 from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.producers import ProducerCount
 from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndexes
-from barnabas_broker.storage.trash import Trash
-from barnabas_broker.storage.truncated_logs import complete_truncation
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader
 from barnabas_core.config.log_config import LogConfig
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
 
 _ALL_OFFSETS: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnvironment:
-    """What all logs of a broker share; tests and simulations pass their own."""
+class SegmentEnvironment(Protocol):
+    """What segments need of a `LogEnvironment`."""
 
-    files: FileSystem
-    open_files: OpenFiles
-    trash: Trash
-    random: Random
-    producer_id_expiration_ms: int = 86_400_000
-    index_pages: IndexPages = field(default_factory=IndexPages)
-    unflushed: dict["Log", None] = field(default_factory=dict)
-    """Logs that have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
-    producer_count: ProducerCount = field(default_factory=ProducerCount)
-    truncated: Callable[["Log"], object] = complete_truncation
-    """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    @property
+    def files(self) -> FileSystem:
+        """The disk."""
+        ...
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """Bounds how many are open at once."""
+        ...
+
+    @property
+    def random(self) -> Random:
+        """Chance, for the time at which a segment rolls."""
+        ...
+
+    @property
+    def index_pages(self) -> IndexPages:
+        """Index entries that are still to be written."""
+        ...
 
 
 class SegmentSizes(NamedTuple):
@@ -79,7 +79,7 @@ class Segment:
     )
 
     def __init__(
-        self, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
+        self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
         """A segment whose files have these sizes; it is looked into at its first use, and made where it is missing."""
         self.base_offset = base_offset
@@ -104,7 +104,7 @@ class Segment:
 
     @classmethod
     def create(
-        cls, environment: LogEnvironment, directory: str, base_offset: int, config: LogConfig, now_ms: int
+        cls, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, now_ms: int
     ) -> "Segment":
         """A new one. Its files are made at once: their name is what remembers the log's end when all before is gone."""
         segment = cls(environment, directory, base_offset, config, SegmentSizes(0, None, None, now_ms))

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.files import FileEntry
-from barnabas_broker.storage.segment import LogEnvironment, Segment, SegmentSizes
+from barnabas_broker.storage.segment import Segment, SegmentEnvironment, SegmentSizes
 from barnabas_core.config.log_config import LogConfig
 
 
 def listed_segments(
-    environment: LogEnvironment, directory: str, config: LogConfig, entries: Iterable[FileEntry]
+    environment: SegmentEnvironment, directory: str, config: LogConfig, entries: Iterable[FileEntry]
 ) -> tuple[list[Segment], list[int]]:
     """The segments, oldest first, and the offsets of the producer snapshots."""
     found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in file_names.ALL_SUFFIXES}

@@ -12,8 +12,8 @@ from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.errors import StorageError, storage_error
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.segment import LogEnvironment
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig

@@ -5,17 +5,15 @@ compressed batch is unpacked in a thread.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_broker.storage.batch_scan import FoundBatch
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.files import LogFile
+from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.segment_indexes import NO_TIMESTAMP
 from barnabas_broker.wire.records import BrokenRecords, first_record_since
 from barnabas_core.fair_turns import FairTurn
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """Of one batch, uncompressed; what unpacks to more is not looked into."""
@@ -35,7 +33,7 @@ class TimestampOffset(NamedTuple):
 class BatchSearch:
     """One batch that may hold the record. `run` it anywhere."""
 
-    def __init__(self, log: "Log", file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
+    def __init__(self, log: Log, file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
         self.log_dir = log.log_dir
         self.directory = log.directory
         self.header = batch.header
@@ -62,32 +60,30 @@ class BatchSearch:
         return TimestampOffset(found[0], header.base_offset + found[1], header.leader_epoch) if found else None
 
 
-async def offset_for_timestamp(
-    log: "Log", timestamp_ms: int, offset_max: int, turn: FairTurn
-) -> TimestampOffset | None:
+async def offset_for_timestamp(log: Log, timestamp_ms: int, offset_max: int, turn: FairTurn) -> TimestampOffset | None:
     """The first record below `offset_max` of this time or later; None when there is none yet. StorageError."""
     found = await _first_since(log, timestamp_ms, log.log_start_offset, turn)
     return found if found and found.offset < offset_max else None
 
 
-async def max_timestamp(log: "Log", turn: FairTurn) -> TimestampOffset | None:
+async def max_timestamp(log: Log, turn: FairTurn) -> TimestampOffset | None:
     """The first record with the largest timestamp; None when no record has one. StorageError."""
     largest_ms, offset, place = NO_TIMESTAMP, log.log_start_offset, log.log_start_offset
     while place < log.log_end_offset:
         await turn.give_way()
-        timestamp_ms, brought_by, following = log.largest_timestamp_at(place)
+        timestamp_ms, brought_by, following = _largest_timestamp_at(log, place)
         if timestamp_ms > largest_ms:
             largest_ms, offset = timestamp_ms, brought_by
         place = max(following, place + 1)
     return await _first_since(log, largest_ms, offset, turn) if largest_ms > NO_TIMESTAMP else None
 
 
-async def _first_since(log: "Log", timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
+async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
     """From the batch on that holds `offset`; what is truncated meanwhile is looked at anew."""
     while offset < log.log_end_offset:
         await turn.give_way()
         truncations, offset = log.truncations, max(offset, log.log_start_offset)
-        search, following = log.timestamp_step(timestamp_ms, offset)
+        search, following = _timestamp_step(log, timestamp_ms, offset)
         found = None
         if search is not None:
             found = await asyncio.to_thread(search.run) if search.is_large else search.run()
@@ -99,10 +95,18 @@ async def _first_since(log: "Log", timestamp_ms: int, offset: int, turn: FairTur
     return None
 
 
-def timestamp_step(log: "Log", timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
+@disk_access
+def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
+    """Of the segment that holds `offset`: in ms, the end of the batch that brought it, and the segment's end."""
+    segment = log.segments.starting_at(offset)[0]
+    return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
+
+
+@disk_access
+def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
     """The next batch from `offset` on that may have a record of this time or later, and what follows it.
 
-    None where this step has met none. Raises OSError, InvalidBatch.
+    None where this step has met none. StorageError.
     """
     segment = log.segments.starting_at(offset)[0]
     end = log.segments.end_offset(segment, log.log_end_offset)

@@ -5,23 +5,55 @@ gets nothing new before the cut and the lower one are on the disk; one write of 
 a directory.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
 from barnabas_broker.storage.flush_job import FlushJob
+from barnabas_broker.storage.log_producers import LogProducers, ProducerLookup
+from barnabas_broker.storage.segments import Segments
+from barnabas_core.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
-    from barnabas_broker.storage.log_dir import LogDir
-    from barnabas_broker.storage.log_producers import ProducerLookup
+
+class TruncatedLog(Protocol):
+    """A `Log`, as far as a truncation of it has to be completed."""
+
+    topic_partition: TopicPartition
+    log_dir: str
+    directory: str
+    segments: Segments
+    recovery_point: int
+    truncations: int
+    known_producers: LogProducers
+
+    @property
+    def takes_appends(self) -> bool:
+        """False until it is complete."""
+        ...
+
+    def producer_lookup(self) -> ProducerLookup | None:
+        """What a thread has to find, if anything."""
+        ...
+
+
+class DirOfLogs(Protocol):
+    """A `LogDir`, as far as its logs were truncated."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, TruncatedLog]:
+        """Those that are loaded."""
+        ...
+
+    def checkpoint_after_truncation(self) -> None:
+        """Write the lower recovery points; blocks. StorageError."""
+        ...
 
 
 class CutLog(NamedTuple):
     """A log, and how often it had been truncated: what is done for it is void once it is truncated again."""
 
-    log: "Log"
+    log: TruncatedLog
     truncations: int
 
     @property
@@ -34,17 +66,17 @@ class CutLog(NamedTuple):
         if self.is_current:
             self.log.known_producers.checkpointed()
 
-    def lookup(self) -> "ProducerLookup | None":
+    def lookup(self) -> ProducerLookup | None:
         """What a thread has to `run` then, if anything, before `found`. StorageError."""
         return self.log.producer_lookup() if self.is_current else None
 
-    def found(self, lookup: "ProducerLookup") -> None:
+    def found(self, lookup: ProducerLookup) -> None:
         """The lookup has run."""
         if self.is_current:
             self.log.known_producers.found(lookup)
 
 
-def complete_truncation(log: "Log") -> None:
+def complete_truncation(log: TruncatedLog) -> None:
     """Blocks until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
     cut = CutLog(log, log.truncations)
     cut.checkpointed()
@@ -59,7 +91,7 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
     return [job for cut in logs if (job := _cut_job(cut.log)) is not None]
 
 
-def _cut_job(log: "Log") -> FlushJob | None:
+def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """The sync of the file that was cut, where that had been synced.
 
     What was cut could come back with a power cut, before a later segment that outlives that.
@@ -73,7 +105,7 @@ def _cut_job(log: "Log") -> FlushJob | None:
     return FlushJob(log.log_dir, log.directory, (sync,), log.recovery_point, log.truncations)
 
 
-def make_durable(jobs: Sequence[FlushJob], log_dir: "LogDir") -> None:
+def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
     """Blocks until no power cut brings back what was cut of a directory's logs. For a thread. StorageError."""
     for job in jobs:
         job.run()
@@ -84,17 +116,17 @@ class TruncatedLogs:
     """Those that wait. `on_added` hears that there is one; who has no loop completes it at once."""
 
     def __init__(self) -> None:
-        self._waiting: WeakKeyDictionary[Log, None] = WeakKeyDictionary()
-        self.on_added: Callable[[LogDir], object] = self.complete
+        self._waiting: WeakKeyDictionary[TruncatedLog, None] = WeakKeyDictionary()
+        self.on_added: Callable[[DirOfLogs], object] = self.complete
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, log: "Log") -> None:
+    def add(self, log: TruncatedLog) -> None:
         """It was truncated, and waits."""
         self._waiting[log] = None
 
-    def take(self, log_dir: "LogDir") -> list[CutLog]:
+    def take(self, log_dir: DirOfLogs) -> list[CutLog]:
         """Those that a directory has, as they are now; `put_back` what could not be completed.
 
         One that is still being loaded, in a thread, waits on; one that was deleted goes by itself.
@@ -109,7 +141,7 @@ class TruncatedLogs:
         """They wait again."""
         self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
 
-    def complete(self, log_dir: "LogDir") -> None:
+    def complete(self, log_dir: DirOfLogs) -> None:
         """Blocks until all of a directory take appends. StorageError."""
         taken = self.take(log_dir)
         if taken:

@@ -1,13 +1,12 @@
-"""Cuts the end of a follower's log off where its leader has other data. Called by `Log`."""
+"""Cuts the end of a follower's log off where its leader has other data."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.log import Log
 
 
-def truncate(log: "Log", offset: int) -> None:
-    """Drop everything at `offset` and above. Raises OSError and InvalidBatch as a segment does.
+@disk_access
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop everything at `offset` and above. StorageError.
 
     Epochs without records, too: a leader may have begun one and written nothing. A log that is cut within what was
     compacted begins anew: compaction has removed older values for newer ones that are cut now, and the leader has them.
@@ -23,7 +22,7 @@ def truncate(log: "Log", offset: int) -> None:
         _cut(log, offset)
 
 
-def _cut(log: "Log", offset: int) -> None:
+def _cut(log: Log, offset: int) -> None:
     if log.takes_appends:
         _ = log.producers  # As they were before the cut.
     log.truncations += 1

@@ -13,7 +13,8 @@ from uuid import uuid4
 
 import kopf
 
-from barnabas_kube.access import Access, NoAccess, find_access
+from barnabas_kube.access import Access, NoAccess
+from barnabas_kube.discovery import find_access
 from barnabas_operator.app.operator_pages import serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.manifests.neighbours import Neighbours

@@ -1,0 +1,103 @@
+"""A replica of a partition on this broker, and what it does while another broker leads.
+
+It appends what it fetches, and truncates where its log parts from the leader's (KIP-101, KIP-279, KIP-595).
+`partition.Partition` adds what it does as leader.
+"""
+
+from uuid import UUID
+
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.replication.partition_context import FetchPosition
+from barnabas_broker.storage.follower_append import append_as_follower
+from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.truncation import truncate_to
+from barnabas_core.topic_partition import TopicPartition
+
+
+class Replica:
+    """A log, how much of it is committed, and what the metadata says of the partition."""
+
+    __slots__ = ("_state", "high_watermark", "log", "replication_bytes_in", "topic_id", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log, high_watermark: int) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.replication_bytes_in = 0
+        self._state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
+
+    @property
+    def state(self) -> PartitionState:
+        """What the metadata says of it."""
+        return self._state
+
+    @property
+    def leader_id(self) -> int:
+        """NO_LEADER when there is none."""
+        return self._state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        """Rises with every election."""
+        return self._state.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed consumers stop: the high watermark, while no transaction is open."""
+        return self.high_watermark
+
+    def move_to(self, log: Log) -> None:
+        """The same records, in another directory."""
+        log.config, self.log = self.log.config, log
+
+    def fetch_position(self) -> FetchPosition:
+        """Where the log ends."""
+        log = self.log
+        return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
+
+    def append_as_follower(
+        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> None:
+        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError."""
+        if records:
+            self.replication_bytes_in += append_as_follower(self.log, records, self.leader_epoch, now_ms)
+        self._follow_high_watermark(leader_high_watermark)
+        start_offset = min(leader_log_start_offset, self.high_watermark)
+        if start_offset > self.log.log_start_offset:
+            self.log.increment_log_start_offset(start_offset)
+
+    def _follow_high_watermark(self, leader_high_watermark: int) -> None:
+        """What is committed stays committed; what is not here is not told."""
+        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
+
+    def diverged(self, epoch: int, end_offset: int) -> None:
+        """The leader's log has `epoch` as the largest one up to ours, ending at `end_offset`: truncate, and ask again.
+
+        If this log does not know that epoch it keeps what it has of lower ones, as far as the leader's goes (KIP-279).
+        """
+        own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
+        if end_offset < 0:
+            kept = self.high_watermark  # The leader knows no epoch at all.
+        elif own_epoch < 0:
+            kept = end_offset
+        else:
+            kept = min(end_offset, own_end_offset)
+        self._truncate_to(kept)
+
+    def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
+        """The leader has nothing where this log ends: all here is older, or it goes beyond the leader's end."""
+        if self.log.log_end_offset > leader_log_end_offset:
+            self._truncate_to(leader_log_end_offset)
+        elif self.log.log_end_offset < leader_log_start_offset:
+            self.log.truncate_fully_and_start_at(leader_log_start_offset, now_ms)
+            self.high_watermark = leader_log_start_offset
+
+    def _truncate_to(self, offset: int) -> None:
+        truncate_to(self.log, offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)

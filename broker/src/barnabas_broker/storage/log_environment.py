@@ -1,0 +1,30 @@
+"""What all logs of a broker share; tests and simulations pass their own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.index_pages import IndexPages
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.producers import ProducerCount
+from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.truncated_logs import TruncatedLog, complete_truncation
+from barnabas_core.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """Files, chance and bounds come in here; a `Segment` sees the `SegmentEnvironment` in it."""
+
+    files: FileSystem
+    open_files: OpenFiles
+    trash: Trash
+    random: Random
+    producer_id_expiration_ms: int = 86_400_000
+    index_pages: IndexPages = field(default_factory=IndexPages)
+    unflushed: dict[TopicPartition, None] = field(default_factory=dict)
+    """Whose logs have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""
+    producer_count: ProducerCount = field(default_factory=ProducerCount)
+    truncated: Callable[[TruncatedLog], object] = complete_truncation
+    """Told of a log that takes no appends until its truncation is complete (`truncated_logs`)."""
