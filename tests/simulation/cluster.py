@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
-from barnabas_broker.app.node import Machine, Node
+from barnabas_broker.app.machine import Machine
+from barnabas_broker.app.node import Node
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store import StoreUnavailable
@@ -226,7 +227,7 @@ class SimulatedBroker:
     def partitions(self) -> Iterator[Partition]:
         """Those that are here now."""
         if self.node is not None and self.is_serving:
-            yield from self.node.services.replicas.partitions()
+            yield from self.node.services.replicas.lookup.partitions()
 
 
 class _Links:

@@ -21,6 +21,7 @@ from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
 from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -203,7 +204,7 @@ def keeps_its_place_with_a_log_from_a_failed_disk() -> Iterator[None]:
             look_after(self, partition)
 
     with (
-        patch.object(ReplicaManager, "_give_up", lambda *_: None),
+        patch.object(OfflinePartitions, "give_up", lambda *_: None),
         patch.object(ReplicaManager, "_look_after", mistaken),
     ):
         yield

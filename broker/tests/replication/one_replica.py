@@ -164,7 +164,7 @@ class Broker:
 
     @property
     def partition(self) -> Partition:
-        return self.replicas.find(FLIGHTS.topic, None, 0)
+        return self.replicas.lookup.find(FLIGHTS.topic, None, 0)
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -175,7 +175,7 @@ class Broker:
         self.logs.shutdown({})
 
     def lose_disk(self) -> None:
-        self.replicas.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
+        self.replicas.failures.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
 
     def find_disk(self, *, cut_to_bytes: int | None = None) -> None:
         """It works again, perhaps without the last records; the chore looks at it."""
@@ -188,7 +188,7 @@ class Broker:
 
     def error_of_find(self) -> ErrorCode | None:
         try:
-            self.replicas.find(FLIGHTS.topic, None, 0)
+            self.replicas.lookup.find(FLIGHTS.topic, None, 0)
         except ApiError as error:
             return error.code
         return None

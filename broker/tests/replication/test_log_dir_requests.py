@@ -63,7 +63,7 @@ def test_a_topic_that_is_not_there_yet_is_asked_for_too(tmp_path: Path) -> None:
     asked = Asked(tmp_path, led(HERE, 4, HERE))
     assert asked.move(asked.more, partition=1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     asked.broker.show(led(HERE, 4, HERE), led(HERE, 4, HERE))
-    assert asked.broker.replicas.find(FLIGHTS.topic, None, 1).log.log_dir == asked.more
+    assert asked.broker.replicas.lookup.find(FLIGHTS.topic, None, 1).log.log_dir == asked.more
 
 
 @pytest.mark.parametrize("failure", [LogDirFailed, LogDirRefused])

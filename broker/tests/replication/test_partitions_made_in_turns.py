@@ -120,11 +120,11 @@ class Broker:
         self.image.apply_changes(Changes(revision, (Change(revision, key, value),)))
 
     def made(self) -> list[int]:
-        return sorted(partition.topic_partition.partition for partition in self.replicas.partitions())
+        return sorted(partition.topic_partition.partition for partition in self.replicas.lookup.partitions())
 
     def error(self, number: int) -> ErrorCode:
         with pytest.raises(ApiError) as caught:
-            self.replicas.find("t", None, number)
+            self.replicas.lookup.find("t", None, number)
         return caught.value.code
 
 
@@ -138,7 +138,7 @@ def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> 
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     assert broker.made() == list(range(MADE_IN_A_TURN))
-    assert broker.replicas.find("t", UUID(int=5), 0).is_leader
+    assert broker.replicas.lookup.find("t", UUID(int=5), 0).is_leader
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.replicas.offline() == []
     broker.turns.take()
@@ -158,7 +158,7 @@ def test_they_are_made_as_the_metadata_says_by_then(tmp_path: Path) -> None:
     broker.turns.take_all()
     assert broker.made() == others
     assert broker.followed.numbers == set(others)
-    assert broker.replicas.find("t", None, others[-1]).leader_epoch == 1
+    assert broker.replicas.lookup.find("t", None, others[-1]).leader_epoch == 1
     assert broker.error(last) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -177,7 +177,7 @@ def test_a_topic_that_is_made_again_meanwhile_is_the_new_one(tmp_path: Path) -> 
     broker.show(*[state()] * COUNT, topic_id=6)
     broker.turns.take_all()
     assert broker.made() == list(range(COUNT))
-    assert {partition.topic_id for partition in broker.replicas.partitions()} == {UUID(int=6)}
+    assert {partition.topic_id for partition in broker.replicas.lookup.partitions()} == {UUID(int=6)}
 
 
 def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> No
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show(*[state()] * COUNT, name=CONSUMER_OFFSETS, topic_id=6)
-    assert all(broker.replicas.find(CONSUMER_OFFSETS, None, number).is_leader for number in range(COUNT))
+    assert all(broker.replicas.lookup.find(CONSUMER_OFFSETS, None, number).is_leader for number in range(COUNT))
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.turns.take_all()
     assert len(broker.made()) == 2 * COUNT

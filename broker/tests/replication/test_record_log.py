@@ -197,7 +197,7 @@ def test_a_disk_that_fails_while_groups_are_read_is_tried_again(
 def test_a_log_that_is_not_led_here_refuses_and_the_coordinator_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await Broker(tmp_path).elected()
-        broker.replicas.find(CONSUMER_OFFSETS, None, 0).resign()
+        broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0).resign()
         answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         offsets = [(TopicPartition("flights", 0), CommittedOffset(1))]
         broker.groups.commit(CommitRequest("readers", "", None, -1, 9, offsets), answered.set_result)
@@ -231,7 +231,7 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
 def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = Broker(tmp_path)
-        partition = broker.replicas.find(CONSUMER_OFFSETS, None, 0)
+        partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
         partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
         told: list[tuple[str, ApiError | None]] = []
         broker.log.append(0, [(b"a", b"1")], lambda error: told.append(("first", error)))
@@ -248,7 +248,7 @@ def test_appends_are_answered_in_their_order_when_an_isr_of_one_commits_all_at_o
 def test_who_waits_for_the_end_of_the_log_hears_that_leadership_ended_first(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = Broker(tmp_path)
-        partition = broker.replicas.find(CONSUMER_OFFSETS, None, 0)
+        partition = broker.replicas.lookup.find(CONSUMER_OFFSETS, None, 0)
         partition.apply(PartitionState((1, 2), 1, 1, (1, 2), partition_epoch=1))
         told: list[ApiError | None] = []
         broker.log.append(0, [(b"a", b"1")], told.append)

@@ -105,7 +105,7 @@ def test_a_disk_that_fails_again_takes_its_replicas_out_again(tmp_path: Path) ->
 def test_a_partition_that_no_directory_can_take_is_made_when_one_is_back(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(OTHER, 4, OTHER, AWAY))
     for log_dir in broker.logs.log_dirs:
-        broker.replicas.log_dir_failed(LogDirFailed(log_dir.path, "the disk failed"))
+        broker.replicas.failures.log_dir_failed(LogDirFailed(log_dir.path, "the disk failed"))
     more = PartitionState((OTHER, HERE), OTHER, 0, (OTHER, HERE))
     broker.show(broker.state, more)
     assert broker.resignations[-1] == {TopicPartition(FLIGHTS.topic, 1): -1}
@@ -126,7 +126,7 @@ def test_the_log_of_a_partition_that_went_while_its_disk_was_away_goes_when_that
 
 def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
-    broker.replicas.storage_failed(broker.partition, LogDirFailed("/elsewhere", "the disk failed"))
+    broker.replicas.failures.storage_failed(broker.partition, LogDirFailed("/elsewhere", "the disk failed"))
     assert broker.partition.failure is None
     assert broker.resignations == []
 
@@ -146,7 +146,7 @@ def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path)
 
 def test_a_damaged_log_is_offline_and_its_directory_is_not(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
-    broker.replicas.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))
+    broker.replicas.failures.log_failed(FLIGHTS, CorruptLog(str(broker.folder), "damaged"))
     broker.show(led(OTHER, 5, OTHER))
     broker.replicas.bring_back()
     assert broker.partition.failure is not None

@@ -41,7 +41,7 @@ class Starting:
             except StopIteration:
                 return
             finally:
-                self.made.append(sum(1 for _ in self.broker.replicas.partitions()))
+                self.made.append(sum(1 for _ in self.broker.replicas.lookup.partitions()))
             yield
 
     def change(self, *changes: tuple[str, bytes | None]) -> None:
@@ -73,9 +73,9 @@ def test_what_changes_during_a_start_is_followed(starting: Starting) -> None:
     for _ in turns:
         pass
     replicas = starting.broker.replicas
-    assert replicas.topics.keys() == {FLIGHTS.topic, "many-0", "many-2"}
-    assert {each.leader_epoch for each in replicas.topics["many-0"].partitions.values()} == {2}
-    assert len(replicas.topics["many-2"].partitions) == EACH
+    assert replicas.lookup.topics.keys() == {FLIGHTS.topic, "many-0", "many-2"}
+    assert {each.leader_epoch for each in replicas.lookup.topics["many-0"].partitions.values()} == {2}
+    assert len(replicas.lookup.topics["many-2"].partitions) == EACH
 
 
 def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting) -> None:
@@ -84,6 +84,6 @@ def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting)
         pass
     broker.load_anew(*(many(number) for number in range(TOPICS)), high_watermarks={last: 5})
     next(starting.turns())
-    assert broker.replicas.hosted(last) is None
+    assert broker.replicas.lookup.hosted(last) is None
     chores = LogChores(broker.logs, broker.replicas, StandingTime(), lambda _: None)
     assert chores.high_watermarks()[last] == 5

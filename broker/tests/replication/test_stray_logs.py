@@ -67,7 +67,7 @@ def test_a_log_that_an_earlier_life_set_aside_is_read_and_comes_back(broker: Bro
     broker.start_anew()
     broker.start_anew()
     broker.show_only(the_topic(led(HERE, 6, HERE)))
-    assert broker.replicas.hosted(FLIGHTS) is None
+    assert broker.replicas.lookup.hosted(FLIGHTS) is None
     assert states(broker) == ["stray"]
     [(stray, wanted)] = broker.logs.strays.wanted_logs()
     broker.logs.stray_read(stray, wanted, broker.logs.strays.read(stray, wanted))
@@ -153,7 +153,7 @@ def test_a_replica_that_is_elsewhere_goes_unless_the_metadata_is_older_than_its_
 def test_a_partition_that_an_older_document_lacks_is_set_aside(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.show(led(HERE, 5, HERE), led(HERE, 5, HERE))
-    assert broker.replicas.hosted(TopicPartition(FLIGHTS.topic, 1)) is not None
+    assert broker.replicas.lookup.hosted(TopicPartition(FLIGHTS.topic, 1)) is not None
     broker.start_anew(the_topic(led(HERE, 5, HERE)))
     assert states(broker) == ["", "stray"]
 

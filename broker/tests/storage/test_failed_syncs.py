@@ -117,7 +117,7 @@ def test_a_failed_sync_of_a_copy_blames_the_disk_that_it_goes_to(
 ) -> None:
     logs = started(tmp_path / "a", tmp_path / "b")
     filled(logs, tmp_path / "a")
-    move = logs.start_move(FLIGHTS, str(tmp_path / "b"))
+    move = logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert move is not None
     move.copy(1 << 20)
     failing_syncs(monkeypatch, code)

@@ -105,7 +105,7 @@ def filled(logs: LogManager, directory: Path) -> Log:
 
 
 def begun(logs: LogManager, directory: Path) -> ReplicaMove:
-    move = logs.start_move(FLIGHTS, str(directory))
+    move = logs.moves.start(FLIGHTS, str(directory))
     assert move is not None
     return move
 
@@ -124,7 +124,7 @@ def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) ->
             append(old, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=2)
             number += 1
     move.sync()
-    new = logs.finish_move(move)
+    new = logs.moves.finish(move)
     assert logs.get(FLIGHTS) is new
     assert (new.log_dir, new.log_start_offset, new.log_end_offset) == (str(tmp_path / "b"), 7, number)
     assert new.epochs.entries == old.epochs.entries
@@ -142,7 +142,7 @@ def test_a_producer_may_repeat_any_of_the_last_five_batches_after_the_move(tmp_p
     """They were under way when their leader died, and the follower that leads now has moved its log meanwhile."""
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
-    new = logs.finish_move(begun(logs, tmp_path / "b"))
+    new = logs.moves.finish(begun(logs, tmp_path / "b"))
     repeated = [append(new, batch(1, producer_id=8, epoch=0, sequence=number)) for number in range(18, 23)]
     assert [(each.base_offset, each.duplicate) for each in repeated] == [(number, True) for number in range(18, 23)]
     with pytest.raises(ApiError) as refused:
@@ -158,7 +158,7 @@ def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) ->
     move.copy(12 * SIZE)
     log.increment_log_start_offset(6)
     log.enforce_retention(NOW_MS, 23)
-    new = logs.finish_move(move)
+    new = logs.moves.finish(move)
     assert [segment.base_offset for segment in new.segments] == [5, 10, 15, 20]
     assert sorted(path.name for path in (tmp_path / "b/flights-0").glob("*.log"))[0] == f"{5:020d}.log"
 
@@ -173,7 +173,7 @@ def test_all_of_a_copy_is_on_the_disk_before_it_takes_the_logs_place(tmp_path: P
     move.sync()
     for number in range(23, 40):
         append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 10)
-    new = logs.finish_move(move)
+    new = logs.moves.finish(move)
     assert new.recovery_point == new.log_end_offset == 40
     synced = {path: size for step, path, size in files.steps if step == "sync" and path.startswith(move.directory)}
     for path in (tmp_path / "b" / "flights-0").iterdir():
@@ -187,7 +187,7 @@ def test_a_power_cut_in_the_swap_leaves_the_log_under_one_name(tmp_path: Path) -
     old = filled(logs, tmp_path / "a")
     old_directory = old.directory
     move = begun(logs, tmp_path / "b")
-    logs.finish_move(move)
+    logs.moves.finish(move)
     steps = [(step, path) for step, path, _ in files.steps if step != "sync"]
     assert steps[-6:] == [
         ("sync names", move.directory),
@@ -218,7 +218,7 @@ def test_after_a_truncation_the_copy_begins_anew(tmp_path: Path) -> None:
     truncate_to(log, 12)
     for _ in range(11):
         append(log, batch(1, value=b"other"))
-    new = logs.finish_move(move)
+    new = logs.moves.finish(move)
     assert b"other" in bytes_of(new.read(12, 10, 23, at_least_one_batch=True))
     assert len(read_all(new)) == 23
 
@@ -229,9 +229,9 @@ def test_a_log_that_comes_back_owes_nothing_to_what_its_old_log_dir_noted_of_it(
     log = filled(logs, tmp_path / "a")
     log.flush()
     logs.checkpoint({})
-    log = logs.finish_move(begun(logs, tmp_path / "b"))
+    log = logs.moves.finish(begun(logs, tmp_path / "b"))
     truncate_to(log, 10)
-    log = logs.finish_move(begun(logs, tmp_path / "a"))
+    log = logs.moves.finish(begun(logs, tmp_path / "a"))
     append(log, batch(1))
     noted = logs.log_dirs[0].offsets(file_names.RECOVERY_POINTS)
     assert noted.get(FLIGHTS, 0) <= log.recovery_point == 10
@@ -242,8 +242,8 @@ def test_a_move_to_where_the_log_is_calls_the_running_one_off(tmp_path: Path) ->
     filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
     move.copy(1000)
-    assert logs.start_move(FLIGHTS, str(tmp_path / "a")) is None
-    assert logs.moves == {}
+    assert logs.moves.start(FLIGHTS, str(tmp_path / "a")) is None
+    assert logs.moves.under_way == {}
     logs.remove_files(logs.due_deletions(NOW_MS))
     assert list((tmp_path / "b").glob("flights*")) == []
 
@@ -252,7 +252,7 @@ def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
     with pytest.raises(ApiError, match="log dir /nowhere; the broker has"):
-        logs.start_move(FLIGHTS, "/nowhere")
+        logs.moves.start(FLIGHTS, "/nowhere")
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
@@ -265,7 +265,7 @@ def test_a_crash_at_any_step_of_the_swap_leaves_the_whole_log_once(tmp_path: Pat
     files.renames_left = renames
     died = False
     try:
-        logs.finish_move(move)
+        logs.moves.finish(move)
     except KeyboardInterrupt:
         died = True
     for log_dir in logs.log_dirs:
@@ -283,7 +283,7 @@ def test_a_move_that_a_crash_interrupted_is_known_to_the_next_start(tmp_path: Pa
     for log_dir in logs.log_dirs:
         (Path(log_dir.path) / ".lock").unlink()
     again = started(tmp_path, PosixFileSystem())
-    assert again.interrupted_moves == {FLIGHTS: str(tmp_path / "b")}
+    assert again.moves.interrupted == {FLIGHTS: str(tmp_path / "b")}
     assert again.logs[FLIGHTS].log_dir == str(tmp_path / "a")
     again.remove_files(again.due_deletions(NOW_MS))
     assert list((tmp_path / "b").glob("flights*")) == []

@@ -16,7 +16,8 @@ from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspe
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.app.node import Machine, Node
+from barnabas_broker.app.machine import Machine
+from barnabas_broker.app.node import Node
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import open_store

@@ -41,11 +41,11 @@ def make_cleaner(
 
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
-            partition = replicas.find(topic_partition.topic, None, topic_partition.partition)
+            partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
         except ApiError:  # The topic is being deleted, or the metadata do not know it yet.
             return NOTHING_STABLE
         return partition.last_stable_offset if partition.failure is None else NOTHING_STABLE
 
     return LogCleaner(
-        logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.log_failed
+        logs, helper, timers, clock, lambda: CleanerSettings.of(config()), stable_offset, replicas.failures.log_failed
     )

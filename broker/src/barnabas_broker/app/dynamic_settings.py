@@ -1,9 +1,12 @@
 """The dynamic settings over those of a broker's file. What cannot be used or has no effect is told when it comes."""
 
 import logging
+from collections.abc import Iterator
 
+from barnabas_broker.handlers.services import IgnoredConfig
 from barnabas_broker.metadata.documents import ALL_BROKERS
 from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_core.config.broker_config import BrokerConfig, unused_settings
 from barnabas_core.config.definitions import ConfigProblem
 
@@ -33,3 +36,9 @@ class DynamicSettings:
                 log.warning(warning)
         self._warnings = warnings
         return in_force
+
+
+def ignored_configs(broker_id: int, dynamic: DynamicSettings, topics: TopicSettings) -> Iterator[IgnoredConfig]:
+    """All settings, of this broker and of topics, that are stored and have no effect."""
+    yield from (IgnoredConfig("broker", str(broker_id), problem.name) for problem in dynamic.ignored)
+    yield from (IgnoredConfig("topic", topic, problem.name) for topic, problem in topics.ignored())

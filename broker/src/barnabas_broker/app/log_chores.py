@@ -62,22 +62,22 @@ class LogChores:
         """Old segments go, none at or past its high watermark. The first look into a log opens its files."""
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             if self._logs.get(each.topic_partition) is each:
-                partition = self._replicas.hosted(each.topic_partition)
+                partition = self._replicas.lookup.hosted(each.topic_partition)
                 high_watermark = each.log_start_offset if partition is None else partition.high_watermark
                 try:
                     each.enforce_retention(self._clock.now_ms(), high_watermark)
                 except StorageError as error:
-                    self._replicas.log_failed(each.topic_partition, error)
+                    self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def checkpoint(self) -> None:
         """Recovery points, log start offsets and high watermarks to their files."""
-        partitions = FairTurn(self._clock).over(self._replicas.partitions())
+        partitions = FairTurn(self._clock).over(self._replicas.lookup.partitions())
         high_watermarks = {each.topic_partition: each.high_watermark async for each in partitions}
         for call in self._logs.checkpoint_calls(high_watermarks):
             try:
                 await in_thread(call)
             except LogDirFailed as error:
-                self._replicas.log_dir_failed(error)
+                self._replicas.failures.log_dir_failed(error)
             except StorageError as error:
                 log.error("cannot write a checkpoint: %s", error)
 
@@ -96,7 +96,7 @@ class LogChores:
                 await in_thread(job.run)
                 each.flushed(job)
         except StorageError as error:
-            self._replicas.log_failed(each.topic_partition, error)
+            self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def sync_topic_ids(self) -> None:
         """Those of new logs, so that a log that outlives a power cut tells which topic it is of."""
@@ -108,7 +108,7 @@ class LogChores:
                 except DiskFull:
                     topic_ids.sync_later(each)
                 except StorageError as error:
-                    self._replicas.log_failed(each.topic_partition, error)
+                    self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def empty_trash(self) -> None:
         """Deleted files whose delay is over."""
@@ -119,8 +119,8 @@ class LogChores:
     async def look_at_disks(self) -> None:
         """Directories that vanished go offline, those that are back come online."""
         for error in await in_thread(self._logs.check_dirs):
-            self._replicas.log_dir_failed(error)
-        self._replicas.look_at_full_dirs()
+            self._replicas.failures.log_dir_failed(error)
+        self._replicas.failures.look_at_full_dirs()
         for stray, wanted in self._logs.strays.wanted_logs():
             self._logs.stray_read(stray, wanted, await in_thread(partial(self._logs.strays.read, stray, wanted)))
         self._replicas.create_missing()
@@ -139,5 +139,5 @@ class LogChores:
 
         A start that was cut short has not made all of them: what was known of those stays.
         """
-        made = {each.topic_partition: each.high_watermark for each in self._replicas.partitions()}
+        made = {each.topic_partition: each.high_watermark for each in self._replicas.lookup.partitions()}
         return {**self._replicas.checkpointed, **made}

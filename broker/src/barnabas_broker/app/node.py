@@ -5,16 +5,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
-from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from barnabas_broker.app.chores import Chore, Chores
-from barnabas_broker.app.dynamic_settings import DynamicSettings
+from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
+from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_news import LogEndNews
+from barnabas_broker.app.machine import Machine
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_life, registration_of
@@ -25,7 +26,7 @@ from barnabas_broker.coordinators.groups.shard import Environment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.handlers.services import IgnoredConfig, Services
+from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.controller import Controller
 from barnabas_broker.metadata.documents import ALL_BROKERS
@@ -55,16 +56,13 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.throttle import Throttle
-from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dir_loader import LoadProgress
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import KnownTopics, LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
-from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.config.log_config import LogConfig
@@ -73,26 +71,11 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
 
-HAND_OVER_S: Final = 10.0
-"""For a controlled shutdown. If the metadata store does not answer for so long, leadership moves after the end."""
 HANG_S: Final = 120.0
 """A task that goes round every few seconds hangs when it has not for so long: no store takes that long to fail."""
 PROBE_S: Final = 30.0
 ISR_CHECKS_IN_LAG: Final = 2
 """A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
-
-
-class Machine(NamedTuple):
-    """What a node is given of the world. `boot_id` is another one whenever the machine has started anew."""
-
-    clock: Clock
-    timers: Timers
-    random: Random
-    files: FileSystem
-    open_files_max: int
-    boot_id: str
-    inspector: BatchInspector
-    make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], Links]
 
 
 class Node:
@@ -132,7 +115,7 @@ class Node:
         self.restorations: Restorations
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
-        self._leader_news: LeaderNews
+        self._hand_over: HandOver
         self._departures: Departures
         self._log_ends: LogEndNews
 
@@ -179,8 +162,9 @@ class Node:
         )
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
-        self._leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
         self._departures = Departures(clock, asyncio.sleep)
+        leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
+        self._hand_over = HandOver(config.broker_id, self.image, controller, leader_news, self._departures)
         replicas = self._wire_replicas(logs, controller, purgatory, links)
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
@@ -214,7 +198,7 @@ class Node:
             trust=BatchTrust(self._machine.random),
             topics_told=EncodedTopics(),
             attempt=self.supervisor.attempt,
-            ignored_configs=self._ignored_configs,
+            ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )
 
     def _move_throttle(self) -> Throttle:
@@ -255,8 +239,8 @@ class Node:
         return FollowerSessions(
             LeaderEnvironment(
                 self.config.broker_id,
-                replicas.find,
-                replicas.storage_failed,
+                replicas.lookup.find,
+                replicas.failures.storage_failed,
                 self._machine.clock,
                 self._machine.timers,
                 self.current_config,
@@ -265,7 +249,7 @@ class Node:
         )
 
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
-        self.services.replicas.storage_failed(partition, error)
+        self.services.replicas.failures.storage_failed(partition, error)
 
     def _suspect(self, broker_id: int) -> None:
         self.duties.suspect(broker_id)
@@ -376,12 +360,6 @@ class Node:
         if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
             self.supervisor.spawn(self._tell_place())
 
-    def _ignored_configs(self) -> Iterator[IgnoredConfig]:
-        broker_id = str(self.config.broker_id)
-        yield from (IgnoredConfig("broker", broker_id, problem.name) for problem in self._dynamic.ignored)
-        for topic, problem in self.services.replicas.settings.ignored():
-            yield IgnoredConfig("topic", topic, problem.name)
-
     async def _tell_place(self) -> None:
         """Where pods are started before anybody knows on which node, dynamic configs say later where that is."""
         while True:
@@ -392,29 +370,9 @@ class Node:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
-        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death.
-
-        Return once the others know, and the clients have gone to them: clients that ask find no leader that is gone.
-        """
-        others = [broker for broker in self.image.live_brokers() if broker != self.config.broker_id]
-        if not others or not self.config.controlled_shutdown_enable:
-            return
-        led = self._led_topics()
-        try:
-            async with asyncio.timeout(HAND_OVER_S):
-                left = await self.services.controller.hand_over(self.config.broker_id)
-        except (ApiError, TimeoutError) as error:
-            log.warning("others will lead this broker's partitions once it is gone: %s", error)
-        else:
-            if left:
-                log.warning("nobody else can lead %d partitions while this broker is away", len(left))
-        if led:
-            await self._leader_news.until_heard(led)
-            await self._departures.until_all_left()
-
-    def _led_topics(self) -> list[str]:
-        broker_id, topics = self.config.broker_id, self.image.topics.values()
-        return [topic.name for topic in topics if any(state.leader == broker_id for state in topic.partitions)]
+        """Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+        if self.config.controlled_shutdown_enable:
+            await self._hand_over.run()
 
     async def stop(self) -> None:
         """Take down what was started, last things first."""

@@ -54,7 +54,7 @@ def make_pages(
 
     async def metrics() -> Page:
         usage = await process_usage()
-        hosted = await look_at_all(services.replicas.partitions())
+        hosted = await look_at_all(services.replicas.lookup.partitions())
         families = [
             *broker_families(services, hosted),
             *request_families(traffic),

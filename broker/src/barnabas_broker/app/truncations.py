@@ -55,7 +55,7 @@ class Truncations:
         except StorageError as error:
             self._logs.truncated.put_back(cut_logs)
             if isinstance(error, LogDirFailed):
-                self._replicas.log_dir_failed(error)
+                self._replicas.failures.log_dir_failed(error)
             else:
                 log.error("%d truncated logs take no appends yet: %s", len(cut_logs), error)
             return False
@@ -73,4 +73,4 @@ class Truncations:
                 cut.found(lookup)
         except StorageError as error:
             if cut.is_current:
-                self._replicas.log_failed(cut.log.topic_partition, error)
+                self._replicas.failures.log_failed(cut.log.topic_partition, error)

@@ -46,7 +46,7 @@ class _PartitionDeletion:
         self._services = services
         self._target = offset
         try:
-            with services.replicas.using(name, index) as partition:
+            with services.replicas.failures.using(name, index) as partition:
                 self._target = _delete(partition, offset)
                 self.partition = partition
         except ApiError as refusal:

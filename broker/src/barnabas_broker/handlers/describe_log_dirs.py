@@ -37,7 +37,7 @@ def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] |
             is_cordoned=False,
         )
     topics: dict[str, list[PartitionResult]] = defaultdict(list)
-    for hosted in services.replicas.partitions():
+    for hosted in services.replicas.lookup.partitions():
         name, index = hosted.topic_partition
         if hosted.log.log_dir == log_dir.path and (wanted is None or hosted.topic_partition in wanted):
             topics[name].append(
@@ -45,7 +45,7 @@ def _describe(services: Services, log_dir: LogDir, wanted: set[TopicPartition] |
                     partition_index=index, partition_size=hosted.log.size_bytes, offset_lag=0, is_future_key=False
                 )
             )
-    for (name, index), move in services.logs.moves.items():
+    for (name, index), move in services.logs.moves.under_way.items():
         if move.log_dir == log_dir.path and (wanted is None or (name, index) in wanted):
             # The lag is in bytes: a copy that is not whole has no end offset.
             copied_bytes = move.log.size_bytes - move.lag_bytes

@@ -25,7 +25,7 @@ def handle(services: Services, context: Context, request: DescribeProducersReque
 
 def _partition(services: Services, topic: str, number: int) -> PartitionResponse:
     try:
-        partition = services.replicas.find(topic, None, number)
+        partition = services.replicas.lookup.find(topic, None, number)
         partition.check_readable(-1)
     except ApiError as error:
         return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)

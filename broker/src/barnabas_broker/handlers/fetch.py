@@ -180,7 +180,7 @@ class _Reader:
         """What there is for one partition, and that, if it is here; an error or a diverging epoch is urgent."""
         partition: Partition | None = None
         try:
-            partition = self._services.replicas.find(topic.name, topic.topic_id, wanted.partition)
+            partition = self._services.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
             partition.check_readable(wanted.current_leader_epoch)
             if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
                 raise ApiError(
@@ -191,7 +191,7 @@ class _Reader:
             return self._refused(wanted.partition, error), partition
         except StorageError as error:
             assert partition is not None
-            refusal = self._services.replicas.storage_failed(partition, error)
+            refusal = self._services.replicas.failures.storage_failed(partition, error)
             return self._refused(wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:

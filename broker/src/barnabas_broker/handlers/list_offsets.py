@@ -59,7 +59,7 @@ async def _answer(
     error, found = ErrorCode.NONE, NOTHING
     await turn.give_way()
     try:
-        with services.replicas.using(name, wanted.partition_index) as partition:
+        with services.replicas.failures.using(name, wanted.partition_index) as partition:
             partition.check_readable(wanted.current_leader_epoch)
             found = await find_offset(partition, wanted.timestamp, limit(partition), turn)
             partition.check_readable(wanted.current_leader_epoch)

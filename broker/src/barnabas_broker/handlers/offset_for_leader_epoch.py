@@ -25,7 +25,7 @@ def _answer(
 ) -> EpochEndOffset:
     error, epoch, end_offset = ErrorCode.NONE, -1, -1
     try:
-        with services.replicas.using(name, wanted.partition) as partition:
+        with services.replicas.failures.using(name, wanted.partition) as partition:
             partition.check_readable(wanted.current_leader_epoch)
             epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
     except ApiError as refusal:

@@ -214,7 +214,7 @@ class _Appender:
         number, start, end = wanted
         partition = None
         try:
-            partition = self._replicas.find(topic.name, topic.topic_id, number)
+            partition = self._replicas.lookup.find(topic.name, topic.topic_id, number)
             if self._acks not in partition.accepted_acks:
                 self._refuse(partition)
             header = validate_produced(self._buffer, start, end, partition.batch_bytes_max)
@@ -231,7 +231,7 @@ class _Appender:
             return refused(number, error)
         except StorageError as error:
             assert partition is not None
-            return refused(number, self._replicas.storage_failed(partition, error))
+            return refused(number, self._replicas.failures.storage_failed(partition, error))
 
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: tuple[int, int]
@@ -319,7 +319,7 @@ class _Appender:
         try:
             with self._telling_untrue(partition):
                 inspected = await self._inspected(partition, batch, header, must=must)
-            with self._replicas.using(name, number) as current:
+            with self._replicas.failures.using(name, number) as current:
                 current.check_writable(all_replicas=self._acks == ACKS_ALL)
                 result = self._append_inspected(current, memoryview(bytearray(batch)), header, inspected, place)
         except ApiError as error:

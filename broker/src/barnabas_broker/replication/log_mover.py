@@ -45,13 +45,13 @@ class LogMover:
 
     def resume(self) -> None:
         """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
-        for topic_partition, log_dir in self._logs.interrupted_moves.items():
+        for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)
                 log.info("%s moves to %s again", topic_partition, log_dir)
             except ApiError as error:
                 log.warning("%s does not move to %s any more: %s", topic_partition, log_dir, error)
-        self._logs.interrupted_moves.clear()
+        self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
         """Begin to move a partition's log to the directory `log_dir`. ApiError where either is not there, or offline.
@@ -60,12 +60,12 @@ class LogMover:
         One that is not here yet is made there when it comes; it is an ApiError all the same, as in Kafka.
         """
         topic, number = topic_partition
-        if self._replicas.hosted(topic_partition) is None:
+        if self._replicas.lookup.hosted(topic_partition) is None:
             self._logs.prefer(topic_partition, log_dir)
-        with self._replicas.using(topic, number) as partition:
+        with self._replicas.failures.using(topic, number) as partition:
             if partition.failure is not None:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.failure))
-            move = self._logs.start_move(topic_partition, log_dir)
+            move = self._logs.moves.start(topic_partition, log_dir)
         if move is not None:
             self._spawn(self._carry_out(move, partition))
 
@@ -82,9 +82,9 @@ class LogMover:
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
             if isinstance(error, LogDirFailed):
-                self._replicas.log_dir_failed(error)
+                self._replicas.failures.log_dir_failed(error)
             if self._is_wanted(move):
-                self._logs.stop_move(topic_partition)
+                self._logs.moves.stop(topic_partition)
 
     async def _catch_up(self, move: ReplicaMove) -> None:
         """Until little is missing: a truncation or a compaction may have voided what was copied."""
@@ -96,10 +96,10 @@ class LogMover:
             await asyncio.sleep(pause_s)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
-        return self._logs.moves.get(move.log.topic_partition) is move
+        return self._logs.moves.under_way.get(move.log.topic_partition) is move
 
     def _swap(self, move: ReplicaMove, partition: Partition) -> None:
         while move.lag_bytes:
             move.copy(SLICE_BYTES)
-        partition.move_to(self._logs.finish_move(move))
+        partition.move_to(self._logs.moves.finish(move))
         log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)

@@ -39,7 +39,7 @@ class RecordLog:
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
         batch = encode_batch(written, attributes=self._codec)
         try:
-            with self._replicas.using(self._topic, partition) as hosted:
+            with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
                 appended = hosted.append_as_leader(memoryview(batch), parse_header(batch, 0), now_ms)
         except ApiError as error:
@@ -50,7 +50,7 @@ class RecordLog:
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
         """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
         try:
-            hosted = self._replicas.find(self._topic, None, partition)
+            hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)
         except ApiError as error:
             done(error)
@@ -64,7 +64,7 @@ class RecordLog:
 
         A new leader has everything that was ever committed, but may not know yet that it is.
         """
-        hosted = self._replicas.find(self._topic, None, partition)
+        hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)
         offset, end_offset = hosted.log_start_offset, hosted.log.log_end_offset
         while offset < end_offset:

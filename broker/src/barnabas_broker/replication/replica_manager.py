@@ -1,12 +1,10 @@
-"""The partitions that this broker holds: made and removed as the metadata image says.
+"""The partitions that this broker hosts: made and removed as the metadata image says, brought back when a disk is.
 
-It is the boundary where a broken disk (StorageError) becomes an answer (KAFKA_STORAGE_ERROR) and an offline partition.
+`partition_lookup` finds them for requests, `offline_partitions` takes them offline.
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
@@ -14,23 +12,23 @@ from barnabas_broker.metadata.decisions.fencing import counts_on
 from barnabas_broker.metadata.image import MetadataImage
 from barnabas_broker.metadata.image_change import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.replication.absences import why_missing
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_reports import LogReports
+from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_context import PartitionContext
+from barnabas_broker.replication.partition_lookup import PartitionLookup
 from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.topic_settings import TopicSettings
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import FairRounds, FairTurn
 from barnabas_core.loop_turns import timed
 from barnabas_core.topic_name import is_internal
@@ -44,7 +42,7 @@ MAKING_S: Final = 0.002
 
 
 class ReplicaManager:
-    """Finds partitions for the handlers; follows the image."""
+    """Follows the image: makes, leads, follows and removes."""
 
     def __init__(
         self,
@@ -73,19 +71,14 @@ class ReplicaManager:
         )
         self.checkpointed: dict[TopicPartition, int] = {}
         """High watermarks from before the start, of partitions that are not made yet."""
-        self.topics: dict[str, HostedTopic] = {}
-        self._topics_by_id: dict[UUID, HostedTopic] = {}
-        self._offline: dict[TopicPartition, Partition] = {}
-        self._isr_checks = FairRounds(surroundings.clock, surroundings.timers, self.partitions, self._check_isr)
-        self._unmade: OrderedDict[TopicPartition, None] = OrderedDict()
-        """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
+        self.lookup: Final = PartitionLookup(broker_id, image, surroundings.is_awake)
+        self.failures: Final = OfflinePartitions(self.lookup, logs, surroundings.fetching, surroundings.give_up)
+        self._isr_checks = FairRounds(surroundings.clock, surroundings.timers, self.lookup.partitions, self._check_isr)
         self._configurations = FairRounds(
             surroundings.clock, surroundings.timers, lambda: list(image.topics), self._configure
         )
         self._is_making = False
         """Whether the next turn of the loop makes some."""
-        self._full: set[str] = set()
-        """Log dirs that were said to be full, and not yet to have space again."""
         self._uncreated: set[TopicPartition] = set()
         """What no directory could take; tried again until one can."""
         self._unloaded: set[TopicPartition] = set()
@@ -102,94 +95,15 @@ class ReplicaManager:
         found = self._image.brokers.get(self._broker_id)
         return -1 if found is None else found.broker_epoch
 
-    def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
-        """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
-        if not self._surroundings.is_awake():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still, and looks who leads now")
-        topic = self.topics.get(name) if name is not None else self._topics_by_id.get(topic_id)  # type: ignore[arg-type]
-        if topic is None:
-            raise self._why_missing(name, topic_id, index)
-        partition = topic.partitions.get(index)
-        if partition is None:
-            raise self._why_missing(topic.name, topic_id, index)
-        return partition
-
-    def _why_missing(self, name: str | None, topic_id: UUID | None, index: int) -> ApiError:
-        is_unmade = name is not None and TopicPartition(name, index) in self._unmade
-        return why_missing(self._image, self._broker_id, name, topic_id, index, is_unmade=is_unmade)
-
-    @contextmanager
-    def using(self, name: str, index: int) -> Iterator[Partition]:
-        """A partition by name; what the disk does to it inside becomes an ApiError."""
-        partition = self.find(name, None, index)
-        try:
-            yield partition
-        except StorageError as error:
-            raise self.storage_failed(partition, error) from error
-
-    def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
-        """Take what broke offline and say so once; the answer for the client.
-
-        A full disk takes no appends while it is full, and nothing more: the next append tries again.
-        """
-        if not isinstance(error, DiskFull):
-            self._take_offline(partition, error)
-            log.error("%s: %s", partition.topic_partition, error)
-        elif error.log_dir not in self._full:
-            self._full.add(error.log_dir)
-            log.error("%s: %s; all appends to this log dir are refused until then", partition.topic_partition, error)
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-
-    def _take_offline(self, partition: Partition, error: StorageError) -> None:
-        """One corrupt log takes its partition, a failed directory all that are in it; not one that moves there."""
-        if isinstance(error, LogDirFailed):
-            self.log_dir_failed(error)
-        if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
-            self._go_offline([partition], error)
-
-    def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
-        """They go on elsewhere."""
-        affected = [each for each in partitions if each.failure is None]
-        for partition in affected:
-            self._surroundings.fetching.unfollow(partition)
-            partition.go_offline(error)
-            self._offline[partition.topic_partition] = partition
-        self._give_up({each.topic_partition: each.failed_epoch for each in affected})
-
-    def _give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        if failed_epochs:
-            self._surroundings.give_up(failed_epochs)
-
-    def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """What somebody met who works on logs, and not for a client."""
-        partition = self.hosted(topic_partition)
-        if partition is not None:
-            self.storage_failed(partition, error)
-        elif isinstance(error, LogDirFailed):
-            self.log_dir_failed(error)
-
-    def log_dir_failed(self, error: StorageError) -> None:
-        """Take all partitions of a directory offline."""
-        affected = self._logs.fail_dir(error)
-        if affected:
-            log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
-        self._go_offline([each for each in self.partitions() if each.topic_partition in affected], error)
-
-    def look_at_full_dirs(self) -> None:
-        """Say of a full directory that it has space again, so that its next shortage is told, too."""
-        for log_dir in self._logs.log_dirs:
-            if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
-                self._full.remove(log_dir.path)
-                log.info("log dir %s has space again", log_dir.path)
-
     def bring_back(self) -> None:
         """What is offline and has a log again, loaded anew. Of the rest is said once more that it goes on elsewhere."""
         self._reports.say_again()
-        for partition in list(self._offline.values()):
+        for partition in list(self.failures.partitions.values()):
             self._look_after(partition)
         for topic_partition in self._unloaded | self._uncreated | self._logs.failed.keys():
             document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
-            if document is not None and number < len(document.partitions) and self.hosted(topic_partition) is None:
+            is_hosted = self.lookup.hosted(topic_partition) is not None
+            if document is not None and number < len(document.partitions) and not is_hosted:
                 self._look_after_missing(topic_partition, document.partitions[number])
         for name in {topic_partition.topic for topic_partition in self._unloaded} & self._image.topics.keys():
             self._host(self._image.topics[name])
@@ -199,28 +113,23 @@ class ReplicaManager:
         """An offline one: first the metadata goes on without it, then it comes back with what its disk has."""
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
-            self._give_up({topic_partition: partition.failed_epoch})
+            self.failures.give_up({topic_partition: partition.failed_epoch})
             return
         loaded = self._fates.claim(topic_partition, partition.topic_id) or self._fates.begun_anew(partition)
         if loaded is not None and loaded is not partition.log and not self._reports.has_lost(partition, loaded):
             partition.come_back(loaded)
-            del self._offline[topic_partition]
+            del self.failures.partitions[topic_partition]
             self._follow(partition)
             log.info("%s is online again", topic_partition)
 
     def _look_after_missing(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """One whose log could not be loaded or made."""
         if counts_on(state, self._broker_id, -1):
-            self._give_up({topic_partition: -1})
-
-    def partitions(self) -> Iterator[Partition]:
-        """All that are here, offline ones too."""
-        for topic in self.topics.values():
-            yield from topic.partitions.values()
+            self.failures.give_up({topic_partition: -1})
 
     def offline(self) -> list[TopicPartition]:
         """The partitions that should be here and cannot be served: their disk failed or their log is damaged."""
-        return [each for each in self._assigned() if each not in self._unmade and not self._is_served(each)]
+        return [each for each in self._assigned() if each not in self.lookup.unmade and not self._is_served(each)]
 
     def out_of_sync(self) -> list[TopicPartition]:
         """The partitions that are followed here and whose leader does not count this broker in yet, or any more.
@@ -243,13 +152,8 @@ class ReplicaManager:
                     yield TopicPartition(document.name, index)
 
     def _is_served(self, topic_partition: TopicPartition) -> bool:
-        partition = self.hosted(topic_partition)
+        partition = self.lookup.hosted(topic_partition)
         return partition is not None and partition.failure is None
-
-    def hosted(self, topic_partition: TopicPartition) -> Partition | None:
-        """The partition, if it is here, be it offline."""
-        topic = self.topics.get(topic_partition.topic)
-        return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     async def start(self) -> None:
         """Take over what the image holds, some of it a turn of the loop; its changes are followed meanwhile, too."""
@@ -262,9 +166,9 @@ class ReplicaManager:
         async for name in turn.over(self._image.topics):
             if name in self._image.topics:
                 self._host(self._image.topics[name])
-        while self._unmade:
+        while self.lookup.unmade:
             await turn.give_way()
-            if self._unmade:
+            if self.lookup.unmade:
                 self._make_one()
 
     async def sweep(self) -> None:
@@ -273,7 +177,7 @@ class ReplicaManager:
 
     def stop(self) -> None:
         """Make no more."""
-        self._unmade.clear()
+        self.lookup.unmade.clear()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Other broker settings: the topics' effective ones change with them."""
@@ -300,7 +204,7 @@ class ReplicaManager:
     def _host(self, document: TopicDocument) -> None:
         """Take over leaders and settings of a topic's partitions here; what is missing of them is to be made."""
         config = self.settings.of(document).config
-        topic = self.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
+        topic = self.lookup.topics.get(document.name) or HostedTopic(document.name, document.topic_id, config)
         is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
             partition = topic.partitions.get(index)
@@ -313,10 +217,10 @@ class ReplicaManager:
                 if partition.state is not state or partition.failure is not None:  # Most are as they were.
                     self._take_over(partition, state)
             else:
-                self.topics[document.name] = self._topics_by_id[document.topic_id] = topic
-                self._unmade[TopicPartition(document.name, index)] = None
+                self.lookup.add(topic)
+                self.lookup.unmade[TopicPartition(document.name, index)] = None
                 if is_internal(document.name):  # Coordinators load it in this turn; it comes once in a cluster's life.
-                    self._unmade.move_to_end(TopicPartition(document.name, index), last=False)
+                    self.lookup.unmade.move_to_end(TopicPartition(document.name, index), last=False)
                     self._make_one()
 
     def _make_some(self) -> None:
@@ -327,17 +231,17 @@ class ReplicaManager:
     @timed("making of partitions")
     def _make_next(self) -> None:
         turn = FairTurn(self._surroundings.clock, MADE_IN_A_TURN, MAKING_S)
-        while self._unmade and turn.take():
+        while self.lookup.unmade and turn.take():
             self._make_one()
-        self._is_making = bool(self._unmade)
+        self._is_making = bool(self.lookup.unmade)
         if self._is_making:
             self._surroundings.timers.call_soon(self._make_next)
 
     def _make_one(self) -> None:
         """The next one, by the image of now: since it was to be made it may have gone, or come by another way."""
-        topic_partition, _ = self._unmade.popitem(last=False)
+        topic_partition, _ = self.lookup.unmade.popitem(last=False)
         name, index = topic_partition
-        document, topic = self._image.topics.get(name), self.topics.get(name)
+        document, topic = self._image.topics.get(name), self.lookup.topics.get(name)
         if document is None or topic is None or index >= len(document.partitions) or index in topic.partitions:
             return
         state = document.partitions[index]
@@ -354,7 +258,7 @@ class ReplicaManager:
             if led_by != (partition.leader_id, partition.leader_epoch):
                 self._follow(partition)
         except StorageError as error:
-            self.storage_failed(partition, error)
+            self.failures.storage_failed(partition, error)
         if partition.failure is not None:
             self._look_after(partition)
 
@@ -378,7 +282,7 @@ class ReplicaManager:
     def _remove(self, topic: HostedTopic, index: int) -> None:
         """The replica is elsewhere now, or its topic is gone: nothing answers for it."""
         partition = topic.partitions.pop(index)
-        self._offline.pop(partition.topic_partition, None)
+        self.failures.partitions.pop(partition.topic_partition, None)
         self._reports.forget(partition.topic_partition)
         self._surroundings.fetching.unfollow(partition)
         partition.resign()
@@ -429,9 +333,8 @@ class ReplicaManager:
         """A deleted topic: nothing answers for it from now on, and its files go in the background."""
         self._uncreated = {each for each in self._uncreated if each.topic != document.name}
         self.settings.forget(document.name)
-        topic = self.topics.pop(document.name, None)
+        topic = self.lookup.remove(document.name)
         if topic is not None:
-            del self._topics_by_id[topic.topic_id]
             for index in list(topic.partitions):
                 self._remove(topic, index)
         for index in range(len(document.partitions)):  # What came back with a disk and was never taken up.

@@ -1,6 +1,6 @@
 """One log directory: whose it is, its checkpoints, and whether its disk works."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -305,3 +305,12 @@ def _offset_of_each(
 def _raised_start(log: Log) -> int | None:
     """What its first segment does not tell."""
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
+    """The log, if one of the directories has it and is online."""
+    for log_dir in log_dirs:
+        log = log_dir.logs.get(topic_partition)
+        if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
+            return log
+    return None

@@ -19,12 +19,12 @@ from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.interrupted_moves import finish_interrupted_moves
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_closing import close_logs
-from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
+from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir, online_log
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_broker.storage.log_dir_loader import LoadProgress, LogDirLoader
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
-from barnabas_broker.storage.replica_move import ReplicaMove
+from barnabas_broker.storage.replica_moves import ReplicaMoves
 from barnabas_broker.storage.stray_logs import StrayLog, StrayLogs, marked_directory
 from barnabas_broker.storage.topic_ids import TopicIds
 from barnabas_broker.storage.trash import remove_all
@@ -32,7 +32,6 @@ from barnabas_broker.storage.truncated_logs import TruncatedLog, TruncatedLogs
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
-from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
@@ -73,10 +72,6 @@ class LogManager:
         topics: KnownTopics = NO_TOPICS,
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
-        self.moves: dict[TopicPartition, ReplicaMove] = {}
-        """Logs on their way to another directory; whoever started a move goes on with it."""
-        self.interrupted_moves: dict[TopicPartition, str] = {}
-        """Where logs were on their way to when the broker ended: to be started again."""
         self.truncated = TruncatedLogs()
         truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
         self._environment = replace(environment, truncated=lambda log: (tell := truncated()) and tell(log))
@@ -92,6 +87,7 @@ class LogManager:
         self.failed = self._loader.failed
         """Logs that are there and could not be loaded."""
         self._choice = LogDirChoice(self.log_dirs, clock, settings.placement, settings.headroom_bytes)
+        self.moves = ReplicaMoves(self._environment, clock, self._choice, self.log_dirs)
 
     @property
     def files(self) -> FileSystem:
@@ -127,11 +123,7 @@ class LogManager:
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log, if it is here and online."""
-        for log_dir in self.log_dirs:
-            log = log_dir.logs.get(topic_partition)
-            if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
-                return log
-        return None
+        return online_log(self.log_dirs, topic_partition)
 
     def has_lost(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
         """Whether no disk has this log, though all of them work."""
@@ -157,7 +149,7 @@ class LogManager:
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
         """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
-        self.stop_move(topic_partition)
+        self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
             self._forget(log)
@@ -193,7 +185,7 @@ class LogManager:
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
             names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._loader.names(log_dir)]
-            self.interrupted_moves = finish_interrupted_moves(self._environment, names)
+            self.moves.interrupted = finish_interrupted_moves(self._environment, names)
         self._on_each_online_dir(lambda log_dir: self._loader.load(log_dir, on_progress))
         superfluous = superfluous_logs(self.online_logs(), self._assigned)
         self._on_each_online_dir(lambda log_dir: self._set_aside_from(log_dir, superfluous))
@@ -267,52 +259,19 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
         self.failed.pop(topic_partition, None)
-        self.stop_move(topic_partition)
+        self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
             self._forget(log)
             log.move_to(marked_directory(self._environment, log, file_names.DELETED_DIR))
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
-    def start_move(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Begin to move a log to the directory at this path; None when it is there. A second move replaces the first.
-
-        ApiError where the log or the directory is unknown, or the directory is offline.
-        """
-        target, log = self._choice.at(log_dir), self.get(topic_partition)
-        if log is None:
-            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
-        self.stop_move(topic_partition)
-        if log.log_dir == target.path:
-            return None
-        move = ReplicaMove(self._environment, log, target.path, self._new_uuid())
-        move.begin()
-        self.moves[topic_partition] = move
-        return move
-
-    def stop_move(self, topic_partition: TopicPartition) -> None:
-        """Call a move off, if there is one."""
-        move = self.moves.pop(topic_partition, None)
-        if move is not None:
-            move.abandon()
-
-    def finish_move(self, move: ReplicaMove) -> Log:
-        """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
-        topic_partition = move.log.topic_partition
-        source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
-        target.begin_log(topic_partition)  # It may have been there before, and was cut since.
-        log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
-        del source.logs[topic_partition], self.moves[topic_partition]
-        return log
-
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
         """Take the directory of `error` offline; the partitions that go with it."""
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online:
                 affected = set(log_dir.logs)
-                for move in list(self.moves.values()):
-                    if error.log_dir in (move.log_dir, move.log.log_dir):
-                        self.stop_move(move.log.topic_partition)
+                self.moves.dir_failed(error.log_dir)
                 log_dir.fail(error)
                 self.strays.forget_dir(error.log_dir)
                 return affected

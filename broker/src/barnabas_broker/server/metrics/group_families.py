@@ -62,7 +62,7 @@ async def _lag(services: Services) -> Value:
 
 def _hosted(services: Services, topic_partition: TopicPartition) -> Partition | None:
     """The replica here, where it is one that works: a follower knows the high watermark as of its last fetch."""
-    topic = services.replicas.topics.get(topic_partition.topic)
+    topic = services.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
     return partition if partition is not None and partition.failure is None else None
 

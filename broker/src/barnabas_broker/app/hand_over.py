@@ -1,0 +1,58 @@
+"""Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+
+import asyncio
+import logging
+from typing import Final
+
+from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.replication.departures import Departures
+from barnabas_broker.replication.leader_news import LeaderNews
+from barnabas_core.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 10.0
+"""If the metadata store does not answer for so long, leadership moves after the end."""
+
+
+class HandOver:
+    """Of all partitions that the broker `broker_id` leads."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: MetadataImage,
+        controller: Controller,
+        leader_news: LeaderNews,
+        departures: Departures,
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._controller = controller
+        self._leader_news = leader_news
+        self._departures = departures
+
+    async def run(self) -> None:
+        """Return once the others know, and the clients have gone to them: clients that ask find no leader that is gone.
+
+        At once where no other broker is alive.
+        """
+        if all(broker_id == self._broker_id for broker_id in self._image.live_brokers()):
+            return
+        led = self._led_topics()
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                left = await self._controller.hand_over(self._broker_id)
+        except (ApiError, TimeoutError) as error:
+            log.warning("others will lead this broker's partitions once it is gone: %s", error)
+        else:
+            if left:
+                log.warning("nobody else can lead %d partitions while this broker is away", len(left))
+        if led:
+            await self._leader_news.until_heard(led)
+            await self._departures.until_all_left()
+
+    def _led_topics(self) -> list[str]:
+        topics = self._image.topics.values()
+        return [topic.name for topic in topics if any(state.leader == self._broker_id for state in topic.partitions)]

@@ -1,0 +1,101 @@
+"""Where a broken disk (StorageError) becomes an answer (KAFKA_STORAGE_ERROR) and an offline partition."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.partition_lookup import PartitionLookup
+from barnabas_broker.replication.surroundings import Fetching
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.log_dir import LogDirState
+from barnabas_broker.storage.log_manager import LogManager
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class OfflinePartitions:
+    """`resign` tells the metadata, by a compare-and-set, that partitions go on elsewhere."""
+
+    def __init__(
+        self,
+        lookup: PartitionLookup,
+        logs: LogManager,
+        fetching: Fetching,
+        resign: Callable[[Mapping[TopicPartition, int]], object],
+    ) -> None:
+        self._lookup = lookup
+        self._logs = logs
+        self._fetching = fetching
+        self._resign = resign
+        self.partitions: dict[TopicPartition, Partition] = {}
+        """Those that are offline, until their logs come back."""
+        self._full: set[str] = set()
+        """Log dirs that were said to be full, and not yet to have space again."""
+
+    @contextmanager
+    def using(self, name: str, index: int) -> Iterator[Partition]:
+        """A partition by name; what the disk does to it inside becomes an ApiError."""
+        partition = self._lookup.find(name, None, index)
+        try:
+            yield partition
+        except StorageError as error:
+            raise self.storage_failed(partition, error) from error
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
+        """Take what broke offline and say so once; the answer for the client.
+
+        A full disk takes no appends while it is full, and nothing more: the next append tries again.
+        """
+        if not isinstance(error, DiskFull):
+            self._take_offline(partition, error)
+            log.error("%s: %s", partition.topic_partition, error)
+        elif error.log_dir not in self._full:
+            self._full.add(error.log_dir)
+            log.error("%s: %s; all appends to this log dir are refused until then", partition.topic_partition, error)
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def _take_offline(self, partition: Partition, error: StorageError) -> None:
+        """One corrupt log takes its partition, a failed directory all that are in it; not one that moves there."""
+        if isinstance(error, LogDirFailed):
+            self.log_dir_failed(error)
+        if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
+            self._go_offline([partition], error)
+
+    def _go_offline(self, partitions: Collection[Partition], error: StorageError) -> None:
+        """They go on elsewhere."""
+        affected = [each for each in partitions if each.failure is None]
+        for partition in affected:
+            self._fetching.unfollow(partition)
+            partition.go_offline(error)
+            self.partitions[partition.topic_partition] = partition
+        self.give_up({each.topic_partition: each.failed_epoch for each in affected})
+
+    def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
+        """These go on without this broker: their logs failed here, in these leader epochs."""
+        if failed_epochs:
+            self._resign(failed_epochs)
+
+    def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """What somebody met who works on logs, and not for a client."""
+        partition = self._lookup.hosted(topic_partition)
+        if partition is not None:
+            self.storage_failed(partition, error)
+        elif isinstance(error, LogDirFailed):
+            self.log_dir_failed(error)
+
+    def log_dir_failed(self, error: StorageError) -> None:
+        """Take all partitions of a directory offline."""
+        affected = self._logs.fail_dir(error)
+        if affected:
+            log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
+        self._go_offline([each for each in self._lookup.partitions() if each.topic_partition in affected], error)
+
+    def look_at_full_dirs(self) -> None:
+        """Say of a full directory that it has space again, so that its next shortage is told, too."""
+        for log_dir in self._logs.log_dirs:
+            if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
+                self._full.remove(log_dir.path)
+                log.info("log dir %s has space again", log_dir.path)

@@ -1,0 +1,62 @@
+"""The partitions that this broker hosts, by what requests call them. `replica_manager` adds and removes them."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.replication.absences import why_missing
+from barnabas_broker.replication.hosted_topic import HostedTopic
+from barnabas_broker.replication.partition import Partition
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+
+class PartitionLookup:
+    """`is_awake` is False while this broker may not know that others lead by now."""
+
+    def __init__(self, broker_id: int, image: MetadataImage, is_awake: Callable[[], bool]) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._is_awake = is_awake
+        self.topics: dict[str, HostedTopic] = {}
+        self._by_id: dict[UUID, HostedTopic] = {}
+        self.unmade: OrderedDict[TopicPartition, None] = OrderedDict()
+        """Assigned to this broker, and to be made in the next turns of the loop, in this order."""
+
+    def find(self, name: str | None, topic_id: UUID | None, index: int) -> Partition:
+        """A partition by its topic's name or, where the request has none, id. ApiError when it is not here."""
+        if not self._is_awake():
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still, and looks who leads now")
+        topic = self.topics.get(name) if name is not None else self._by_id.get(topic_id)  # type: ignore[arg-type]
+        if topic is None:
+            raise self._why_missing(name, topic_id, index)
+        partition = topic.partitions.get(index)
+        if partition is None:
+            raise self._why_missing(topic.name, topic_id, index)
+        return partition
+
+    def _why_missing(self, name: str | None, topic_id: UUID | None, index: int) -> ApiError:
+        is_unmade = name is not None and TopicPartition(name, index) in self.unmade
+        return why_missing(self._image, self._broker_id, name, topic_id, index, is_unmade=is_unmade)
+
+    def hosted(self, topic_partition: TopicPartition) -> Partition | None:
+        """The partition, if it is here, be it offline."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic.partitions.get(topic_partition.partition) if topic is not None else None
+
+    def partitions(self) -> Iterator[Partition]:
+        """All that are here, offline ones too."""
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def add(self, topic: HostedTopic) -> None:
+        """It has partitions here, or will have."""
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def remove(self, name: str) -> HostedTopic | None:
+        """The topic is deleted; what was here of it."""
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            del self._by_id[topic.topic_id]
+        return topic
