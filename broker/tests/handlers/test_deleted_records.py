@@ -34,7 +34,9 @@ class Deleting:
         self.world.append(0, records=10)
         self.world.time.advance(FETCH_WAIT_S + 4 * LATENCY_S)
         self.services: Any = SimpleNamespace(
-            replicas=self, purgatory=Purgatory(self.world.time), image=SimpleNamespace(live={1, 2, 3})
+            replicas=SimpleNamespace(failures=self),
+            purgatory=Purgatory(self.world.time),
+            image=SimpleNamespace(live={1, 2, 3}),
         )
 
     @contextmanager

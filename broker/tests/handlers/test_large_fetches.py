@@ -55,7 +55,9 @@ class World:
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
         self.services: Any = SimpleNamespace(
-            replicas=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number]),
+            replicas=SimpleNamespace(
+                lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
+            ),
             config=SimpleNamespace(fetch_max_bytes=10_000_000),
             purgatory=purgatory,
             attempt=asyncio.ensure_future,
