@@ -23,6 +23,8 @@ from barnabas_broker.coordinators.groups.writer import KeyValue, KeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
+AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
+
 _IDS = count(1)
 
 Done = Callable[[ApiError | None], object]

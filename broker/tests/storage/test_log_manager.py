@@ -1,74 +1,27 @@
 """Log dirs: whose they are, what a start finds in them, how one that fails leaves the others alone."""
 
-import os
-import random
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FullAfter, fill, flights, manager, started
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.checkpoints import LastLife
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
-from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.flush_job import FlushJob
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDirState
 from barnabas_broker.storage.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_manager import LogManager
 from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_partition import TopicPartition
-
-TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-BROKER = BrokerIdentity("MkU3OEVBNTcwNTJENDM2Qk", 1)
-CONFIG = LogConfig()
-
-
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
-def manager(*paths: Path, identity: BrokerIdentity = BROKER, placement: str = "fewest-partitions") -> LogManager:
-    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
-    settings = LogManagerSettings([str(path) for path in paths], placement)
-    return LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
-
-
-def started(*paths: Path) -> LogManager:
-    logs = manager(*paths)
-    logs.load()
-    return logs
 
 
 def due_flushes(logs: LogManager, now_ms: int) -> list[tuple[Log, FlushJob]]:
     return [(log, job) for log in logs.logs.values() if (job := log.due_flush(now_ms)) is not None]
-
-
-def flights(partition: int) -> TopicPartition:
-    return TopicPartition("flights", partition)
-
-
-def fill(logs: LogManager, partitions: int) -> Mapping[TopicPartition, int]:
-    for number in range(partitions):
-        log = logs.create(flights(number), TOPIC_ID, CONFIG)
-        for _ in range(number + 1):
-            append(log, batch(1))
-    return {key: log.log_end_offset for key, log in logs.logs.items()}
 
 
 def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
@@ -378,124 +331,3 @@ def test_a_log_that_is_made_again_is_not_what_the_checkpoints_say_of_the_one_bef
     logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
     again = started(tmp_path).logs[flights(2)]
     assert (again.log_start_offset, again.log_end_offset) == (0, 1)
-
-
-def shut_down(path: Path, broker_epoch: int) -> None:
-    logs = started(path)
-    if not logs.get(flights(0)):
-        append(logs.create(flights(0), TOPIC_ID, CONFIG), batch(2))
-    logs.shutdown({}, broker_epoch)
-
-
-@pytest.mark.parametrize(("mark_epochs", "is_clean"), [((5, -1), True), ((6,), False), ((-1,), False)])
-def test_only_the_clean_mark_of_the_last_registered_life_counts(
-    tmp_path: Path, mark_epochs: tuple[int, ...], is_clean: bool
-) -> None:
-    shut_down(tmp_path, 5)
-    assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
-    logs = manager(tmp_path)
-    logs.load(last_life=LastLife(mark_epochs))
-    assert logs.was_clean is is_clean
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-
-
-@pytest.mark.parametrize("mark", [b"", b"{", b"[]", b'{"version":0}', b'{"version":0,"brokerEpoch":"x"}'])
-def test_a_damaged_clean_mark_counts_for_nothing(tmp_path: Path, mark: bytes) -> None:
-    shut_down(tmp_path, 5)
-    (tmp_path / ".kafka_cleanshutdown").write_bytes(mark)
-    assert not started(tmp_path).was_clean
-
-
-def test_a_clean_mark_is_gone_for_good_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shut_down(tmp_path, -1)
-    steps: list[str] = []
-    remove, sync_dir = PosixFileSystem.remove, PosixFileSystem.sync_dir
-    monkeypatch.setattr(PosixFileSystem, "remove", lambda self, path: steps.append(path) or remove(self, path))
-    monkeypatch.setattr(PosixFileSystem, "sync_dir", lambda self, path: steps.append(path) or sync_dir(self, path))
-    started(tmp_path)
-    assert steps[:2] == [str(tmp_path / ".kafka_cleanshutdown"), str(tmp_path)]
-
-
-class FullAfter(PosixFileSystem):
-    """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, bytes_left: int) -> None:
-        self.bytes_left = bytes_left
-        self._pwrite = os.pwrite
-        monkeypatch.setattr(os, "pwrite", self._write)
-
-    def _write(self, descriptor: int, data: memoryview, position: int) -> int:
-        taken = min(len(data), self.bytes_left)
-        self.bytes_left -= taken
-        if not taken:
-            raise OSError(28, "No space left on device")
-        return self._pwrite(descriptor, data[:taken], position)
-
-
-def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs = started(tmp_path)
-    log = logs.create(flights(0), TOPIC_ID, CONFIG)
-    append(log, batch(2))
-    path = tmp_path / "flights-0" / f"{0:020d}.log"
-    disk = FullAfter(monkeypatch, bytes_left=30)
-    sent = batch(1, producer_id=4, epoch=0, sequence=0)
-    for _ in range(2):
-        with pytest.raises(DiskFull, match="no space left"):
-            append(log, sent)
-        assert path.stat().st_size == len(batch(2))
-        assert log.log_end_offset == 2
-    assert len(read_all(log)) == 1
-    disk.bytes_left = 10_000
-    assert append(log, sent).base_offset == 2
-    assert append(log, sent).duplicate
-
-
-def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs = started(tmp_path)
-    config = LogConfig(segment_bytes=2 * len(batch(1)), index_interval_bytes=0)
-    log = logs.create(flights(0), TOPIC_ID, config)
-    for number in range(7):
-        append(log, batch(1, producer_id=4, epoch=0, sequence=number), leader_epoch=number)
-    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
-    (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
-    assert not (tmp_path / "flights-0" / "leader-epoch-checkpoint").exists()
-    FullAfter(monkeypatch, bytes_left=0)
-    again = started(tmp_path).logs[flights(0)]
-    assert len(read_all(again)) == 7
-    assert again.end_offset_for_epoch(3) == (3, 4)
-    again.config = LogConfig(retention_bytes=0)
-    with pytest.raises(DiskFull):
-        again.enforce_retention(NOW_MS, high_watermark=7)
-    assert [segment.base_offset for segment in again.segments] == [6]
-
-
-def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = started(tmp_path)
-    log = logs.create(flights(0), TOPIC_ID, CONFIG)
-    append(log, batch(2))
-
-    def broken(*_: object) -> int:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "pwrite", broken)
-    with pytest.raises(LogDirFailed, match=r"the disk failed .*Input/output error") as failed:
-        append(log, batch(1))
-    assert failed.value.log_dir == str(tmp_path)
-
-
-def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs = started(tmp_path / "a", tmp_path / "b")
-    ends = fill(logs, 2)
-    shutil.rmtree(tmp_path / "a")
-    logs.shutdown(ends)
-    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
-    again = started(tmp_path / "a", tmp_path / "b")
-    assert set(again.logs) == {flights(1)}

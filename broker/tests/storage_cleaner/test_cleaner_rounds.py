@@ -3,12 +3,12 @@
 import asyncio
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from cleaner_samples import dirty
 from compaction_samples import PLANES, HelperHere, OneCompactedLog
 
 from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
@@ -17,20 +17,11 @@ from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
 from barnabas_broker.storage.cleaner.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.segment import Segment
-from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.topic_partition import TopicPartition
 
 OTHERS = TopicPartition("others", 0)
-
-
-def dirty(path: Path) -> OneCompactedLog:
-    one = OneCompactedLog(path)
-    for _ in range(2):
-        one.append([(b"a", bytes(200)), (b"a", b"newest")])
-        one.roll()
-    return one
 
 
 def add_dirty_log(one: OneCompactedLog, batches: int) -> None:
@@ -168,125 +159,6 @@ def test_a_disk_that_fails_within_a_swap_is_told_to_the_owner_of_the_partition(t
     assert sorted(one.records()) == [3]
 
 
-def gone(one: OneCompactedLog) -> None:
-    one.logs.delete(PLANES)
-
-
-def retained(one: OneCompactedLog) -> None:
-    one.log.delete_segments([one.log.segments.first], one.clock.time_ms)
-
-
-def truncated(one: OneCompactedLog) -> None:
-    one.log.truncate_fully_and_start_at(4, one.clock.time_ms)
-
-
-def cut_in_place(one: OneCompactedLog) -> None:
-    """The first segment stays, and ends earlier; what comes after has the offsets of what was cut."""
-    if one.log.log_end_offset == 4:
-        truncate_to(one.log, 1)
-        one.append([(b"b", b"after the cut"), (b"c", b"after the cut"), (b"d", b"after the cut")])
-        one.roll()
-
-
-@pytest.mark.parametrize("when", [MapKeys, CleanSegments])
-def test_a_truncation_within_a_segment_voids_the_round(tmp_path: Path, when: type) -> None:
-    one = OneCompactedLog(tmp_path)
-    one.append([(b"a", bytes(200))])
-    one.append([(b"a", b"cut off"), (b"b", b"cut off"), (b"b", b"cut off")])
-    one.roll()
-    one.helper.after = lambda request: cut_in_place(one) if isinstance(request, when) else None
-    one.clean()
-    assert sorted(one.records().items())[1:] == [
-        (at, (key, b"after the cut")) for at, key in zip((1, 2, 3), (b"b", b"c", b"d"), strict=True)
-    ]
-    one.crash()
-    assert one.records()[0] == (b"a", bytes(200))
-    assert len(one.records()) == 4
-
-
-def test_a_truncation_takes_back_what_counts_as_compacted_after_a_crash_too(tmp_path: Path) -> None:
-    one = dirty(tmp_path)
-    assert one.clean()
-    truncate_to(one.log, 2)
-    one.append([(b"x", b"older")])
-    one.append([(b"x", b"newer")])
-    one.roll()
-    one.append([(b"y", b"active")])
-    one.crash()
-    assert one.clean()
-    assert [pair for pair in one.records().values() if pair[0] == b"x"] == [(b"x", b"newer")]
-
-
-def test_a_log_that_is_cut_where_it_was_compacted_begins_anew(tmp_path: Path) -> None:
-    """Else a key is gone whose newer value was cut, and whose older one was removed for it: the leader has that."""
-    one = OneCompactedLog(tmp_path)
-    for key in (b"a", b"b", b"a", b"c"):
-        one.append([(key, b"value")])
-    one.roll()
-    assert one.clean()
-    assert sorted(one.records()) == [1, 2, 3]
-    truncate_to(one.log, 2)
-    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 0)
-    one.append([(b"a", b"as the leader has it")])
-    one.crash()
-    assert one.records() == {0: (b"a", b"as the leader has it")}
-
-
-def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Path) -> None:
-    one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
-    for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
-        one.append([(key, bytes(200))])
-    one.roll()
-    rewritten: list[Request] = []
-
-    def cut_after_the_first_swap(request: Request) -> None:
-        if isinstance(request, CleanSegments):
-            rewritten.append(request)
-            if len(rewritten) == 2:
-                truncate_to(one.log, 4)
-
-    one.helper.before = cut_after_the_first_swap
-    one.clean()
-    assert len(rewritten) == 2
-    assert one.log.log_end_offset == 0
-
-
-@pytest.mark.parametrize(("cut_at", "end_offset"), [(4, 0), (7, 7)])
-def test_a_log_that_is_cut_after_a_crash_within_a_round_begins_anew(
-    tmp_path: Path, cut_at: int, end_offset: int
-) -> None:
-    """No checkpoint has how far that round had come; the segment that takes the appends was not in it."""
-    one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
-    for key in (b"a", b"b", b"c", b"a", b"b", b"c"):
-        one.append([(key, bytes(200))])
-    one.roll()
-    for key in (b"a", b"b"):
-        one.append([(key, b"not compacted")])
-    swapped: list[Request] = []
-
-    def die_after_the_first_swap(request: Request) -> None:
-        swapped.append(request)
-        if len(swapped) == 3:
-            raise HelperDied("with the broker")
-
-    one.helper.before = die_after_the_first_swap
-    one.clean()
-    one.crash()
-    assert one.log.clean_until is None
-    assert 0 not in one.records(), "a newer one is there"
-    truncate_to(one.log, cut_at)
-    assert one.log.log_end_offset == end_offset
-
-
-def test_a_log_that_is_cut_above_what_was_compacted_keeps_the_rest(tmp_path: Path) -> None:
-    one = dirty(tmp_path)
-    assert one.clean()
-    end_offset = one.log.log_end_offset
-    one.append([(b"x", b"1")])
-    truncate_to(one.log, end_offset)
-    assert (one.log.log_start_offset, one.log.log_end_offset) == (0, end_offset)
-
-
 def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1")])
@@ -297,34 +169,6 @@ def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> N
     assert sorted(one.records()) == [0, 1]
     assert one.clean()
     assert sorted(one.records()) == [1]
-
-
-@pytest.mark.parametrize("change", [gone, retained, truncated])
-@pytest.mark.parametrize("when", ["before the work", "after the work"])
-def test_a_log_that_changes_meanwhile_is_not_touched_and_has_not_failed(
-    tmp_path: Path, change: Callable[[OneCompactedLog], None], when: str
-) -> None:
-    one = dirty(tmp_path)
-
-    def before(request: Request) -> None:
-        if isinstance(request, CleanSegments):
-            if when == "before the work":
-                change(one)
-            else:
-                one.helper.worker.answer(request)
-                change(one)
-
-    one.helper.before = before
-    one.clean()
-    assert one.storage_errors == []
-    assert one.cleaner.stats.rounds == 0
-    assert not list(one.directory.glob("*.swap"))
-    if change is not gone:
-        assert one.log.log_end_offset == 4
-        assert min(one.records(), default=4) >= (2 if change is retained else 4)
-        one.crash()
-        assert one.log.log_end_offset == 4
-        assert min(one.records(), default=4) >= (2 if change is retained else 4)
 
 
 def test_a_group_never_spans_more_offsets_than_an_index_entry_holds(tmp_path: Path) -> None:

@@ -1,0 +1,230 @@
+"""How members of a group get their assignments, and who may commit, as traces of what is asked and answered."""
+
+from coordinator_world import AT_ONCE
+from group_script import check
+from group_traces import TWO_STABLE
+
+
+def test_a_second_join_or_sync_of_a_member_ends_the_wait_of_the_first() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join b v3
+        >> join b as b-2
+        << b REBALANCE_IN_PROGRESS b-2
+        >> join a as a-1
+        << a joined 2 as a-1, leads of a-1 b-2, range
+        << b joined 2 as b-2, follows a-1, range
+        >> sync b-2 gen 2
+        >> sync b-2 gen 2
+        << b-2 REBALANCE_IN_PROGRESS
+        >> sync a-1 gen 2 b-2=P0
+        << store generation 2: a-1= b-2=P0
+        >> sync a-1 gen 2 b-2=P1
+        << a-1 REBALANCE_IN_PROGRESS
+        >> stored
+        << a-1 assigned nothing
+        << b-2 assigned P0
+        """,
+        AT_ONCE,
+    )
+
+
+def test_an_assignment_that_is_overtaken_by_a_new_member_reaches_nobody() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> join b v3
+        << a-1 REBALANCE_IN_PROGRESS
+        >> stored
+        >> state
+        << PreparingRebalance generation 1: a-1 b-2
+        >> join a as a-1
+        << a joined 2 as a-1, leads of a-1 b-2, range
+        << b joined 2 as b-2, follows a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_an_assignment_that_cannot_be_stored_is_refused_and_the_group_tries_anew() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1
+        >> wait 100
+        << a joined 2 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_after_every_assignment_that_cannot_be_stored_the_pause_is_longer_until_one_is_stored() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> wait 100
+        >> join a as a-1
+        << a joined 2 as a-1, leads of a-1, range
+        >> sync a-1 gen 2 a-1=P0
+        << store generation 2: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1
+        >> wait 199
+        >> wait 1
+        << a joined 3 as a-1, leads of a-1, range
+        >> sync a-1 gen 3 a-1=P0
+        << store generation 3: a-1=P0
+        >> stored
+        << a-1 assigned P0
+        >> join a as a-1
+        << a joined 4 as a-1, leads of a-1, range
+        >> sync a-1 gen 4 a-1=P0
+        << store generation 4: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1
+        >> wait 100
+        << a joined 5 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_who_joins_in_the_pause_after_a_failed_store_waits_for_its_end_too() -> None:
+    check(
+        """
+        >> join a rebalance 50 v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> sync a-1 gen 1 a-1=P0
+        << store generation 1: a-1=P0
+        >> store fails COORDINATOR_NOT_AVAILABLE
+        << a-1 COORDINATOR_NOT_AVAILABLE
+        >> join a as a-1 rebalance 50
+        >> join b rebalance 50 v3
+        >> wait 99
+        >> wait 1
+        << a joined 2 as a-1, leads of a-1 b-2, range
+        << b joined 2 as b-2, follows a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_the_protocol_with_most_votes_among_those_that_all_know_is_chosen() -> None:
+    check(
+        """
+        >> join a can sticky,range v3
+        << a joined 1 as a-1, leads of a-1, sticky
+        >> join b can range,roundrobin,sticky v3
+        >> join c can cooperative v3
+        << c INCONSISTENT_GROUP_PROTOCOL
+        >> join d type connect v3
+        << d INCONSISTENT_GROUP_PROTOCOL
+        >> join a as a-1 can sticky,range
+        << a joined 2 as a-1, leads of a-1 b-2, sticky
+        << b joined 2 as b-2, follows a-1, sticky
+        >> join c can range v3
+        >> join a as a-1 can sticky,range
+        >> join b as b-2 can range,sticky
+        << a joined 3 as a-1, leads of a-1 b-2 c-5, range
+        << b joined 3 as b-2, follows a-1, range
+        << c joined 3 as c-5, follows a-1, range
+        """,
+        AT_ONCE,
+    )
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    check(
+        """
+        >> join a v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join b v3
+        >> join a as a-1
+        << a joined 2 as a-1, leads of a-1 b-2, range
+        << b joined 2 as b-2, follows a-1, range
+        >> join c v3
+        << c GROUP_MAX_SIZE_REACHED
+        >> leave b-2
+        << NONE
+        >> join c v3
+        """,
+        AT_ONCE._replace(max_size=2),
+    )
+
+
+def test_a_first_join_that_waits_too_long_is_dropped_as_its_client_may_be_gone() -> None:
+    check(
+        """
+        >> join a rebalance 1000000 session 400000 v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join b rebalance 1000000 v3
+        >> wait 299999
+        >> state
+        << PreparingRebalance generation 1: a-1 b-2
+        >> wait 1
+        << b UNKNOWN_MEMBER_ID
+        >> state
+        << PreparingRebalance generation 1: a-1
+        """,
+        AT_ONCE,
+    )
+
+
+def test_while_members_join_again_the_old_generation_may_commit_and_after_that_only_the_assigned() -> None:
+    check(
+        TWO_STABLE
+        + """
+        >> commit a-1 gen 2
+        << NONE
+        >> commit stranger gen -1
+        << UNKNOWN_MEMBER_ID
+        >> join b as b-2 topics weather
+        >> commit a-1 gen 2
+        << NONE
+        >> join a as a-1
+        << a joined 3 as a-1, leads of a-1 b-2, range
+        << b joined 3 as b-2, follows a-1, range
+        >> commit a-1 gen 2
+        << ILLEGAL_GENERATION
+        >> commit a-1 gen 3
+        << REBALANCE_IN_PROGRESS
+        >> leave a-1 b-2
+        << NONE
+        << NONE
+        << store generation 4: empty
+        >> commit stranger gen -1
+        << NONE
+        >> commit a-1 gen 3
+        << UNKNOWN_MEMBER_ID
+        """,
+        AT_ONCE,
+    )
+
+
+def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
+    check(
+        """
+        >> join a can range,range v3
+        << a joined 1 as a-1, leads of a-1, range
+        >> join a as a-1 can range,sticky,range
+        << a joined 2 as a-1, leads of a-1, range
+        """,
+        AT_ONCE,
+    )

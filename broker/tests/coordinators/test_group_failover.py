@@ -1,0 +1,159 @@
+"""What a coordinator that takes over knows, and what it answers until it does."""
+
+import logging
+from typing import Any
+
+import pytest
+from coordinator_world import AT_ONCE, Client, World, stable
+
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+@pytest.fixture
+def world() -> World:
+    return World(AT_ONCE)
+
+
+# Changes of leadership
+
+
+def test_what_is_not_committed_is_not_shown_and_the_next_election_shows_what_was_replicated(world: World) -> None:
+    client = Client(world, "a")
+    world.log.holding = True
+    first = client.commit(("flights", 0, 1))
+    world.time.run()
+    second = client.commit(("flights", 0, 2))
+    world.time.run()
+    assert client.committed() == {}
+    world.resign(survivors=1)
+    assert (first, second) == ([[ErrorCode.NOT_COORDINATOR]], [[ErrorCode.NOT_COORDINATOR]])
+    world.log.holding = False
+    world.elect()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_groups_are_loading_until_all_that_the_log_holds_is_committed(world: World) -> None:
+    client = Client(world, "a")
+    world.log.holding = True
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.crash(survivors=1)
+    world.time.run(for_ms=60_000)
+    with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        client.committed()
+    world.log.commit()
+    world.time.run()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_sessions_begin_when_the_groups_are_served_and_not_when_loading_began(world: World) -> None:
+    client, stranger = Client(world, "a"), Client(world, "s", group_id="others")
+    stable(world, client)
+    world.log.holding = True
+    stranger.commit(("flights", 0, 1))
+    world.time.run()
+    world.crash(survivors=1)
+    world.time.run(for_ms=60_000)
+    world.log.commit()
+    world.time.run(for_ms=9_999)
+    assert client.heartbeat() is ErrorCode.NONE
+    world.time.run(for_ms=10_000)
+    assert client.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_same_epoch_again_changes_nothing_and_a_later_one_begins_anew(world: World) -> None:
+    leader, newcomer = Client(world, "a"), Client(world, "b")
+    stable(world, leader)
+    newcomer.join()
+    world.coordinator.on_elected(0, world.leader_epoch)
+    assert newcomer.joined == []
+    world.elect()
+    assert newcomer.joined[-1].error is ErrorCode.NOT_COORDINATOR
+    assert leader.heartbeat() is ErrorCode.NONE
+
+
+def test_after_a_write_of_which_nobody_knows_whether_it_stays_the_log_is_read_again(world: World) -> None:
+    client = Client(world, "a")
+    world.log.holding = True
+    answers = client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.fail(ErrorCode.KAFKA_STORAGE_ERROR, survivors=1)
+    assert answers == [[ErrorCode.NOT_COORDINATOR]]
+    world.log.holding = False
+    world.time.run()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is_known(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.holding = True
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run(for_ms=5_000)
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert client.join().joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.holding = False
+    world.log.commit()
+    assert client.join().joined[-1].error is ErrorCode.NONE
+    assert client.committed() == {}
+
+
+def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.holding = True
+    client.commit(("flights", 1, 1))
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run(for_ms=5_000)
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.log.commit()
+    assert (client.committed(), world.coordinator.list_groups()) == ({}, [])
+
+
+def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    world.time.run()
+    world.deleted_topics.add("weather")
+    world.crash()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client does as librdkafka does: after a failed sync it joins again at once."""
+    caplog.set_level(logging.INFO)
+    client = Client(world, "a").join()
+    world.time.run(for_ms=5_000)
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    started_ms, appends_before, lines_before = world.time.ms, world.log.batches, len(caplog.records)
+    while world.time.ms < started_ms + 60_000:
+        joins = len(client.joined)
+        client.sync(**{client.member_id: "part"})
+        assert client.synced[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        client.join()
+        assert world.log.batches - appends_before <= 20
+        while len(client.joined) == joins:
+            world.time.run(for_ms=10)
+    assert world.log.batches - appends_before >= 10
+    assert len(caplog.records) - lines_before == 1
+    world.log.failing = None
+    client.sync(**{client.member_id: "part"})
+    assert client.synced[-1].assignment == b"part"
+    assert "is stable, after" in caplog.records[-1].message
+
+
+def test_a_broker_that_may_not_know_of_its_successor_does_not_answer(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.is_awake = False
+    assert client.heartbeat() is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(ApiError, match="NOT_COORDINATOR"):
+        client.committed()

@@ -1,0 +1,207 @@
+"""Groups and offsets go: deleted by clients, expired, or with their topics."""
+
+import logging
+from typing import Any
+
+import pytest
+from coordinator_world import AT_ONCE, Client, World, stable
+
+from barnabas_broker.coordinators.groups.records import decode_key
+from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+DAY_MS = 24 * 3_600_000
+FLIGHTS_0 = TopicPartition("flights", 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(AT_ONCE)
+
+
+# Removal
+
+
+def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_offsets(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    stable(world, client)
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    client.leave()
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    assert answers == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert world.coordinator.list_groups() == []
+    world.crash()
+    assert world.coordinator.list_groups() == []
+    assert client.committed() == {}
+
+
+def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    world.log.holding = True
+    before = client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.commit()
+    during = client.commit(("flights", 1, 1))
+    world.time.run()
+    world.coordinator.delete_group("readers", answers.append)
+    assert client.commit(("flights", 2, 1)) == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+    assert client.join().joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.commit()
+    world.time.run()
+    world.log.commit()
+    assert (before, during, answers) == ([[ErrorCode.NONE]], [[ErrorCode.NONE]], [ErrorCode.NONE])
+    world.crash()
+    assert client.committed() == {}
+
+
+def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.coordinator.delete_group("readers", answers.append)
+    world.time.run()
+    world.log.failing = None
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert client.committed() == {"flights-0": 1}
+    assert client.join().joined[-1].error is ErrorCode.NONE
+
+
+def delete_offsets(world: World, *partitions: TopicPartition) -> tuple[ErrorCode, list[ErrorCode]]:
+    answers: list[tuple[ErrorCode, list[ErrorCode]]] = []
+    world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append((error, each)))
+    world.time.run()
+    return answers[0]
+
+
+def test_offsets_of_topics_in_use_cannot_be_deleted_and_others_can(world: World) -> None:
+    client = Client(world, "a")
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    stable(world, client)
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    world.time.run()
+    weather = TopicPartition("weather", 0)
+    outcome = delete_offsets(world, FLIGHTS_0, weather, TopicPartition("weather", 9))
+    assert outcome == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.NONE])
+    assert client.committed() == {"flights-0": 1}
+    client.leave()
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.NONE, [ErrorCode.NONE])
+    world.crash()
+    assert client.committed() == {}
+
+
+def test_offsets_of_a_group_that_does_not_tell_its_topics_cannot_be_deleted(world: World) -> None:
+    Client(world, "a").join(protocol_type="connect")
+    assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.NON_EMPTY_GROUP, [])
+
+
+def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(world: World) -> None:
+    client = Client(world, "a")
+    answers: list[Any] = []
+    client.commit(("flights", 0, 1))
+    world.time.run()
+    world.log.holding = True
+    client.commit(("flights", 1, 1))
+    world.time.run()
+    partitions = [TopicPartition("flights", 1)]
+    world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append(each))
+    world.time.run()
+    world.log.commit()
+    assert answers == [[ErrorCode.NONE]]
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None:
+    client, other = Client(world, "a"), Client(world, "b", group_id="others")
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    other.commit(("weather", 1, 1))
+    world.time.run()
+    world.coordinator.on_topics_deleted({"weather"})
+    world.time.run()
+    assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
+    world.crash()
+    assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
+
+
+# Expiry (KIP-211)
+
+
+def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with_them(world: World) -> None:
+    world.coordinator.start()
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=7 * DAY_MS - 1)
+    assert client.committed() == {"flights-0": 1}
+    world.time.run(for_ms=600_000)
+    assert client.committed() == {}
+    assert world.coordinator.list_groups() == []
+    assert world.coordinator.counters.offset_expirations == 1
+    keys = [decode_key(key) for key, value in world.log.committed(0) if value is None]
+    assert len(keys) == 2
+
+
+def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: World) -> None:
+    world.coordinator.start()
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=5_000)
+    client.leave()
+    world.time.run(for_ms=7 * DAY_MS - 600_000)
+    assert client.committed() == {"flights-0": 1}
+    world.time.run(for_ms=2 * 600_000)
+    assert client.committed() == {}
+
+
+def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_more_do(world: World) -> None:
+    client = Client(world, "a")
+    stable(world, client)
+    client.commit(("flights", 0, 1), ("weather", 0, 1))
+    for _ in range(8 * DAY_MS // 9_000):
+        world.time.run(for_ms=9_000)
+        client.heartbeat()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    assert client.committed() == {"flights-0": 1}
+
+
+def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1), expire_timestamp_ms=world.time.now_ms() + 60_000)
+    client.commit(("flights", 1, 1))
+    world.time.run(for_ms=60_000)
+    world.crash()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    assert client.committed() == {"flights-1": 1}
+
+
+def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World) -> None:
+    client = Client(world, "a")
+    client.commit(("flights", 0, 1))
+    world.time.run(for_ms=8 * DAY_MS)
+    world.log.holding = True
+    client.commit(("flights", 0, 2))
+    world.time.run()
+    world.coordinator.expire_offsets()
+    world.time.run()
+    world.log.commit()
+    assert client.committed() == {"flights-0": 2}
+
+
+def test_a_day_before_offsets_expire_a_warning_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.coordinator.start()
+    Client(world, "a").commit(("flights", 0, 1))
+    with caplog.at_level(logging.WARNING):
+        world.time.run(for_ms=6 * DAY_MS - 600_000)
+        assert caplog.messages == []
+        world.time.run(for_ms=DAY_MS // 2)
+    expected = "group readers: 1 offsets will expire, the first in 1440 minutes, unless a member commits or joins"
+    assert caplog.messages == [expected]

@@ -1,0 +1,233 @@
+"""Changes of configs and of features: taken or refused, from a view of the cluster."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from decision_samples import a_cluster, a_topic, create, registration
+
+from barnabas_broker.metadata.decisions.alter_configs import (
+    BrokerOverrides,
+    ConfigChange,
+    ConfigOperation,
+    decide_alter_broker,
+    decide_alter_topic,
+    replace_all,
+)
+from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType, decide_update_features
+from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, METADATA_LEVEL, unsupported
+from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_core.errors import ApiError, ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+CONFIG_CHANGES = [
+    ([ConfigChange("retention.ms", SET, "7")], {"cleanup.policy": "compact", "retention.ms": "7"}),
+    ([ConfigChange("cleanup.policy", DELETE, None)], {}),
+    ([ConfigChange("not.there", DELETE, None)], {"cleanup.policy": "compact"}),
+    ([ConfigChange("cleanup.policy", APPEND, "delete")], {"cleanup.policy": "compact,delete"}),
+    ([ConfigChange("cleanup.policy", APPEND, "compact")], {"cleanup.policy": "compact"}),
+    ([ConfigChange("cleanup.policy", SUBTRACT, "compact")], {"cleanup.policy": ""}),
+    ([ConfigChange("cleanup.policy", SUBTRACT, "delete")], {"cleanup.policy": "compact"}),
+    (
+        [ConfigChange("leader.replication.throttled.replicas", APPEND, "0:1")],
+        {"cleanup.policy": "compact", "leader.replication.throttled.replicas": "0:1"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), CONFIG_CHANGES)
+def test_configs_of_a_topic_change(changes: list[ConfigChange], expected: dict[str, str]) -> None:
+    topic = a_topic("a", configs={"cleanup.policy": "compact"})
+    assert decide_alter_topic(a_cluster(1, topic), "a", changes) == msgspec.structs.replace(topic, configs=expected)
+
+
+REFUSED_CHANGES = [
+    ([ConfigChange("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG, "retention.ms=x: must be an integer"),
+    ([ConfigChange("nope", SET, "x")], ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
+    (
+        [ConfigChange("retention.ms", SET, None)],
+        ErrorCode.INVALID_REQUEST,
+        "Null value not supported for: retention.ms",
+    ),
+    ([ConfigChange("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms because"),
+    ([ConfigChange("flush.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST, "duplicate config keys: flush.ms"),
+    (
+        [ConfigChange("min.compaction.lag.ms", SET, "9"), ConfigChange("max.compaction.lag.ms", SET, "8")],
+        ErrorCode.INVALID_CONFIG,
+        "must be at most max.compaction.lag.ms=8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "code", "message"), REFUSED_CHANGES)
+def test_changes_that_cannot_be_are_refused(changes: list[ConfigChange], code: ErrorCode, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_topic(a_cluster(1, a_topic("a")), "a", changes)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_topic_that_is_not_there_has_no_configs() -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_topic(a_cluster(1), "a", [])
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_replacing_removes_what_is_not_named() -> None:
+    changes = replace_all({"segment.ms": "5"}, {"retention.ms": "7", "segment.ms": "4"})
+    assert changes == [ConfigChange("retention.ms", DELETE, None), ConfigChange("segment.ms", SET, "5")]
+
+
+NOTHING = BrokerOverrides({}, {})
+REFUSED_BROKER_CHANGES = [
+    ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "Cannot update num.partitions dynamically"),
+    ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
+    ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
+    ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
+    ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
+    ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id 'x'; there are [0]."),
+]
+
+
+@pytest.mark.parametrize(("broker", "name", "value", "code", "message"), REFUSED_BROKER_CHANGES)
+def test_broker_changes_that_cannot_be_are_refused(
+    broker: str, name: str, value: str, code: ErrorCode, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, value)], NOTHING)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_brokers_configs_must_fit_together_with_those_of_all() -> None:
+    of_all = BrokerOverrides({}, {"log.cleaner.max.compaction.lag.ms": "5"})
+    change = ConfigChange("log.cleaner.min.compaction.lag.ms", SET, "9")
+    with pytest.raises(ApiError, match=r"must be at most log\.cleaner\.max\.compaction\.lag\.ms=5"):
+        decide_alter_broker(a_cluster(1), "0", [change], of_all)
+    assert decide_alter_broker(a_cluster(1), "0", [change], NOTHING) == {change.name: "9"}
+    assert decide_alter_broker(a_cluster(1), "", [change], NOTHING) == {change.name: "9"}
+
+
+LAGGING = {"min.compaction.lag.ms": "60000"}
+MAX_LAG = "log.cleaner.max.compaction.lag.ms"
+
+
+@pytest.mark.parametrize("broker", ["0", ""])
+def test_a_brokers_config_that_contradicts_a_topics_own_is_refused(broker: str) -> None:
+    view = a_cluster(1, a_topic("flights", configs=LAGGING))
+    with pytest.raises(ApiError) as refused:
+        decide_alter_broker(view, broker, [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert "topic flights: min.compaction.lag.ms=60000: must be at most max.compaction.lag.ms=1000" in str(
+        refused.value
+    )
+
+
+def test_a_config_of_all_brokers_is_held_against_the_topics_on_brokers_with_their_own() -> None:
+    view = dataclasses.replace(
+        a_cluster(2, a_topic("flights", configs=LAGGING)), overrides={"1": {"log.cleaner.min.compaction.lag.ms": "5"}}
+    )
+    decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "70000")], NOTHING)
+    with pytest.raises(ApiError, match="topic flights"):
+        decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "1000")], NOTHING)
+
+
+def test_a_topics_config_is_held_against_every_broker_that_has_its_own() -> None:
+    view = dataclasses.replace(a_cluster(2, a_topic("flights")), overrides={"1": {MAX_LAG: "1000"}})
+    change = [ConfigChange("min.compaction.lag.ms", SET, "60000")]
+    with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        decide_alter_topic(view, "flights", change)
+    with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
+        create(view, NewTopic("trains", configs=LAGGING))
+
+
+def test_what_is_stored_and_wrong_is_in_the_way_of_no_other_change() -> None:
+    view = a_cluster(1, a_topic("flights", configs={"of.a.newer.version": "1"}))
+    changed = decide_alter_topic(view, "flights", [ConfigChange("retention.ms", SET, "5")])
+    assert changed.configs == {"of.a.newer.version": "1", "retention.ms": "5"}
+    of_all = BrokerOverrides({}, {"message.max.bytes": "many"})
+    assert decide_alter_broker(view, "0", [ConfigChange("log.retention.ms", SET, "5")], of_all) == {
+        "log.retention.ms": "5"
+    }
+    assert decide_alter_broker(view, "", [ConfigChange("message.max.bytes", DELETE, None)], of_all) == {}
+
+
+def test_min_insync_replicas_is_set_for_all_brokers_and_not_removed() -> None:
+    assert decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", SET, "2")], NOTHING) == {
+        "min.insync.replicas": "2"
+    }
+    of_all = BrokerOverrides({"min.insync.replicas": "3"}, {"min.insync.replicas": "2"})
+    with pytest.raises(ApiError, match=r"Cluster-level min\.insync\.replicas cannot be removed while ELR is enabled"):
+        decide_alter_broker(a_cluster(1), "", [ConfigChange("min.insync.replicas", DELETE, None)], of_all)
+    assert decide_alter_broker(a_cluster(1), "0", [ConfigChange("min.insync.replicas", DELETE, None)], of_all) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.kerberos.min.time.before.relogin",
+        "background.threads",
+        "num.io.threads",
+        "sasl.login.refresh.buffer.seconds",
+    ],
+)
+@pytest.mark.parametrize("broker", ["0", ""])
+def test_settings_without_effect_are_taken_while_the_broker_runs_as_in_its_file(broker: str, name: str) -> None:
+    configs = decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, SET, "3")], NOTHING)
+    assert configs == {name: "3"}
+    current = BrokerOverrides(configs, configs)
+    assert decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, DELETE, None)], current) == {}
+    with pytest.raises(ApiError, match="its type is not LIST"):
+        decide_alter_broker(a_cluster(1), broker, [ConfigChange(name, APPEND, "3")], NOTHING)
+
+
+LATER = {METADATA_LEVEL: (1, 2), ELR: (1, 1)}
+
+
+def with_features(broker_id: int, features: dict[str, tuple[int, int]]) -> BrokerRegistration:
+    return msgspec.structs.replace(registration(broker_id), features=features)
+
+
+def test_a_level_is_raised_when_every_registered_broker_supports_it() -> None:
+    update = FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)
+    everybody = [with_features(0, LATER), with_features(1, LATER)]
+    assert decide_update_features(FIRST_LEVELS, [update], everybody, []) == {METADATA_LEVEL: 2, ELR: 1}
+    older = [with_features(0, LATER), registration(1)]  # It registered before there were levels.
+    with pytest.raises(ApiError, match="broker 1 supports 1 to 1") as refused:
+        decide_update_features(FIRST_LEVELS, [update], older, [])
+    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_downgrade_has_to_be_asked_for() -> None:
+    levels = {METADATA_LEVEL: 2, ELR: 1}
+    with pytest.raises(ApiError, match="a downgrade has to be asked for"):
+        decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [], [])
+    update = FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)
+    assert decide_update_features(levels, [update], [], []) == FIRST_LEVELS
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "why"),
+    [
+        ("nope", 1, "there are barnabas.metadata.version, eligible.leader.replicas.version"),
+        (ELR, 0, "this broker supports 1 to 1"),
+        (METADATA_LEVEL, 99, "this broker supports 1 to 2"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> None:
+    with pytest.raises(ApiError, match=why) as refused:
+        decide_update_features(FIRST_LEVELS, [FeatureUpdate(name, level, UpgradeType.UNSAFE_DOWNGRADE)], [], [])
+    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
+    assert unsupported(FIRST_LEVELS) is None
+    assert unsupported({METADATA_LEVEL: 3}) == (
+        "feature barnabas.metadata.version is finalized at level 3; this version supports 1 to 2"
+    )
+    assert unsupported({"of.later": 1}) == (
+        "feature of.later is finalized at level 1, and this version does not know it"
+    )

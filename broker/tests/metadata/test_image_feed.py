@@ -1,0 +1,156 @@
+"""How the image follows its store: waiting, listing anew, being put back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pytest
+from image_samples import a_tombstone, a_topic, changes
+
+from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.documents import (
+    encode,
+    tombstone_key,
+    topic_key,
+)
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.model import (
+    TombstoneDocument,
+)
+from barnabas_broker.metadata.store import (
+    Changes,
+    Document,
+    HistoryCompacted,
+    Listing,
+    StoreUnavailable,
+    Write,
+)
+from barnabas_broker.metadata.transitions import Planned, Transitions
+
+
+class WatchedLate:
+    """A store that has taken a write, lost the document, and forgotten its history before anybody was told."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    async def write(self, writes: Sequence[Write]) -> list[int]:
+        self._image.apply_listing(Listing(50, []))
+        return [49 for _ in writes]
+
+
+@pytest.mark.anyio
+async def test_a_change_that_vanishes_at_once_is_still_known_to_who_made_it() -> None:
+    image = MetadataImage()
+    before = a_topic("a", 1)
+    image.apply_changes(changes((topic_key("a"), before)))
+    configured = msgspec.structs.replace(before, configs={"retention.ms": "5"}, configs_epoch=1)
+    transitions = Transitions(WatchedLate(image), image)  # type: ignore[arg-type]
+    await transitions.carry_out(["a"], lambda _: {"a": Planned(topic_key("a"), configured)})
+    assert image.topics["a"] == configured
+    assert image.lost == {topic_key("a"): configured}
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_a_revision_of_a_store_that_was_put_back_waits_no_more() -> None:
+    image = MetadataImage()
+    image.apply_listing(Listing(50, []))
+    waiting = asyncio.create_task(image.reached(51))
+    await asyncio.sleep(0)
+    image.apply_listing(Listing(20, []))
+    await waiting
+
+
+@pytest.mark.anyio
+async def test_waiters_return_when_their_revision_is_reached() -> None:
+    image = MetadataImage()
+    image.apply_listing(Listing(5, []))
+    await image.reached(5)
+    late, early = asyncio.create_task(image.reached(8)), asyncio.create_task(image.reached(7))
+    cancelled = asyncio.create_task(image.reached(7))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    image.apply_changes(Changes(7, []))
+    await early
+    assert not late.done()
+    image.apply_changes(Changes(9, []))
+    await late
+
+
+class ScriptedStore:
+    """Answers listings and watches from a script; the rest of a store is not used by the feed."""
+
+    def __init__(self, listings: Sequence[Listing], watches: Sequence[Sequence[Changes | Exception]]) -> None:
+        self.listings = list(listings)
+        self.watches = list(watches)
+        self.watched_from: list[int] = []
+
+    async def listing(self, prefix: str) -> Listing:
+        assert prefix == ""
+        return self.listings.pop(0)
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        self.watched_from.append(from_revision)
+        for step in self.watches.pop(0) if self.watches else ():
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+@pytest.mark.anyio
+async def test_the_feed_goes_on_after_the_store_was_away_and_lists_where_history_is_gone() -> None:
+    store = ScriptedStore(
+        [Listing(1, []), Listing(50, [Document(topic_key("z"), encode(a_topic("z", 26)), 50)])],
+        [
+            [changes((topic_key("a"), a_topic("a", 1)), begin=2), StoreUnavailable("away")],
+            [StoreUnavailable("still away")],
+            [HistoryCompacted("too long")],
+            [changes((topic_key("y"), a_topic("y", 25)), a_tombstone("a", 1), begin=51)],
+        ],
+    )
+    image = MetadataImage()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    await image_feed.load(image, store)  # type: ignore[arg-type]
+    feed = image_feed.ImageFeed(image, store, sleep)  # type: ignore[arg-type]
+    await feed.follow()
+    assert store.watched_from == [1, 2, 2, 50]
+    assert sorted(image.topics) == ["y", "z"]
+    assert slept == [image_feed.RETRY_S] * 2
+
+
+def test_a_topic_is_gone_as_soon_as_it_has_a_tombstone_though_its_document_is_still_there() -> None:
+    image, topic, again = MetadataImage(), a_topic("a", 1), a_topic("a", 2)
+    image.apply_changes(changes((topic_key("a"), topic)))
+    heard: list[ImageChange] = []
+    image.subscribe(heard.append)
+    tombstone = TombstoneDocument("a", topic.topic_id, 5)
+    image.apply_changes(changes((tombstone_key(topic.topic_id), tombstone), begin=2))
+    assert (image.topics, image.topic_name(topic.topic_id), image.buried) == ({}, None, {"a": topic})
+    assert heard[0].deleted == (topic,)
+    image.apply_changes(changes((topic_key("a"), topic), begin=3))  # Written by somebody who had not heard.
+    assert (image.topics, image.buried, len(heard)) == ({}, {"a": topic}, 1)
+    image.apply_changes(changes((topic_key("a"), again), begin=4))
+    assert (image.topics, image.buried) == ({"a": again}, {})
+    assert heard[1].created == (again,)
+
+
+@pytest.mark.anyio
+async def test_a_store_that_forgets_faster_than_it_tells_is_not_listed_in_a_spin() -> None:
+    gone = HistoryCompacted("too long")
+    told = changes((topic_key("a"), a_topic("a", 1)), begin=10)
+    store = ScriptedStore([Listing(n, []) for n in range(1, 6)], [[gone], [gone], [gone], [told, gone], []])
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    image = MetadataImage()
+    await image_feed.load(image, store)  # type: ignore[arg-type]
+    await image_feed.ImageFeed(image, store, sleep).follow()  # type: ignore[arg-type]
+    assert slept == [image_feed.RETRY_S] * 2, "the first time at once, and again once something was told"
+    assert store.listings == []

@@ -1,0 +1,171 @@
+"""ISR changes, reassignments and elections on request: what is refused, and what becomes of the partition."""
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from partition_samples import PARTITION, TOPIC_ID, brokers, state
+
+from barnabas_broker.metadata.decisions.balance import wants_preferred
+from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.decisions.isr_changes import (
+    UNKNOWN_BROKER_EPOCH,
+    IsrChange,
+    check_topic,
+    decide_isr_change,
+)
+from barnabas_broker.metadata.decisions.reassignments import decide_reassignment, is_reassigned
+from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+def proposal(
+    *isr: int, leader_epoch: int = 4, partition_epoch: int = 9, epochs: dict[int, int] | None = None
+) -> IsrChange:
+    members = {broker: 10 + broker for broker in isr}
+    return IsrChange(PARTITION, TOPIC_ID, leader_epoch, partition_epoch, members | (epochs or {}))
+
+
+REFUSED_CHANGES = [
+    (proposal(1, 2, leader_epoch=3), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 3."),
+    (proposal(1, 2, leader_epoch=5), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 5."),
+    (proposal(1, 2, partition_epoch=8), ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is 9, not 8."),
+    (proposal(2), ErrorCode.INVALID_REQUEST, "must have the leader 1 in it"),
+    (proposal(1, 5), ErrorCode.INVALID_REQUEST, "nobody but the replicas [1, 2, 3, 4]"),
+    (proposal(1, 3), ErrorCode.INELIGIBLE_REPLICA, "Broker 3 is not alive."),
+    (proposal(1, 4), ErrorCode.INELIGIBLE_REPLICA, "Broker 4 is shutting down."),
+    (
+        proposal(1, 2, epochs={2: 11}),
+        ErrorCode.INELIGIBLE_REPLICA,
+        "Broker 2 lives in broker epoch 12; in sync was that of epoch 11.",
+    ),
+    (proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH}), ErrorCode.INELIGIBLE_REPLICA, "Broker 2 lives in broker epoch"),
+]
+
+
+@pytest.mark.parametrize(("change", "code", "message"), REFUSED_CHANGES)
+def test_a_proposal_that_cannot_be_is_refused_as_in_kafka(change: IsrChange, code: ErrorCode, message: str) -> None:
+    before = state([1, 2, 3, 4], 1, [1])
+    with pytest.raises(ApiError) as refused:
+        decide_isr_change(before, change, Terms(brokers(1, 2, fenced=[3], stopping=[4])))
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+def test_a_proposal_for_an_earlier_topic_of_that_name_is_refused() -> None:
+    with pytest.raises(ApiError) as refused:
+        check_topic(TopicDocument("t", UUID(int=78), ()), proposal(1))
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_the_isr_grows_and_shrinks_as_the_leader_proposes() -> None:
+    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    grown = decide_isr_change(state([1, 2, 3], 1, [1], elr=(3,)), proposal(1, 2), terms)
+    assert grown == state([1, 2, 3], 1, [1, 2], partition_epoch=10)
+    shrunk = decide_isr_change(state([1, 2, 3], 1, [1, 2]), proposal(1), terms)
+    assert shrunk == state([1, 2, 3], 1, [1], elr=(2,), partition_epoch=10)
+
+
+def test_a_proposal_of_what_is_there_raises_the_partition_epoch() -> None:
+    before = state([1, 2], 1, [1, 2])
+    change = proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH})
+    assert decide_isr_change(before, change, Terms(brokers(1, 2))) == state([1, 2], 1, [1, 2], partition_epoch=10)
+
+
+def test_a_leader_that_is_about_to_stop_can_take_its_successor_into_the_isr() -> None:
+    after = decide_isr_change(state([1, 2], 1, [1]), proposal(1, 2), Terms(brokers(2, stopping=[1])))
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (1, 2), 5)
+
+
+def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() -> None:
+    terms = Terms(brokers(1, 2, 3, 4))
+    before = msgspec.structs.replace(state([1, 2], 1, [1, 2]), log_dirs=("/a", "/b"))
+    going = decide_reassignment(before, [3, 4, 2], terms)
+    assert going == state(
+        [3, 4, 2, 1],
+        1,
+        [1, 2],
+        partition_epoch=10,
+        adding_replicas=(3, 4),
+        removing_replicas=(1,),
+        log_dirs=("", "", "/b", "/a"),
+    )
+    partly = decide_isr_change(going, proposal(1, 2, 3, partition_epoch=10), terms)
+    assert is_reassigned(partly)
+    done = decide_isr_change(partly, proposal(1, 2, 3, 4, partition_epoch=11), terms)
+    assert done == state([3, 4, 2], 3, [3, 4, 2], leader_epoch=5, partition_epoch=12, log_dirs=("", "", "/b"))
+
+
+def test_a_smaller_replication_factor_is_there_at_once_where_the_rest_is_in_sync() -> None:
+    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    assert decide_reassignment(state([1, 2, 3], 1, [1, 2, 3]), [2], terms) == state(
+        [2], 2, [2], leader_epoch=5, partition_epoch=10
+    )
+    waiting = decide_reassignment(state([1, 2, 3], 1, [1]), [1, 2], terms)
+    assert waiting == state([1, 2, 3], 1, [1], partition_epoch=10, removing_replicas=(3,))
+
+
+def test_another_order_of_the_replicas_is_another_preferred_leader() -> None:
+    after = decide_reassignment(state([1, 2], 1, [1, 2]), [2, 1], Terms(brokers(1, 2)))
+    assert after == state([2, 1], 1, [1, 2], partition_epoch=10)
+    assert wants_preferred(after, Terms(brokers(1, 2)))
+    assert not wants_preferred(after, Terms(brokers(1, fenced=[2])))
+
+
+def test_a_reassignment_is_undone_or_replaced_by_another() -> None:
+    terms = Terms(brokers(1, 2, 3, 4))
+    going = decide_reassignment(state([1, 2], 1, [1, 2]), [3, 2], terms)
+    half = decide_isr_change(going, proposal(1, 2, partition_epoch=10), terms)
+    undone = decide_reassignment(half, None, terms)
+    assert (set(undone.replicas), undone.isr, is_reassigned(undone)) == ({1, 2}, (2, 1), False)
+    other = decide_reassignment(half, [4, 2], terms)
+    assert (other.replicas, other.adding_replicas, other.removing_replicas) == ((4, 2, 1), (4,), (1,))
+
+
+ONLY_THE_ADDED_ONE_IS_IN_SYNC = state([2, 1], 2, [2], adding_replicas=(2,), removing_replicas=(1,))
+
+REFUSED_REASSIGNMENTS = [
+    (state([1], 1, [1]), None, True, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment to cancel"),
+    (state([1], 1, [1]), [], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "is empty"),
+    (state([1], 1, [1]), [2, 2], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker more than once"),
+    (state([1], 1, [1]), [-1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker -1; ids are at least 0"),
+    (state([1], 1, [1]), [7], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker 7; registered are [1, 2]"),
+    (state([1], 1, [1]), [1, 2], False, ErrorCode.INVALID_REPLICATION_FACTOR, "factor is 1 and must not change"),
+    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, None, True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "in sync are [2]"),
+    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, [1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No one of [1] has all records"),
+]
+
+
+@pytest.mark.parametrize(("before", "targets", "may_change_factor", "code", "message"), REFUSED_REASSIGNMENTS)
+def test_a_reassignment_that_cannot_be_is_refused(
+    before: PartitionState, targets: list[int] | None, may_change_factor: bool, code: ErrorCode, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_reassignment(before, targets, Terms(brokers(1, 2)), may_change_factor=may_change_factor)
+    assert refused.value.code is code
+    assert message in str(refused.value)
+
+
+REFUSED_ELECTIONS = [
+    (state([1, 2], 1, [1, 2]), ElectionType.PREFERRED, ErrorCode.ELECTION_NOT_NEEDED),
+    (state([1, 2], 2, [2]), ElectionType.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (state([3, 2], 2, [2, 3]), ElectionType.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (state([1, 2], 2, [2]), ElectionType.UNCLEAN, ErrorCode.ELECTION_NOT_NEEDED),
+    (state([3], -1, [], elr=(3,)), ElectionType.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+]
+
+
+@pytest.mark.parametrize(("before", "election", "code"), REFUSED_ELECTIONS)
+def test_an_election_that_cannot_be_is_refused(before: PartitionState, election: ElectionType, code: ErrorCode) -> None:
+    with pytest.raises(ApiError) as refused:
+        decide_election(before, election, Terms(brokers(1, 2, fenced=[3])))
+    assert refused.value.code is code
+
+
+def test_leaders_are_elected_on_request() -> None:
+    terms = Terms(brokers(1, 2, fenced=[3]))
+    preferred = decide_election(state([1, 2], 2, [1, 2]), ElectionType.PREFERRED, terms)
+    assert preferred == state([1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
+    unclean = decide_election(state([3, 2], -1, [], elr=(3,), last_known_leader=3), ElectionType.UNCLEAN, terms)
+    assert unclean == state([3, 2], 2, [2], leader_epoch=5, partition_epoch=10)

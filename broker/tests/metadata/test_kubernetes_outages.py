@@ -1,0 +1,243 @@
+"""The Kubernetes API server away, slow, frozen or forgetful, as the store meets it."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from breaking_proxy import breaking_proxy
+from kubernetes_stores import access_at
+from kubernetes_topics import a_topic, id_of
+from store_conformance import WAIT_S, ManualClock, OpenStore, changes_until
+
+from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
+from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image_feed import ImageFeed, load
+from barnabas_broker.metadata.kubernetes import store as store_module
+from barnabas_broker.metadata.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.model import TombstoneDocument
+from barnabas_broker.metadata.store import (
+    ABSENT,
+    HistoryCompacted,
+    MetadataStore,
+    StoreUnavailable,
+)
+from barnabas_kube.discovery import find_access
+from e2e.control_plane import ControlPlane
+from harness.deadline import wait_for
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def frozen(plane: ControlPlane) -> Iterator[None]:
+    """The API server neither answers nor ends its connections."""
+    plane.daemons.send("kube-apiserver", signal.SIGSTOP)
+    threads = Path(f"/proc/{plane.daemons.pid('kube-apiserver')}/task")
+    try:
+        wait_for(lambda: all(") T " in (each / "stat").read_text() for each in threads.iterdir()))
+        yield
+    finally:
+        plane.daemons.send("kube-apiserver", signal.SIGCONT)
+
+
+async def delete_topic(store: MetadataStore, name: str) -> None:
+    topic_id = id_of(name)
+    await store.put(tombstone_key(topic_id), encode(TombstoneDocument(name, topic_id, 0)))
+    await store.delete(topic_key(name))
+
+
+async def until_it_answers(store: MetadataStore) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                await store.listing("")
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+
+
+class TestOutages:
+    async def test_a_watch_whose_connection_breaks_goes_on_where_it_was(
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        writer = await open_store()
+        begin = (await writer.listing("")).revision
+        async with breaking_proxy(address) as proxy:
+            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            seen: list[bytes | None] = []
+            revision = begin
+            for number in range(40):
+                last = await writer.put("k", b"%d" % number)
+                if number % 4 == 0:
+                    proxy.break_all()
+                try:
+                    async with asyncio.timeout(WAIT_S):
+                        async for batch in store.watch("", revision):
+                            seen += [change.value for change in batch.changes]
+                            revision = batch.revision
+                            if revision >= last:
+                                break
+                            if number % 4 == 1:
+                                proxy.break_all()
+                except StoreUnavailable:
+                    continue
+            assert seen == [b"%d" % number for number in range(len(seen))]
+            assert proxy.connections_total > 5
+            await store.close()
+
+    async def test_a_watch_goes_on_when_the_server_ends_it(
+        self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "WATCH_S", 1)
+        began: list[str] = []
+        stream = ApiRequests.stream
+
+        def counted(self: ApiRequests, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+            began.append(query["resourceVersion"])
+            return stream(self, path, query)
+
+        monkeypatch.setattr(ApiRequests, "stream", counted)
+        store, writer = await open_store(), await open_store()
+        begin = (await store.listing("")).revision
+        written = 0
+        async with asyncio.timeout(WAIT_S):
+            seen: list[bytes | None] = []
+            watch = store.watch("", begin)
+            while len(began) < 3:
+                await writer.put("k", b"%d" % written)
+                written += 1
+                while len(seen) < written:
+                    seen += [change.value for change in (await anext(watch)).changes]
+        assert seen == [b"%d" % number for number in range(written)]
+
+    async def test_an_image_follows_through_broken_connections(
+        self, address: tuple[str, int], account: Path, open_store: OpenStore, cluster: KubernetesCluster
+    ) -> None:
+        writer = await open_store()
+        async with breaking_proxy(address) as proxy:
+            store = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), ManualClock())
+            image = MetadataImage()
+            await load(image, store)
+            following = asyncio.create_task(ImageFeed(image, store, lambda _: asyncio.sleep(0)).follow())
+            for number in range(20):
+                await image.reached(await a_topic(writer, f"t{number}"))
+                proxy.break_all()
+                await delete_topic(writer, f"t{number // 2}")
+            async with asyncio.timeout(WAIT_S):
+                await image.reached(await writer.latest_revision())
+            assert sorted(image.topics) == sorted(f"t{number}" for number in range(10, 20))
+            following.cancel()
+            await store.close()
+
+    async def test_a_frozen_api_server_is_noticed_and_nothing_is_lost(
+        self, plane: ControlPlane, open_store: OpenStore, clock: ManualClock
+    ) -> None:
+        store, other = await open_store(), await open_store()
+        begin = (await store.listing("")).revision
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        assert lease is not None
+        assert await other.leases("") == [lease]
+        with frozen(plane):
+            calls = (store.get("k"), store.put("k", b"1", ABSENT), store.renew_lease(lease), store.leases(""))
+            async with asyncio.timeout(WAIT_S):
+                failures = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(failure) for failure in failures] == [StoreUnavailable] * 4
+        assert all("no answer within" in str(failure) for failure in failures)
+        await until_it_answers(store)
+        clock.time_ms += 60_000
+        renewed = await store.renew_lease(lease)
+        assert await other.leases("") == [renewed], "who could not renew meanwhile goes on"
+        last = await store.put("k", b"2")
+        changes = await changes_until(other, "", begin, last)
+        assert [change.value for change in changes] in ([b"2"], [b"1", b"2"]), "what timed out may be written or not"
+
+    async def test_a_watch_of_a_frozen_api_server_ends_as_soon_as_a_call_times_out(
+        self, plane: ControlPlane, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        begin = (await store.listing("")).revision
+        last = await store.put("k", b"1")
+        watch = store.watch("", begin)
+        assert (await anext(watch)).revision == last
+        with frozen(plane):
+            waiting = asyncio.ensure_future(anext(watch))
+            with pytest.raises(StoreUnavailable):
+                await store.get("k")
+            async with asyncio.timeout(WAIT_S):
+                with pytest.raises(StoreUnavailable):
+                    await waiting
+        await until_it_answers(store)
+
+    async def test_a_restarted_api_server_goes_on_with_what_it_had(
+        self, plane: ControlPlane, open_store: OpenStore
+    ) -> None:
+        store = await open_store()
+        image = MetadataImage()
+        await a_topic(store, "before")
+        await load(image, store)
+        lease = await store.acquire_lease("broker-1", "a", 1000)
+        assert lease is not None
+        following = asyncio.create_task(ImageFeed(image, store, lambda _: asyncio.sleep(0.05)).follow())
+        plane.stop_api_server()
+        try:
+            with pytest.raises(StoreUnavailable):
+                await store.renew_lease(lease)
+            assert list(image.topics) == ["before"]
+        finally:
+            plane.start_api_server()
+            plane.await_ready()
+        await until_it_answers(store)
+        assert (await store.renew_lease(lease)).token == lease.token
+        async with asyncio.timeout(WAIT_S):
+            await image.reached(await a_topic(store, "after"))
+        assert sorted(image.topics) == ["after", "before"]
+        following.cancel()
+
+    async def test_who_watched_an_etcd_that_was_put_back_lists_anew(self, open_store: OpenStore) -> None:
+        """A watch from a revision that is still to come would be silent."""
+        store = await open_store()
+        begin = (await store.listing("")).revision
+        with pytest.raises(HistoryCompacted, match="it was put back"):
+            await anext(store.watch("", begin + 1_000_000))
+
+    async def test_a_new_token_is_used_as_soon_as_it_is_there(
+        self, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+    ) -> None:
+        (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
+        (tmp_path / "token").write_text("no longer valid")
+        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        with pytest.raises(StoreUnavailable, match="401"):
+            await store.listing("")
+        (tmp_path / "token").unlink()
+        with pytest.raises(StoreUnavailable, match=r"token: .*No such file"):
+            await store.listing("")
+        (tmp_path / "token").write_text((account / "token").read_text())
+        assert (await store.listing("")).documents == []
+        await store.close()
+
+    async def test_an_account_without_rights_is_told_which(
+        self, plane: ControlPlane, address: tuple[str, int], account: Path, tmp_path: Path, cluster: KubernetesCluster
+    ) -> None:
+        plane.kubectl("create", "serviceaccount", cluster.cluster)
+        (tmp_path / "ca.crt").write_text((account / "ca.crt").read_text())
+        (tmp_path / "token").write_text(plane.kubectl("create", "token", cluster.cluster))
+        store = KubernetesStore(cluster, access_at(address, tmp_path), ManualClock())
+        with pytest.raises(StoreUnavailable, match=r"403 .*cannot list resource .statedocuments"):
+            await store.listing("")
+        await store.close()
+
+    async def test_a_missing_namespace_is_no_missing_document(
+        self, address: tuple[str, int], account: Path, plane: ControlPlane
+    ) -> None:
+        admin = find_access({"KUBECONFIG": str(plane.kubeconfig)})
+        store = KubernetesStore(KubernetesCluster("no-such-namespace", "demo"), admin, ManualClock())
+        with pytest.raises(StoreUnavailable, match="no-such-namespace"):
+            await store.put("k", b"1", ABSENT)
+        with pytest.raises(StoreUnavailable, match="no-such-namespace"):
+            await store.acquire_lease("controller", "a", 1000)
+        await store.close()

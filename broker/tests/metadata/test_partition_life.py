@@ -1,0 +1,169 @@
+"""Random lives of one partition, each decision checked against what must always hold."""
+
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from partition_samples import PARTITION, TOPIC_ID, brokers
+
+from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.decisions.fencing import begin_life, counts_on, resign, settle
+from barnabas_broker.metadata.decisions.isr_changes import (
+    IsrChange,
+    decide_isr_change,
+)
+from barnabas_broker.metadata.decisions.reassignments import decide_reassignment
+from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_core.errors import ApiError
+
+BROKERS = [1, 2, 3, 4]
+a_broker = st.sampled_from(BROKERS)
+
+
+class PartitionLife(RuleBasedStateMachine):
+    """One partition through anything that may happen to it.
+
+    `complete` are the brokers that have everything that is committed; what is committed is only certain to be on those
+    that were in sync. No election but an unclean one may lose it; a log that failed and comes back leads on with what
+    it has where nobody else has more.
+    """
+
+    @initialize(
+        replicas=st.lists(a_broker, min_size=1, max_size=4, unique=True), min_isr=st.integers(1, 3), dirs=st.booleans()
+    )
+    def create(self, replicas: list[int], min_isr: int, dirs: bool) -> None:
+        self.registered = brokers(*BROKERS)
+        self.min_isr = min_isr
+        self.state = PartitionState(
+            tuple(replicas), replicas[0], 0, tuple(replicas), log_dirs=tuple(f"/{r}" for r in replicas) if dirs else ()
+        )
+        self.complete = set(replicas)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.registered, self.min_isr)
+
+    def become(self, after: PartitionState, *, unclean: bool = False, lost: Sequence[int] = ()) -> None:
+        """`lost` are brokers whose records are gone, or cannot be used."""
+        before, self.state = self.state, after
+        if after is before:
+            return
+        assert after.partition_epoch > before.partition_epoch
+        assert (after.leader_epoch > before.leader_epoch) == (after.leader_epoch != before.leader_epoch)
+        if after.leader != before.leader:
+            assert after.leader_epoch > before.leader_epoch
+        if after.leader_epoch > before.leader_epoch and after.leader != NO_LEADER:
+            last_resort = unclean or ({*before.isr, *before.elr} <= set(lost) and after.leader in lost)
+            if last_resort and after.leader not in self.complete:
+                self.complete = {after.leader}
+            assert after.leader in self.complete
+
+    def change(self, broker: int, **fields: object) -> None:
+        self.registered = self.registered | {broker: msgspec.structs.replace(self.registered[broker], **fields)}
+
+    @rule(broker=a_broker)
+    def dies(self, broker: int) -> None:
+        self.change(broker, fenced=True)
+
+    @rule(broker=a_broker)
+    def stops(self, broker: int) -> None:
+        self.change(broker, is_shutting_down=True)
+
+    @rule()
+    def controller_settles(self) -> None:
+        self.become(settle(self.state, self.terms))
+
+    @rule(broker=a_broker, lacks=st.booleans())
+    def lives_again(self, broker: int, lacks: bool) -> None:
+        epoch = self.registered[broker].broker_epoch + 10
+        self.change(broker, fenced=True, is_shutting_down=False, broker_epoch=epoch)
+        if lacks:
+            self.complete.discard(broker)
+        if broker in self.state.replicas:
+            self.become(begin_life(self.state, broker, lacks, self.terms))
+        self.change(broker, fenced=False)
+
+    @precondition(lambda self: self.state.leader != NO_LEADER)
+    @rule(members=st.sets(a_broker))
+    def leader_proposes(self, members: set[int]) -> None:
+        isr = {each: self.registered[each].broker_epoch for each in members | {self.state.leader}}
+        change = IsrChange(PARTITION, TOPIC_ID, self.state.leader_epoch, self.state.partition_epoch, isr)
+        try:
+            after = decide_isr_change(self.state, change, self.terms)
+        except ApiError:
+            return
+        self.complete |= set(change.isr)  # It takes in only who has caught up.
+        self.become(after)
+
+    @precondition(
+        lambda self: self.state.leader != NO_LEADER and self.terms.suffices(self.state.isr, self.state.replicas)
+    )
+    @rule()
+    def records_are_committed(self) -> None:
+        self.complete &= set(self.state.isr)
+
+    @rule(wanted=st.none() | st.lists(a_broker, max_size=4))
+    def is_reassigned(self, wanted: list[int] | None) -> None:
+        try:
+            after = decide_reassignment(self.state, wanted, self.terms)
+        except ApiError:
+            return
+        assert wanted is None or set(wanted) <= set(after.replicas)
+        self.become(after)
+
+    @rule(election=st.sampled_from(ElectionType))
+    def leaders_are_elected(self, election: ElectionType) -> None:
+        try:
+            after = decide_election(self.state, election, self.terms)
+        except ApiError:
+            return
+        self.become(after, unclean=election is ElectionType.UNCLEAN)
+
+    @rule(broker=a_broker)
+    def log_fails(self, broker: int) -> None:
+        """It does not come back before the metadata has heard of it; from then on it may lack records."""
+        failed_epoch = self.state.leader_epoch
+        after = resign(self.state, broker, failed_epoch, self.terms)
+        if not counts_on(after, broker, failed_epoch):
+            self.complete.discard(broker)
+            self.become(after, lost=[broker])
+
+    @rule(min_isr=st.integers(1, 3))
+    def min_isr_is_altered(self, min_isr: int) -> None:
+        self.min_isr = min_isr
+        self.become(settle(self.state, self.terms))
+
+    @invariant()
+    def is_sound(self) -> None:
+        now = self.state
+        assert now.leader == NO_LEADER or now.leader in now.isr
+        assert len(set(now.replicas)) == len(now.replicas) > 0
+        assert {*now.isr, *now.elr, *now.adding_replicas, *now.removing_replicas} <= set(now.replicas)
+        assert not set(now.isr) & set(now.elr)
+        assert not now.log_dirs or len(now.log_dirs) == len(now.replicas)
+        assert set(now.isr) <= self.complete
+        assert set(now.elr) <= self.complete
+        assert not now.elr or not self.terms.suffices(now.isr, now.replicas)
+        assert set(now.lacking) <= set(now.replicas) - {*now.isr, *now.elr}
+
+    def teardown(self) -> None:
+        """Once everybody is back, and stays, there is a leader, or a loss to accept."""
+        if not hasattr(self, "state"):
+            return
+        for broker in BROKERS:
+            self.lives_again(broker, False)
+        self.controller_settles()
+        if self.state.leader == NO_LEADER:
+            assert not self.state.isr
+            assert not self.state.elr
+            assert self.state.last_known_leader in self.state.lacking
+            self.leaders_are_elected(ElectionType.UNCLEAN)
+        assert self.state.leader != NO_LEADER
+        assert not self.state.lacking or self.state.isr
+
+
+PartitionLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestPartitionLife = PartitionLife.TestCase

@@ -1,0 +1,73 @@
+"""Log managers over directories of a test."""
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch
+
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+BROKER = BrokerIdentity("MkU3OEVBNTcwNTJENDM2Qk", 1)
+CONFIG = LogConfig()
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def manager(*paths: Path, identity: BrokerIdentity = BROKER, placement: str = "fewest-partitions") -> LogManager:
+    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+    settings = LogManagerSettings([str(path) for path in paths], placement)
+    return LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
+
+
+def started(*paths: Path) -> LogManager:
+    logs = manager(*paths)
+    logs.load()
+    return logs
+
+
+def flights(partition: int) -> TopicPartition:
+    return TopicPartition("flights", partition)
+
+
+def fill(logs: LogManager, partitions: int) -> Mapping[TopicPartition, int]:
+    for number in range(partitions):
+        log = logs.create(flights(number), TOPIC_ID, CONFIG)
+        for _ in range(number + 1):
+            append(log, batch(1))
+    return {key: log.log_end_offset for key, log in logs.logs.items()}
+
+
+class FullAfter(PosixFileSystem):
+    """Each write past `bytes_left` finds the disk full, as os.pwrite does: first a short write, then ENOSPC."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
+        self._pwrite = os.pwrite
+        monkeypatch.setattr(os, "pwrite", self._write)
+
+    def _write(self, descriptor: int, data: memoryview, position: int) -> int:
+        taken = min(len(data), self.bytes_left)
+        self.bytes_left -= taken
+        if not taken:
+            raise OSError(28, "No space left on device")
+        return self._pwrite(descriptor, data[:taken], position)

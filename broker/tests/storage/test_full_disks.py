@@ -1,0 +1,79 @@
+"""Full and failing disks under a log manager."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from log_manager_samples import CONFIG, TOPIC_ID, FullAfter, fill, flights, started
+from storage_samples import NOW_MS, append, batch, read_all
+
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed
+from barnabas_core.config.log_config import LogConfig
+
+
+def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(2))
+    path = tmp_path / "flights-0" / f"{0:020d}.log"
+    disk = FullAfter(monkeypatch, bytes_left=30)
+    sent = batch(1, producer_id=4, epoch=0, sequence=0)
+    for _ in range(2):
+        with pytest.raises(DiskFull, match="no space left"):
+            append(log, sent)
+        assert path.stat().st_size == len(batch(2))
+        assert log.log_end_offset == 2
+    assert len(read_all(log)) == 1
+    disk.bytes_left = 10_000
+    assert append(log, sent).base_offset == 2
+    assert append(log, sent).duplicate
+
+
+def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path)
+    config = LogConfig(segment_bytes=2 * len(batch(1)), index_interval_bytes=0)
+    log = logs.create(flights(0), TOPIC_ID, config)
+    for number in range(7):
+        append(log, batch(1, producer_id=4, epoch=0, sequence=number), leader_epoch=number)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
+    assert not (tmp_path / "flights-0" / "leader-epoch-checkpoint").exists()
+    FullAfter(monkeypatch, bytes_left=0)
+    again = started(tmp_path).logs[flights(0)]
+    assert len(read_all(again)) == 7
+    assert again.end_offset_for_epoch(3) == (3, 4)
+    again.config = LogConfig(retention_bytes=0)
+    with pytest.raises(DiskFull):
+        again.enforce_retention(NOW_MS, high_watermark=7)
+    assert [segment.base_offset for segment in again.segments] == [6]
+
+
+def test_a_failing_disk_is_told_from_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = started(tmp_path)
+    log = logs.create(flights(0), TOPIC_ID, CONFIG)
+    append(log, batch(2))
+
+    def broken(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pwrite", broken)
+    with pytest.raises(LogDirFailed, match=r"the disk failed .*Input/output error") as failed:
+        append(log, batch(1))
+    assert failed.value.log_dir == str(tmp_path)
+
+
+def test_a_full_disk_does_not_keep_the_shutdown_from_the_other_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = started(tmp_path / "a", tmp_path / "b")
+    ends = fill(logs, 2)
+    shutil.rmtree(tmp_path / "a")
+    logs.shutdown(ends)
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    again = started(tmp_path / "a", tmp_path / "b")
+    assert set(again.logs) == {flights(1)}
