@@ -293,4 +293,4 @@ def test_a_log_whose_topic_id_the_disk_has_not_taken_yet_has_it_after_a_move(tmp
     logs = started(tmp_path, PosixFileSystem())
     log = filled(logs, tmp_path / "a")
     (Path(log.directory) / "partition.metadata").write_bytes(b"")
-    assert logs.finish_move(begun(logs, tmp_path / "b")).topic_id == TOPIC_ID
+    assert logs.moves.finish(begun(logs, tmp_path / "b")).topic_id == TOPIC_ID
