@@ -16,6 +16,7 @@ TRAFFIC: Final = "kafka_server_brokertopicmetrics_"
 REPLICAS: Final = "kafka_server_replicamanager_"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 TIMES: Final = "kafka_network_requestmetrics_totaltimems_bucket"
+BAD: Final = (1, RED)
 
 
 def made() -> Dashboard:
@@ -50,7 +51,6 @@ def _rate_by_broker(metric: str, more: str = "") -> str:
 
 
 def _state() -> list[Panel]:
-    bad = (1, RED)
     return [
         number("Brokers up", "Brokers whose lease is in force.", _told_by_all(f"{CONTROLLER}activebrokercount")),
         number(
@@ -58,7 +58,7 @@ def _state() -> list[Panel]:
             "They belong to the cluster and do not renew their lease.",
             _told_by_all(f"{CONTROLLER}fencedbrokercount"),
             "short",
-            bad,
+            BAD,
         ),
         number("Controllers", "One for each cluster.", _summed(f"{CONTROLLER}activecontrollercount")),
         number(
@@ -66,14 +66,21 @@ def _state() -> list[Panel]:
             "Nobody leads them.",
             _told_by_all(f"{CONTROLLER}offlinepartitionscount"),
             "short",
-            bad,
+            BAD,
         ),
+        *_unsafe(),
+    ]
+
+
+def _unsafe() -> list[Panel]:
+    """Records that are in danger, or gone."""
+    return [
         number(
             "Refuse acks=all",
             "Partitions with fewer replicas in sync than min.insync.replicas.",
             _summed(f"{REPLICAS}underminisrpartitioncount"),
             "short",
-            bad,
+            BAD,
         ),
         number(
             "Under-replicated",
@@ -87,14 +94,14 @@ def _state() -> list[Panel]:
             "Partitions that are offline because every replica lacks records.",
             _told_by_all("barnabas_partitions_lacking_records"),
             "short",
-            bad,
+            BAD,
         ),
         number(
             "Failed disks",
             "Log directories that cannot be used.",
             _summed("kafka_log_logmanager_offlinelogdirectorycount"),
             "short",
-            bad,
+            BAD,
         ),
     ]
 
@@ -148,11 +155,6 @@ def _times(request: str, about: str) -> Panel:
 def _replication() -> list[Panel]:
     lacking = f"sum by ({EACH}) ({REPLICAS}underreplicatedpartitions{{{OF_BROKER}}})"
     at_min = f"sum by ({EACH}) ({REPLICAS}atminisrpartitioncount{{{OF_BROKER}}})"
-    moving = f"sum by (namespace, cluster) ({REPLICAS}reassigningpartitions{{{CHOSEN}}})"
-    uneven = f"max by (namespace, cluster) ({CONTROLLER}preferredreplicaimbalancecount{{{CHOSEN}}})"
-    elections = (
-        f"sum by (namespace, cluster) (rate(kafka_controller_controllerstats_leaderelections_total{{{CHOSEN}}}{RATE}))"
-    )
     return [
         graph(
             "Under-replicated partitions",
@@ -174,6 +176,18 @@ def _replication() -> list[Panel]:
             "short",
             Query(f"max by ({EACH}) (kafka_server_replicafetchermanager_maxlag{{{OF_BROKER}}})", NAME),
         ),
+        *_moves(),
+    ]
+
+
+def _moves() -> list[Panel]:
+    """What goes between brokers, and where partitions are."""
+    moving = f"sum by (namespace, cluster) ({REPLICAS}reassigningpartitions{{{CHOSEN}}})"
+    uneven = f"max by (namespace, cluster) ({CONTROLLER}preferredreplicaimbalancecount{{{CHOSEN}}})"
+    elections = (
+        f"sum by (namespace, cluster) (rate(kafka_controller_controllerstats_leaderelections_total{{{CHOSEN}}}{RATE}))"
+    )
+    return [
         graph(
             "Replication",
             "Bytes a second that brokers fetch from each other.",
@@ -204,8 +218,6 @@ def _machine() -> list[Panel]:
         f"histogram_quantile(0.99, sum by ({EACH}, le) (rate(barnabas_loop_turn_seconds_bucket{{{OF_BROKER}}}{RATE})))"
     )
     longest = f"max by ({EACH}) (barnabas_loop_longest_turn_seconds{{{OF_BROKER}}})"
-    # Of a machine's processes those alone that have a broker's label.
-    process = f'{OF_BROKER},broker!=""'
     return [
         graph(
             "Idle",
@@ -223,6 +235,15 @@ def _machine() -> list[Panel]:
             Query(turns, f"{NAME} 99 %"),
             Query(longest, f"{NAME} longest"),
         ),
+        *_process(),
+    ]
+
+
+def _process() -> list[Panel]:
+    """Of the brokers' processes."""
+    # Of a machine's processes those alone that have a broker's label.
+    process = f'{OF_BROKER},broker!=""'
+    return [
         graph(
             "CPU",
             "Cores that the process uses.",

@@ -1,0 +1,196 @@
+"""What is told to whoever applies a Cluster, before it is stored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.admission.review import review
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+
+Json = dict[str, Any]
+
+
+def cluster(**spec: object) -> Json:
+    meta = {"name": "quickstart", "namespace": "default"}
+    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
+
+
+def at_level(level: int, **spec: object) -> Json:
+    """A Cluster whose brokers go by that level of the metadata."""
+    return {**cluster(**spec), "status": {"metadataVersion": level}}
+
+
+NEVER_LOWERED = (
+    "the brokers have finalized it, and the operator never lowers it; to go back set spec.pause: true, run "
+    "kafka-features.sh downgrade --feature barnabas.metadata.version=1, then set spec.metadataVersion and "
+    "spec.pause: false at once"
+)
+ALLOWED = Verdict()
+A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
+BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
+CLUSTERS: Mapping[str, tuple[Json | None, Json | None, str | None]] = {
+    "a good one": (None, cluster(brokers={"replicas": 3}), None),
+    "amounts as people write them": (
+        None,
+        cluster(
+            brokers={"resources": {"requests": {"cpu": 1, "memory": "1e9"}, "limits": {"cpu": 2, "memory": ".5Ei"}}},
+            storage={"volumes": [{"id": 0, "size": 10_000_000_000}]},
+        ),
+        None,
+    ),
+    "a disk that grows in other words": (
+        cluster(storage={"volumes": [{"id": 0, "size": 2_000_000_000}]}),
+        cluster(storage={"volumes": [{"id": 0, "size": "2e9"}]}),
+        None,
+    ),
+    "half a processor as a number": (
+        None,
+        cluster(brokers={"resources": {"limits": {"cpu": 0.5}}}),
+        f"spec.brokers.resources.limits.cpu is 0.5 (number); allowed: {A_QUANTITY}",
+    ),
+    "a setting that is none": (
+        None,
+        cluster(config={"num.partition": 1}),
+        "spec.config num.partition=1: is no setting of a broker; did you mean num.partitions?",
+    ),
+    "balancers of several brokers by one name": (
+        None,
+        cluster(brokers={"replicas": 3}, listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
+        (
+            "spec.listeners[0].advertisedHost is kafka.example, one address for 3 brokers, as each balancer has the "
+            "port 9094; allowed: leave it out, or the type nodeport"
+        ),
+    ),
+    "a host with its port": (
+        None,
+        cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example:9094"}]),
+        (
+            "spec.listeners[0].advertisedHost is kafka.example:9094; allowed: a name or an address without a port, "
+            "an IPv6 address in [ ]"
+        ),
+    ),
+    "a listener by the name of the port of probes": (
+        None,
+        cluster(listeners=[{**BALANCED, "name": "http"}]),
+        "spec.listeners[0].name is 'http'; allowed: each name once, and not http or replication",
+    ),
+    "a balancer of one broker by a name": (
+        None,
+        cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
+        None,
+    ),
+    "a disk less": (
+        cluster(storage={"volumes": [{"id": 0}, {"id": 1}]}),
+        cluster(storage={"volumes": [{"id": 1}]}),
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0; allowed: all ids there were",
+    ),
+    "a lower level of the metadata than there is": (
+        at_level(2),
+        cluster(metadataVersion=1),
+        f"spec.metadataVersion is 1; allowed: 2 or more, or leave it out: {NEVER_LOWERED}",
+    ),
+    "the level that there is": (at_level(2), cluster(metadataVersion=2), None),
+    "a lower level, where the brokers may have been brought back to it": (
+        at_level(2, pause=True),
+        cluster(metadataVersion=1),
+        None,
+    ),
+    "something else, where the level is too low already": (
+        at_level(2, metadataVersion=1),
+        cluster(metadataVersion=1, brokers={"replicas": 3}),
+        None,
+    ),
+    "a level that is none": (
+        None,
+        cluster(metadataVersion=0),
+        "spec.metadataVersion is 0 (integer); allowed: an integer from 1 to 32767",
+    ),
+    "more copies than brokers": (
+        None,
+        cluster(config={"default.replication.factor": 2}),
+        "spec.config default.replication.factor=2: allowed: 1 to 1, the number of brokers",
+    ),
+    "the end of a protected one": (
+        cluster(deletionPolicy="Protect"),
+        None,
+        "Cluster quickstart stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_cluster_is_refused_for_what_brokers_would_not_start_with(name: str) -> None:
+    old, new, refusal = CLUSTERS[name]
+    assert review(old, new, Around()).refusal == refusal
+
+
+def test_a_setting_without_effect_is_told_once_and_not_with_every_later_change() -> None:
+    before = cluster(storage={}, config={"num.io.threads": 4})
+    told = review(None, before, Around()).warnings
+    assert len(told) == 1
+    assert told[0].startswith("spec.config num.io.threads has no effect: ")
+    assert review(before, cluster(storage={}, config={"num.io.threads": 4, "num.partitions": 3}), Around()) == ALLOWED
+
+
+def test_addresses_without_effect_are_told_once() -> None:
+    listeners = [
+        {"name": "plain", "advertisedHost": "localhost"},
+        {**BALANCED, "preferredNodePortAddressType": "ExternalDNS"},
+    ]
+    disks = {"volumes": [{"id": 0}]}
+    asked = cluster(listeners=listeners, storage=disks)
+    assert review(None, asked, Around()).warnings == (
+        "spec.listeners[0].advertisedHost has no effect: pods are told each broker's own name",
+        (
+            "spec.listeners[1].preferredNodePortAddressType has no effect: "
+            "it is for the type nodeport without advertisedHost"
+        ),
+    )
+    assert review(asked, cluster(listeners=listeners, storage=disks, brokers={"replicas": 3}), Around()) == ALLOWED
+
+
+def test_disks_that_nobody_asked_for_are_told_once() -> None:
+    (told,) = review(None, cluster(), Around()).warnings
+    assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
+    assert review(cluster(), cluster(pause=True), Around()).warnings == ()
+    assert review(None, cluster(storage={"volumes": [{"id": 0}]}), Around()).warnings == ()
+
+
+def annotated(**annotations: str) -> Json:
+    declared = cluster(storage={"volumes": [{"id": 0}]})
+    named = {f"barnabas.dev/{name}": value for name, value in annotations.items()}
+    return {**declared, "metadata": {**declared["metadata"], "annotations": named}}
+
+
+def test_a_word_that_approves_no_rebalance_is_told() -> None:
+    told = ("the annotation barnabas.dev/rebalance is yes, which has no effect; allowed: approve",)
+    assert review(annotated(), annotated(rebalance="yes"), Around()).warnings == told
+    assert review(None, annotated(rebalance="yes"), Around()).warnings == told
+    assert review(annotated(rebalance="yes"), annotated(rebalance="yes"), Around()) == ALLOWED
+    assert review(annotated(), annotated(rebalance="approve"), Around()) == ALLOWED
+
+
+DELETED: Mapping[str, tuple[Json, tuple[str, ...]]] = {
+    "with all disks kept": ({"storage": {"volumes": [{"id": 0}]}}, ()),
+    "with disks that go, though it keeps all else": (
+        {"storage": {"volumes": [{"id": 0, "deleteClaim": True}, {"id": 1}, {"id": 2, "deleteClaim": True}]}},
+        (
+            (
+                "deleteClaim is true: the records on volume 0, 2 of each broker go with Cluster main, though "
+                "spec.deletionPolicy is Retain"
+            ),
+        ),
+    ),
+    "that takes all along, as it says": (
+        {"deletionPolicy": "Delete", "storage": {"volumes": [{"id": 0, "deleteClaim": True}]}},
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DELETED)
+def test_who_deletes_a_cluster_is_told_which_records_go(name: str) -> None:
+    spec, warnings = DELETED[name]
+    old = {"kind": "Cluster", "metadata": {"name": "main"}, "spec": spec}
+    assert review(old, None, Around()) == Verdict(None, warnings)
