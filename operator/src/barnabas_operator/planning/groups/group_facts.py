@@ -7,6 +7,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 DEAD: Final = "Dead"
 """Kafka's state of a group that is not there."""
+WITHOUT_MEMBERS: Final = frozenset({DEAD, "Empty"})
 NO_LEADER_EPOCH: Final = -1
 
 
@@ -40,6 +41,11 @@ class GroupFacts(NamedTuple):
     def is_there(self) -> bool:
         """Whether it has members or has committed offsets."""
         return self.state != DEAD or bool(self.committed)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has members, or some that join: then its offsets are theirs."""
+        return bool(self.members) or self.state not in WITHOUT_MEMBERS
 
 
 class LogEnds(NamedTuple):

@@ -15,6 +15,11 @@ GROUP_NOT_FOUND: Final = "GroupNotFound"
 NO_OFFSETS: Final = "NoOffsets"
 OFFSET_OUT_OF_RANGE: Final = "OffsetOutOfRange"
 LEADER_NOT_AVAILABLE: Final = "LeaderNotAvailable"
+TOO_MANY_PARTITIONS: Final = "TooManyPartitions"
+COMMIT_BYTES_MAX: Final = 384 * 1024
+"""A coordinator writes that at once, with room for what is around it: all of a reset is in its log, or nothing."""
+OFFSET_BYTES: Final = 64
+"""Of a committed offset beside its names and its metadata."""
 NAMED_MAX: Final = 5
 """Partitions that a message names."""
 
@@ -130,6 +135,20 @@ def _wanted(reset: Reset, group_id: str, facts: GroupsFacts, found: Found) -> Ca
         others = facts.groups[to.group].committed
         return lambda each: others[each].offset
     return lambda each: logs[each].end if (first := found.get(each)) is None else first
+
+
+def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
+    """Why not all of it can be committed at once; `mark` is the metadata of each partition."""
+    of_each = len(group_id.encode()) + len(mark) + OFFSET_BYTES
+    size_bytes = sum(of_each + len(each.partition.topic) for each in plan.moves)
+    if size_bytes <= COMMIT_BYTES_MAX:
+        return None
+    allowed = max(1, len(plan.moves) * COMMIT_BYTES_MAX // size_bytes)
+    told = (
+        f"the reset is about {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,}, so that all of them"
+    )
+    message = f"{told} are moved or none is; name fewer in spec.offsets.reset.topics, then others with another id"
+    return Refusal(TOO_MANY_PARTITIONS, message)
 
 
 def reset_partitions(reset: Reset, group_id: str, facts: GroupsFacts) -> Collection[TopicPartition] | Refusal:

@@ -13,6 +13,11 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+def moment(now_ms: int) -> datetime:
+    """`now_ms` counts from the epoch."""
+    return EPOCH + now_ms * MILLISECOND
+
+
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
     """Milliseconds since 1970; None where the reset names no time. Records of before 1970 count as of 1970."""
     if to.by_duration is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from barnabas_core.clock import Clock
 from barnabas_operator.kafka.cluster_admin import Writing
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.groups.group_seen import GroupSeen
@@ -22,6 +23,7 @@ class GroupTools(NamedTuple):
     namespace: str
     client: Callable[[], Any]
     writing: Writing
+    clock: Clock
 
 
 class GroupPart(Protocol):

@@ -1,0 +1,49 @@
+"""What becomes of a group when its resource is deleted. Pure."""
+
+from typing import Final, NamedTuple
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.groups.group_facts import GroupFacts
+from barnabas_operator.planning.groups.reset_step import GROUP_ACTIVE, named_members
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+
+ASKS_BROKERS: Final = frozenset({"DeleteGroup", "DeleteOffsets"})
+
+
+class DeleteGroup(NamedTuple):
+    """The group with all that it has committed."""
+
+
+class DeleteOffsets(NamedTuple):
+    """What the group has committed in these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+def is_to_be_held(group: ConsumerGroup) -> bool:
+    """Whether its deletion is to be noticed: the policy asks for something, or a target may have to be scaled up."""
+    reset = group.spec.offsets.reset
+    scales = reset is not None and reset.when_active == "ScaleDown"
+    return scales or group.spec.deletion_policy != "Retain"
+
+
+def deletion_step(group: ConsumerGroup, found: GroupFacts) -> DeleteGroup | DeleteOffsets | Refusal | None:
+    """What is to be done by the policy, why that has to wait, or None where nothing is left to do."""
+    if group.spec.deletion_policy not in ASKS_BROKERS:
+        return None
+    if found.problem:
+        return Refusal(KAFKA_ERROR, f"group {group.group_id}: {found.problem}")
+    if not found.is_there:
+        return None
+    if found.is_active:
+        return still_active(group, named_members(found.members))
+    if group.spec.deletion_policy == "DeleteGroup":
+        return DeleteGroup()
+    return DeleteOffsets(tuple(sorted(found.committed))) if found.committed else None
+
+
+def still_active(group: ConsumerGroup, members: str) -> Refusal:
+    """It is deleted once nobody reads for it."""
+    waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
+    return Refusal(GROUP_ACTIVE, f"{waits}; it goes on when they are gone; Retain leaves the group as it is")

@@ -1,0 +1,224 @@
+"""Declared resets of a group's offsets, and what becomes of the group when its resource goes: step by step."""
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from barnabas_core.reset_mark import reset_mark
+from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
+from barnabas_operator.kafka.reset_planning import plan_now
+from barnabas_operator.kube.api import CONFLICT, KubeRefused
+from barnabas_operator.kube.scales import Scales
+from barnabas_operator.planning.groups.group_deletion import (
+    ASKS_BROKERS,
+    DeleteGroup,
+    deletion_step,
+    still_active,
+)
+from barnabas_operator.planning.groups.group_facts import Committed, GroupFacts
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.reset_plan import ResetPlan, refuse_size
+from barnabas_operator.planning.groups.reset_step import (
+    Commit,
+    Done,
+    Over,
+    Plan,
+    Remember,
+    ResetLook,
+    Scale,
+    Stop,
+    next_step,
+    resets_of,
+    without_plan,
+)
+from barnabas_operator.planning.groups.reset_times import moment
+from barnabas_operator.planning.groups.reset_told import (
+    is_unfinished,
+    known_reset,
+    settled,
+    told_done,
+    told_plan,
+    told_why_not,
+)
+from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
+
+log = logging.getLogger(__name__)
+
+STEPS_MAX: Final = 8
+"""In one look. The longest way, down and up again, has fewer; somebody else may change the target in between."""
+CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
+
+
+class OffsetResets(GroupPart):
+    """The part of resets and of deletion policies, of the groups of one Cluster."""
+
+    def __init__(self, tools: GroupTools) -> None:
+        self._tools = tools
+        self._scales = Scales(tools.api, tools.namespace)
+
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: GroupTold) -> GroupTold:
+        """As many steps as can be taken now."""
+        stays = settled(group)
+        if stays is not None:
+            return replace(told, conditions=(*told.conditions, stays))
+        if group.spec.offsets.reset is None and not is_unfinished(group):
+            return told
+        known = known_reset(group)
+        for _ in range(STEPS_MAX):
+            look = await self._look(group, group.spec.offsets.reset, known)
+            step = next_step(look)
+            if isinstance(step, Plan):
+                return await self._dry_run(group, look, told)
+            end: Over | Done | Stop | None
+            if isinstance(step, Commit):
+                done, end = await self._commit(group, look)
+                known = done or known
+            elif isinstance(step, Remember | Scale):
+                end = await self._scale(group, look, step)
+            else:
+                end = step
+            if end is not None:
+                return self._told(group, end, told, known)
+        return told_why_not(group, told, CHANGES, self._stamp(), goes_on=True)
+
+    async def end(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+        """By its deletion policy. What a reset scaled down is scaled up first."""
+        refusal = await self._scale_up_for_good(group)
+        if refusal is not None or group.spec.deletion_policy not in ASKS_BROKERS:
+            return refusal
+        refusal, refused = await blocking(self._delete_now, group)
+        if refused is None:
+            return refusal
+        return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
+
+    async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
+        """The brokers are asked only where the status does not say that it was carried out."""
+        done_at = known.done_at if known is not None else None
+        facts = GroupFacts()
+        if reset is not None and done_at is None:
+            facts = await blocking(lambda: self._admin().facts([group.group_id]).groups[group.group_id])
+        now = moment(self._tools.clock.now_ms())
+        target = group.spec.scaling.target if group.spec.scaling is not None else None
+        scale = await self._scales.read(target) if target is not None else None
+        return ResetLook(group.metadata.name, group.group_id, reset, done_at, facts, target, scale, now)
+
+    async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: GroupTold) -> GroupTold:
+        plan = await self._plan(look)
+        if isinstance(plan, Refusal):
+            return told_why_not(group, told, plan, self._stamp(), goes_on=False)
+        return told_plan(group, told, plan, self._stamp())
+
+    async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
+        reset = look.reset
+        assert reset is not None
+        return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
+
+    async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
+        """What is known of the reset when it was carried out; why it was not. Neither: look again."""
+        reset = look.reset
+        assert reset is not None
+        plan, refused = await blocking(self._commit_now, look, reset)
+        if isinstance(plan, Refusal):
+            return None, await self._without_plan(group, look, plan)
+        if refused is None:
+            self._log(group, f"the reset {reset.id} is carried out; {plan}")
+            return plan.status(reset.id, self._stamp()), None
+        self._log(group, f"the reset {reset.id} is refused: {refused}")
+        if refused.has_members:
+            return None, None
+        return None, await self._without_plan(group, look, Refusal(KAFKA_ERROR, str(refused)))
+
+    async def _without_plan(self, group: ConsumerGroup, look: ResetLook, why: Refusal) -> Stop | None:
+        step = without_plan(look, why)
+        return await self._scale(group, look, step) if isinstance(step, Remember) else step
+
+    def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal, Refused | None]:
+        """In a thread."""
+        admin, mark = self._admin(), reset_mark(reset.id, resets_of(look.group))
+        plan = plan_now(admin, reset, look.group_id, look.now)
+        if isinstance(plan, Refusal):
+            return plan, None
+        too_large = refuse_size(plan, look.group_id, mark)
+        if too_large is not None:
+            return too_large, None
+        offsets = {each.partition: Committed(each.to, metadata=mark) for each in plan.moves}
+        return plan, admin.commit(look.group_id, offsets)
+
+    async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
+        """None: it was done, or somebody else has just changed the target; look again."""
+        target, seen = look.target, look.scale
+        assert target is not None
+        assert isinstance(seen, TargetScale)
+        try:
+            if isinstance(step, Scale):
+                after = await self._scales.scale(target, seen, step.replicas)
+            else:
+                in_vain = await self._refusal_before(look, step)
+                after = in_vain or await self._scales.remember(target, seen, step.before)
+        except KubeRefused as error:
+            refused = Refusal(KUBERNETES_ERROR, f"{named(target)}: {error.message}")
+            return None if error.status == CONFLICT else Stop(refused, goes_on=True)
+        if isinstance(after, Refusal):
+            return Stop(after)
+        self._log(group, f"{named(target)}: {step}")
+        return None
+
+    async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
+        """Nothing is scaled down for a reset that cannot be carried out."""
+        if step.before is None or step.before.gave_up:
+            return None
+        plan = await self._plan(look)
+        return plan if isinstance(plan, Refusal) else None
+
+    async def _scale_up_for_good(self, group: ConsumerGroup) -> Refusal | None:
+        """Why not, where it could not be done."""
+        for _ in range(STEPS_MAX):
+            look = await self._look(group, None, None)
+            step = next_step(look)
+            if not isinstance(step, Remember | Scale):
+                return None
+            stopped = await self._scale(group, look, step)
+            if stopped is not None:
+                return stopped.why
+        return CHANGES
+
+    def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
+        """In a thread: why it has to wait, and what the brokers refused."""
+        admin = self._admin()
+        step = deletion_step(group, admin.facts([group.group_id]).groups[group.group_id])
+        if step is None or isinstance(step, Refusal):
+            return step, None
+        if isinstance(step, DeleteGroup):
+            refused = admin.delete(group.group_id)
+        else:
+            refused = admin.delete_offsets(group.group_id, step.partitions)
+        self._log(group, f"{type(step).__name__} of {group.group_id}: {refused or 'done'}")
+        return None, refused
+
+    def _told(
+        self, group: ConsumerGroup, end: Over | Done | Stop, told: GroupTold, known: ResetStatus | None
+    ) -> GroupTold:
+        if isinstance(end, Stop):
+            return told_why_not(group, told, end.why, self._stamp(), goes_on=end.goes_on)
+        reset = group.spec.offsets.reset
+        if isinstance(end, Over) or reset is None:
+            return told
+        done = known if known is not None and known.done_at is not None else ResetStatus(id=reset.id, done_at=end.at)
+        return told_done(group, told, done, self._stamp())
+
+    def _admin(self) -> GroupAdmin:
+        """In a thread. Raises ClusterUnreachable."""
+        return GroupAdmin(self._tools.client(), self._tools.writing)
+
+    def _stamp(self) -> str:
+        return time_text(self._tools.clock.now_ms())
+
+    def _log(self, group: ConsumerGroup, text: str) -> None:
+        log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)
