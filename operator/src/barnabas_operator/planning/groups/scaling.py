@@ -1,0 +1,183 @@
+"""How many replicas run a group's consumers, by its lag. Pure.
+
+What is wanted is KEDA's and the HorizontalPodAutoscaler's rule: the lag by `lagThreshold`, rounded up, from `min` to
+`max`, and no more than there are partitions. It goes up at once, and down only after the lag has allowed it for
+`WINDOW_S`, by half at most, and not to what was too few for the same load (`too_few`).
+"""
+
+from math import inf
+from typing import Final, NamedTuple
+
+from barnabas_operator.planning.groups.too_few import TooFew, Written, gone_down, grown_beyond, rate_of, with_look
+from barnabas_operator.resources.consumer_group import Scaling
+
+WINDOW_S: Final = 300.0
+"""KEDA's cooldown, and the stabilization window of a HorizontalPodAutoscaler."""
+JOINING_S: Final = 30.0
+"""New consumers make the whole group rebalance: the lag that grows meanwhile asks for no more of them."""
+TOLERANCE: Final = 0.1
+"""So much above the threshold is nothing to act upon, as a HorizontalPodAutoscaler has it."""
+GAP_S: Final = 120.0
+"""After so long without a look nothing is known of the lag in between."""
+
+
+class Demand(NamedTuple):
+    """What a look found. `lag` is None where the group has committed to nothing: there is nothing to measure."""
+
+    lag: int | None
+    written: int
+    """The sum of the partitions' ends: it stays where nobody writes."""
+    places: int
+    """The partitions that tell their lag."""
+    partitions: int
+    """Those of the group's topics: more consumers would have nothing to read. 0 where no topic is known."""
+
+
+class Calm(NamedTuple):
+    """Since when the lag has allowed fewer replicas, what was seen then, and what it asked for at most since."""
+
+    since_s: float
+    then: Demand
+    most: int
+
+
+class Memory(NamedTuple):
+    """What is kept between looks. A process that starts knows nothing: it goes down later for it, and up as soon."""
+
+    replicas: int
+    looked_s: float
+    changed_s: float
+    went_down: bool = False
+    """The last change was one down."""
+    calm: Calm | None = None
+    too_few: TooFew | None = None
+    looks: tuple[Written, ...] = ()
+
+
+class Decision(NamedTuple):
+    """So many replicas shall be, why they are others than are declared, and what more cannot be had."""
+
+    replicas: int
+    memory: Memory
+    why: str = ""
+    capped: str = ""
+    """Where the lag asks for more than there are partitions."""
+
+
+def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
+    """Of the `replicas` that are declared; `now_s` by a clock that only goes forward."""
+    wanted = _wanted(scaling, demand)
+    memory = _looked(memory, replicas, now_s)
+    looks = with_look(memory.looks, Written(now_s, demand.written, demand.places))
+    memory = memory._replace(calm=_calm(memory.calm, demand, wanted, replicas, now_s), looks=looks)
+    if replicas < scaling.min:
+        decided = _at(memory, wanted, now_s, f"spec.scaling.min is {scaling.min}")
+    elif replicas > scaling.max:
+        decided = _at(memory, scaling.max, now_s, f"spec.scaling.max is {scaling.max}")
+    elif wanted > replicas:
+        decided = _up(scaling, demand, wanted, memory, now_s)
+    else:
+        decided = _down(scaling, demand, memory, now_s)
+    return decided._replace(capped=_capped(scaling, demand))
+
+
+def _wanted(scaling: Scaling, demand: Demand) -> int:
+    """Where nothing is committed, one at least: only a consumer can begin."""
+    by_lag = _by_lag(scaling, demand.lag) if demand.lag is not None else 1
+    return max(scaling.min, min(scaling.max, demand.partitions or scaling.max, by_lag))
+
+
+def _by_lag(scaling: Scaling, lag: int) -> int:
+    return -(-lag // _threshold(scaling))
+
+
+def _threshold(scaling: Scaling) -> int:
+    if scaling.lag_threshold is None:
+        raise ValueError("spec.scaling.lagThreshold is missing: nothing is scaled by lag then")
+    return scaling.lag_threshold
+
+
+def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
+    """Where others have scaled, it begins anew from there."""
+    if memory is None:
+        return Memory(replicas, now_s, -inf)
+    if memory.replicas != replicas:
+        return Memory(replicas, now_s, now_s)
+    return memory._replace(looked_s=now_s, calm=memory.calm if now_s - memory.looked_s <= GAP_S else None)
+
+
+def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
+    """Partitions that tell their lag no more say nothing of it."""
+    if wanted >= replicas or demand.lag is None:
+        return None
+    if calm is None or demand.places < calm.then.places:
+        return Calm(now_s, demand, wanted)
+    return calm._replace(most=max(calm.most, wanted))
+
+
+def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
+    """Scaled; what is remembered of the lag goes on."""
+    down = replicas < memory.replicas
+    changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
+    return Decision(replicas, changed, why)
+
+
+def _stay(memory: Memory) -> Decision:
+    return Decision(memory.replicas, memory)
+
+
+def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
+    before = memory.replicas
+    if before == 0:  # Because there is something to read: that says nothing about how many keep up.
+        return _at(memory, wanted, now_s, _why(scaling, demand))
+    is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
+    if not is_beyond or now_s - memory.changed_s < JOINING_S:
+        return _stay(memory)
+    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Else it is the lag of before that is to be read.
+        too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
+        memory = memory._replace(too_few=too_few)
+    return _at(memory, wanted, now_s, _why(scaling, demand))
+
+
+def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
+    """As far as the lag has allowed all the time."""
+    calm = memory.calm
+    if calm is None or now_s - calm.since_s < WINDOW_S:
+        return _stay(memory)
+    if _grows(scaling, demand, memory.replicas, calm):
+        return _stay(memory._replace(calm=None))
+    is_silent = demand.written == calm.then.written
+    replicas = max(calm.most, _lowest(memory, now_s), 0 if is_silent else 1)
+    if replicas >= memory.replicas:
+        return _stay(memory)
+    memory = memory._replace(too_few=gone_down(memory.too_few, replicas, now_s))
+    return _at(memory, replicas, now_s, f"{_why(scaling, demand)} for {WINDOW_S / 60:.0f} minutes")
+
+
+def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
+    """Then fewer are too few soon. Where partitions are too few, replicas would not help."""
+    more = (demand.lag or 0) - (calm.then.lag or 0)
+    return more > _threshold(scaling) * replicas * TOLERANCE and not _capped(scaling, demand)
+
+
+def _lowest(memory: Memory, now_s: float) -> int:
+    """In one step."""
+    half = memory.replicas // 2
+    return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
+
+
+def _why(scaling: Scaling, demand: Demand) -> str:
+    if demand.lag is None:
+        return "nothing is committed, and only a consumer can begin"
+    if demand.lag == 0:
+        return "no lag"
+    capped = _capped(scaling, demand)
+    return f"lag {demand.lag:,}, {_threshold(scaling):,} for each replica{'; ' if capped else ''}{capped}"
+
+
+def _capped(scaling: Scaling, demand: Demand) -> str:
+    wanted, cap = _by_lag(scaling, demand.lag or 0), demand.partitions
+    if not 0 < cap < min(wanted, scaling.max):
+        return ""
+    partitions = "1 partition" if cap == 1 else f"{cap:,} partitions"
+    return f"the group's topics have {partitions}: more consumers would have nothing to read"
