@@ -136,24 +136,26 @@ class LogManager:
 
         One that an earlier life set aside has to be read through first (`strays.wanted_logs`): None until then.
         """
-        log = self.get(topic_partition)
-        if log is not None and log.topic_id not in (None, topic_id):
-            self.set_aside(topic_partition, "it is of another topic of that name")
-            log = None
-        if log is None:
-            log = self._take_back(topic_partition, topic_id)
+        self._make_room(topic_partition, topic_id)
+        log = self.get(topic_partition) or self._take_back(topic_partition, topic_id)
         if log is not None:
             self.topic_ids.give_again(log, topic_id)
             self._choice.forget(topic_partition)
         return log
+
+    def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Also for one that the disk would not delete. StorageError where it still does not let go of it."""
+        log = self.get(topic_partition)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self.set_aside(topic_partition, "it is of another topic of that name")
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
         """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            self._forget(log)
             self.strays.set_aside(log, why)
+            self._forget(log)
 
     def _take_back(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         taken = self.strays.take_back(topic_partition, topic_id)
@@ -170,8 +172,10 @@ class LogManager:
             self.failed[topic_partition] = outcome
 
     def _forget(self, log: Log) -> None:
+        """Once its directory is renamed. A log dir that is loading may have one of an earlier topic of its name."""
         for log_dir in self.log_dirs:
-            log_dir.logs.pop(log.topic_partition, None)
+            if log_dir.logs.get(log.topic_partition) is log:
+                del log_dir.logs[log.topic_partition]
 
     def load(
         self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_life: LastLife = NO_LIFE
@@ -230,6 +234,7 @@ class LogManager:
         """
         if topic_partition in self.failed:
             raise self.failed[topic_partition]
+        self._make_room(topic_partition, topic_id)
         chosen = self._choice.at(log_dir) if log_dir else self._choice.choose(topic_partition)
         self._choice.forget(topic_partition)
         place = LogPlace(
@@ -262,8 +267,8 @@ class LogManager:
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            self._forget(log)
             log.move_to(marked_directory(self._environment, log, file_names.DELETED_DIR))
+            self._forget(log)
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:

@@ -69,7 +69,7 @@ class StrayLogs:
         return iter(list(self._by_directory.values()))
 
     def set_aside(self, log: Log, why: str) -> None:
-        """Rename a log that its log dir has forgotten. StorageError."""
+        """Rename a log that its log dir forgets. StorageError."""
         log.move_to(marked_directory(self._environment, log, file_names.STRAY_DIR))
         self._by_directory[log.directory] = StrayLog(
             log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes, log
