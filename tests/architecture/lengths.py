@@ -19,35 +19,22 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits(function_lines=45, module_lines=400, public_methods=25)
-OTHER_LIMITS = Limits(function_lines=70, module_lines=450, public_methods=25)
-OTHER_FOLDERS = ("operator/src", "operator/tests", "bench", "dashboards", "examples", "tests")
-"""Where `OTHER_LIMITS` still hold. Fewer of them only."""
-LONG_MODULES = {
-    "operator/tests/planning/topics/test_topic_plan.py": 510,
-}
-"""Tests that were longer when the bound came to them: what each may have. Only smaller numbers, and fewer of them."""
-
-
-def limits_of(name: str) -> Limits:
-    """Of the module at this path in the project."""
-    limits = OTHER_LIMITS if name.startswith(tuple(f"{folder}/" for folder in OTHER_FOLDERS)) else LIMITS
-    return limits._replace(module_lines=LONG_MODULES.get(name, limits.module_lines))
 
 
 def too_long(path: Path) -> Iterator[str]:
     """Complaints about one module, each `file:line what`."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-    limits, lines = limits_of(name), text.count("\n")
-    if lines > limits.module_lines:
-        yield f"{name}: {lines} lines; {limits.module_lines} allowed"
+    lines = text.count("\n")
+    if lines > LIMITS.module_lines:
+        yield f"{name}: {lines} lines; {LIMITS.module_lines} allowed"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > limits.function_lines:
-                yield f"{name}:{node.lineno} {node.name}: {length} lines; {limits.function_lines} allowed"
-        if isinstance(node, ast.ClassDef) and len(public_methods(node)) > limits.public_methods:
+            if length > LIMITS.function_lines:
+                yield f"{name}:{node.lineno} {node.name}: {length} lines; {LIMITS.function_lines} allowed"
+        if isinstance(node, ast.ClassDef) and len(public_methods(node)) > LIMITS.public_methods:
             count = len(public_methods(node))
-            yield f"{name}:{node.lineno} {node.name}: {count} public methods; {limits.public_methods} allowed"
+            yield f"{name}:{node.lineno} {node.name}: {count} public methods; {LIMITS.public_methods} allowed"
 
 
 def public_methods(node: ast.ClassDef) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from barnabas_operator.kube.api import APPLY, MERGE, NOT_FOUND
-from barnabas_operator.kube.places import path_of
+from barnabas_operator.kube.api_resources import path_of
 
 Json = dict[str, Any]
 JSON: Final = "application/json"

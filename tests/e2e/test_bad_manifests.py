@@ -16,9 +16,9 @@ from barnabas_operator.admission import webhook as operator_webhook
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.review import review
 from barnabas_operator.planning.admission.verdict import Around
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.review import review
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
 from e2e.control_plane import ControlPlane
 from e2e.gates import without_rules

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from barnabas_operator.kube.api import KubeApi
-from barnabas_operator.kube.places import PLACES
+from barnabas_operator.kube.api_resources import API_RESOURCES
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from e2e.control_plane import ControlPlane
 from e2e.kube_client import api_client
@@ -73,7 +73,7 @@ async def die_and_begin_anew(plane: ControlPlane, bootstrap: str, last: int, *, 
 def test_wherever_an_operator_dies_the_next_one_comes_to_the_same(
     defined_api_server: ControlPlane, broker: ServerProcess, sent: bool
 ) -> None:
-    assert set(OWNED) <= PLACES.keys()
+    assert set(OWNED) <= API_RESOURCES.keys()
     deaths = 0
     for last in range(1, WRITES_MAX):
         if not asyncio.run(die_and_begin_anew(defined_api_server, f"127.0.0.1:{broker.port}", last, sent=sent)):

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.kube.api import APPLY, KubeApi
-from barnabas_operator.kube.places import path_of
+from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects, templated_objects
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.brokers.external_access import ExternalAccess

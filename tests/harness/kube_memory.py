@@ -7,7 +7,7 @@ from typing import Any
 from barnabas_kube.access import Access
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import APPLY, CONFLICT, NOT_FOUND, KubeApi, KubeRefused
-from barnabas_operator.kube.places import path_of
+from barnabas_operator.kube.api_resources import path_of
 
 Json = dict[str, Any]
 Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]

@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.admission.webhook import answer
-from barnabas_operator.kube.places import path_of
+from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from barnabas_operator.admission.dry_run import DryRunCall
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.review import changes, review
 from barnabas_operator.planning.admission.verdict import Around, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.review import changes, review
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER

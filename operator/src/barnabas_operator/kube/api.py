@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from barnabas_kube.client import ApiClient, NoAnswer
-from barnabas_operator.kube.places import path_of, place_of
+from barnabas_operator.kube.api_resources import api_resource_of, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 
 JsonObject = Mapping[str, Any]
@@ -160,7 +160,7 @@ class KubeApi:
 
     async def serves(self, kind: str) -> bool:
         """Whether the API server has this kind. Of a group that others define it may have some and not all."""
-        place = place_of(kind)
+        place = api_resource_of(kind)
         try:
             found = await self.request("GET", f"/{place.api}")
         except KubeRefused as error:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.admission.review import review
 from barnabas_operator.planning.admission.verdict import Around, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
+from barnabas_operator.planning.review import review
 
 Json = dict[str, Any]
 LIVE = ClusterState(

@@ -1,0 +1,49 @@
+"""Where the API server keeps objects of each kind that the operator deals with."""
+
+from typing import Final, NamedTuple
+
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import API_VERSION
+
+
+class ApiResource(NamedTuple):
+    """The group version with its prefix, and the plural."""
+
+    api: str
+    plural: str
+    namespaced: bool = True
+
+
+API_RESOURCES: Final = {
+    "StateDocument": ApiResource("apis/internal.barnabas.dev/v1", "statedocuments"),
+    "ConfigMap": ApiResource("api/v1", "configmaps"),
+    "Deployment": ApiResource("apis/apps/v1", "deployments"),
+    "Event": ApiResource("api/v1", "events"),
+    "HorizontalPodAutoscaler": ApiResource("apis/autoscaling/v2", "horizontalpodautoscalers"),
+    "Namespace": ApiResource("api/v1", "namespaces", namespaced=False),
+    "Node": ApiResource("api/v1", "nodes", namespaced=False),
+    "PersistentVolumeClaim": ApiResource("api/v1", "persistentvolumeclaims"),
+    "Pod": ApiResource("api/v1", "pods"),
+    "Service": ApiResource("api/v1", "services"),
+    "ServiceAccount": ApiResource("api/v1", "serviceaccounts"),
+    "StatefulSet": ApiResource("apis/apps/v1", "statefulsets"),
+    "StorageClass": ApiResource("apis/storage.k8s.io/v1", "storageclasses", namespaced=False),
+    "Lease": ApiResource("apis/coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": ApiResource("apis/networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": ApiResource("apis/policy/v1", "poddisruptionbudgets"),
+    "PodMonitor": ApiResource("apis/monitoring.coreos.com/v1", "podmonitors"),
+    "RoleBinding": ApiResource("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+}
+"""Of what Clusters own, and of what else the operator asks for."""
+
+
+def api_resource_of(kind: str) -> ApiResource:
+    """Of a kind of ours, too. Raises KeyError."""
+    return ApiResource(f"apis/{API_VERSION}", KINDS[kind].plural) if kind in KINDS else API_RESOURCES[kind]
+
+
+def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """The path of one object, or of all in the namespace, or (None) in all."""
+    resource = api_resource_of(kind)
+    inside = f"namespaces/{namespace}/" if resource.namespaced and namespace is not None else ""
+    return f"/{resource.api}/{inside}{resource.plural}" + (f"/{name}" if name else "")
