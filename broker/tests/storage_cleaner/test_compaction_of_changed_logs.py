@@ -95,9 +95,17 @@ def test_a_log_that_is_cut_within_a_round_of_compaction_begins_anew(tmp_path: Pa
     assert one.log.log_end_offset == 0
 
 
+def stop(one: OneCompactedLog) -> None:
+    """A clean shutdown, which calls a round off."""
+    one.logs.shutdown({})
+    one.open()
+    assert one.logs.was_clean
+
+
+@pytest.mark.parametrize("end", [OneCompactedLog.crash, stop])
 @pytest.mark.parametrize(("cut_at", "end_offset"), [(4, 0), (7, 7)])
-def test_a_log_that_is_cut_after_a_crash_within_a_round_begins_anew(
-    tmp_path: Path, cut_at: int, end_offset: int
+def test_a_log_that_is_cut_after_a_broker_has_ended_within_a_round_begins_anew(
+    tmp_path: Path, cut_at: int, end_offset: int, end: Callable[[OneCompactedLog], None]
 ) -> None:
     """No checkpoint has how far that round had come; the segment that takes the appends was not in it."""
     one = OneCompactedLog(tmp_path).with_config(segment_bytes=400)
@@ -115,7 +123,7 @@ def test_a_log_that_is_cut_after_a_crash_within_a_round_begins_anew(
 
     one.helper.before = die_after_the_first_swap
     one.clean()
-    one.crash()
+    end(one)
     assert one.log.clean_until is None
     assert 0 not in one.records(), "a newer one is there"
     truncate_to(one.log, cut_at)

@@ -78,7 +78,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     if log.log_end_offset < place.log_start_offset:
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
-    if place.config.compacted:  # A round that did not end, of which no checkpoint tells, may have come this far.
+    if place.config.compacted:  # A round that did not end may have come this far: a clean shutdown ends one, too.
         log.superseded_until = log.segments.active.base_offset
     return log
 
