@@ -23,7 +23,7 @@ ENV SITE=/opt/barnabas/lib/python3.11/site-packages
 ENV INSTALL="python3 -m pip --python /opt/barnabas/bin/python install --no-cache-dir --only-binary :all: --no-binary barnabas"
 ENV COMPILE="/usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash"
 COPY pyproject.toml README.md /src/
-RUN mkdir -p /src/broker/src/barnabas /src/operator/src && touch /src/broker/src/barnabas/__init__.py \
+RUN mkdir -p /src/broker/src/barnabas /src/operator/src /src/spark-on-k8s/src && touch /src/broker/src/barnabas/__init__.py \
  && /usr/bin/python3.11 -m venv --without-pip /opt/barnabas
 
 FROM packages AS broker-packages

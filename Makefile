@@ -1,12 +1,12 @@
 # Every target uses .venv; `make venv` makes it. See README.md.
 PYTHON ?= python3
 BIN := .venv/bin
-export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src
+export PYTHONPATH := $(CURDIR)/broker/src:$(CURDIR)/operator/src:$(CURDIR)/spark-on-k8s/src
 WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds dashboards dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e clean
+.PHONY: venv demo test fast check crds dashboards dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test clean
 
 venv: .venv/ready
 
@@ -25,6 +25,7 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/mypy operator/tests
 	$(BIN)/mypy broker/tests
+	$(BIN)/mypy spark-on-k8s/tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
 
@@ -50,6 +51,10 @@ fast: venv
 
 test: venv
 	$(BIN)/pytest -n $(WORKERS)
+
+# Spark with its real Kafka connector against real brokers; needs a JRE, and Maven Central the first time.
+jobs-test: venv
+	$(BIN)/pytest -q -n $(WORKERS) spark-on-k8s/tests
 
 compat-clients: venv
 	tests/compat/install.sh

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("broker/src", "broker/tests", "operator/src", "operator/tests", "bench", "dashboards", "examples", "tests")
+FOLDERS = (
+    "broker/src",
+    "broker/tests",
+    "operator/src",
+    "operator/tests",
+    "spark-on-k8s/src",
+    "spark-on-k8s/tests",
+    "bench",
+    "dashboards",
+    "examples",
+    "tests",
+)
 
 
 class Limits(NamedTuple):

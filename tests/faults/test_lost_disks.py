@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from faulty_broker import KAFKA_STORAGE_ERROR, FaultyBroker
-from mounts import fill, remount, small_disk
 
 from conftest import StartBroker
 from harness.deadline import wait_for
+from harness.mounts import fill, remount, small_disk
 
 VALUES = [b"value %d" % number for number in range(100)]
 MORE = [b"more %d" % number for number in range(10)]

@@ -35,6 +35,9 @@ COMMANDS: Final = {
     "lag-exporter": Command(
         "barnabas_lag.app.main", "operator", "tell Prometheus how far groups are behind, of any Kafka cluster"
     ),
+    "jobs": Command(
+        "barnabas_jobs.app.main", "jobs", "archive, restore and check topics with Spark: barnabas jobs list"
+    ),
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
     ),
@@ -72,7 +75,7 @@ def main() -> int:
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
     """What to say where a command's parts are not installed, as in the image of another one."""
-    image = "" if extra == "local" else f", and is in the {extra}'s image"
+    image = "" if extra in ("local", "jobs") else f", and is in the {extra}'s image"
     return f"barnabas {name}: {error}; what it needs comes with `pip install 'barnabas[{extra}]'`{image}"
 
 

@@ -1,0 +1,1 @@
+"""Maintenance of topics as Spark jobs: archive, restore, verify, retention audit and skew, on one machine."""

@@ -1,0 +1,42 @@
+"""Which jobs there are."""
+
+import importlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+
+class Job(NamedTuple):
+    """The module that has its `Options` and `run(spark, options) -> Result`, and a line for the list."""
+
+    module: str
+    summary: str
+
+    def load(self) -> Any:
+        """The module."""
+        return importlib.import_module(self.module)
+
+
+JOBS: Final = {
+    "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
+    "restore": Job("barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once"),
+    "verify": Job("barnabas_jobs.jobs.verify", "an archive against its topic: counts, gaps, checksums"),
+}
+
+
+def listing() -> str:
+    """Jobs with their options, those that must be given first."""
+    return "\n".join(f"{name:<16}{job.summary}\n{'':<16}{_options(job.load().Options)}" for name, job in JOBS.items())
+
+
+def _options(kind: type[msgspec.Struct]) -> str:
+    fields = msgspec.structs.fields(kind)
+    told = [f"{field.name}=" if field.required else f"[{field.name}={_default(field)}]" for field in fields]
+    return " ".join(sorted(told, key=lambda each: each.startswith("[")))
+
+
+def _default(field: Any) -> str:
+    value = field.default
+    if value is msgspec.NODEFAULT or value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,145 @@
+"""Spark's Kafka connector: four jars, pinned by version and checksum, fetched once from Maven Central by Ivy."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.sax.saxutils import quoteattr
+
+import pyspark
+
+from barnabas_jobs.planning.errors import JobFailed
+
+FETCH_SECONDS_MAX: Final = 600
+CHUNK: Final = 1 << 20
+
+
+class Jar(NamedTuple):
+    """One artifact of Maven Central."""
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder of jars."""
+        return f"{self.name}-{self.version}.jar"
+
+
+# Spark's own version decides those of the others: these are what its connector names and pyspark does not bring.
+JARS: Final = (
+    Jar(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    Jar(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.2.0",
+        "641c7947afc8aa1189e433b7c2d305293993c8691bc1c2062d6d4f513b12518c",
+    ),
+    Jar(
+        "org.apache.kafka",
+        "kafka-clients",
+        "3.9.2",
+        "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
+    ),
+    Jar(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.13.1",
+        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+    ),
+)
+
+
+class ConnectorMissing(JobFailed):
+    """The jars, or the Java that they need, are not there and cannot be had; the text says why."""
+
+
+def default_folder() -> Path:
+    """Where jars are kept unless somebody says otherwise: the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "barnabas" / f"spark-jars-{JARS[0].version}"
+
+
+def jars(folder: Path) -> list[Path]:
+    """All of them in this folder, each with its checksum; those that lack are fetched. Raises ConnectorMissing."""
+    if not all((folder / jar.file).is_file() for jar in JARS):
+        _fetch(folder)
+    for jar in JARS:
+        found = _sha256(folder / jar.file)
+        if found != jar.sha256:
+            raise ConnectorMissing(
+                f"{folder / jar.file} has the SHA-256 {found}; allowed is {jar.sha256}. Remove the file."
+            )
+    return [folder / jar.file for jar in JARS]
+
+
+def java() -> str:
+    """The program. Raises ConnectorMissing."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if found is None:
+        raise ConnectorMissing(
+            "there is no `java`; Spark needs a Java runtime, 17 or later (Debian: default-jre-headless)"
+        )
+    return found
+
+
+def _fetch(folder: Path) -> None:
+    """Into a folder beside it first, so that a run that ends early leaves nothing half done."""
+    with _beside(folder) as partial:
+        module = partial / "ivy.xml"
+        module.write_text(_module(), encoding="utf-8")
+        spark_jars = Path(pyspark.__file__).parent / "jars" / "*"
+        command = [java(), "-cp", str(spark_jars), "org.apache.ivy.Main", "-ivy", str(module), "-warn"]
+        target = ["-cache", str(partial / "cache"), "-retrieve", f"{partial}/[artifact]-[revision].[ext]"]
+        done = subprocess.run(
+            [*command, *target], capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX
+        )
+        lacking = [jar.file for jar in JARS if not (partial / jar.file).is_file()]
+        if done.returncode != 0 or lacking:
+            told = (done.stdout + done.stderr).strip()[-1000:]
+            raise ConnectorMissing(f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {told}")
+        for jar in JARS:
+            (partial / jar.file).replace(folder / jar.file)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
+            yield Path(partial)
+    except OSError as error:
+        raise ConnectorMissing(f"--jars {folder}: it cannot be written: {error.strerror}") from error
+
+
+def _module() -> str:
+    wanted = "".join(
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} "
+        'transitive="false" conf="default->master"/>'
+        for jar in JARS
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="dev.barnabas" module="jobs"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
+    )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

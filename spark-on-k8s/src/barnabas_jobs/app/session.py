@@ -1,0 +1,30 @@
+"""A Spark session with the connector, for the command line and for notebooks."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app.connector import jars, java
+
+QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",
+}
+
+
+def session(master: str, jars_folder: Path, conf: Mapping[str, str]) -> SparkSession:
+    """Started, or the one that runs. Its Python workers are this Python. Raises ConnectorMissing."""
+    java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("barnabas-jobs")
+    own = {**DEFAULTS, "spark.jars": ",".join(map(str, jars(jars_folder)))}
+    for name, value in {**own, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

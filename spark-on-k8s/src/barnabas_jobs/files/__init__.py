@@ -1,0 +1,1 @@
+"""The archive on disk: its ledger, its lock, its data files."""

@@ -1,0 +1,1 @@
+"""One module a job: a function of a SparkSession and typed options."""

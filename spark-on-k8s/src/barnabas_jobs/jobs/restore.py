@@ -1,0 +1,232 @@
+"""`restore`: records of an archive into a topic, each to its partition, in order, with timestamp and headers, once.
+
+A restore has a plan, kept in the archive: which records, and where each partition of the target ends before the first
+of them. A run that goes on with it finds how far it had come by where the target ends now.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder, replace_synced
+from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.kafka.writer import TopicWriter
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ledger import Generation, Ledger
+from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
+from barnabas_jobs.planning.restore_plan import Plan, Selected, Selection, check_same, check_target, check_written
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.records import of_files, size
+
+Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, as 2013-01-31T06:30:00Z")]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 of a-z, 0-9 and '-'")]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `restore` takes.
+
+    From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was. `append`
+    allows a target that has had records. `name` tells restores into one topic from each other: the same goes on.
+    """
+
+    bootstrap: Bootstrap
+    topic: TopicName
+    archive: Folder
+    into: TopicName | None = None
+    topic_id: str | None = None
+    from_time: Time | None = None
+    to_time: Time | None = None
+    from_offset: Offset | None = None
+    to_offset: Offset | None = None
+    partitions: list[Offset] | None = None
+    create: bool = False
+    append: bool = False
+    dry_run: bool = False
+    name: Name = "restore"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen, and what this run wrote of it; `already_there` was written by a run before."""
+
+    into: str
+    dry_run: bool
+    selected: list[Selected]
+    bases: dict[int, int]
+    written: dict[int, int]
+    already_there: dict[int, int]
+
+    @property
+    def fine(self) -> bool:
+        """A run that ends is."""
+        return True
+
+
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
+    """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts."""
+    folder = ArchiveFolder(options.archive)
+    ledger = folder.ledger()
+    generation = ledger.chosen(options.topic_id)
+    if generation.topic != options.topic:
+        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
+    cluster = Cluster(options.bootstrap)
+    name = options.into or options.topic
+    selection = _selection(options, generation.topic_id)
+    if options.dry_run or not cluster.has(name):
+        selected = _selected(spark, folder, generation, selection)
+        _check(cluster, name, generation, selected, options, clock)
+        if options.dry_run:
+            return Result(into=name, dry_run=True, selected=selected, bases={}, written={}, already_there={})
+        cluster.create_topic(name, generation.topic_partitions, generation.topic_config)
+    target = cluster.topic(name)
+    with folder.restored_by_us(f"{options.name}-into-{target.topic_id}") as path:
+        return _restore(spark, options, folder, ledger, _Target(cluster, target, path, selection), clock)
+
+
+class _Target:
+    """Where a restore writes, and where its plan is."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, plan: Path, selection: Selection) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.plan = plan
+        self.selection = selection
+
+    def begun(self) -> Plan | None:
+        """The plan of a run before."""
+        if not self.plan.exists():
+            return None
+        try:
+            return msgspec.json.decode(self.plan.read_bytes(), type=Plan)
+        except (OSError, msgspec.DecodeError) as error:
+            raise JobFailed(f"the restore's plan {self.plan} cannot be read: {error}") from error
+
+
+def _restore(
+    spark: SparkSession,
+    options: Options,
+    folder: ArchiveFolder,
+    ledger: Ledger,
+    target: _Target,
+    clock: Callable[[], float],
+) -> Result:
+    plan = target.begun()
+    if plan is not None:
+        check_same(plan, target.selection, options.name)
+        ledger = Ledger(ledger.entries[: plan.entries])
+    generation = ledger.chosen(target.selection.topic_id)
+    selected = _selected(spark, folder, generation, target.selection)
+    _check(target.cluster, target.topic.name, generation, selected, options, clock)
+    if plan is None:
+        plan = _plan(options, target, len(ledger.entries), selected)
+        replace_synced(target.plan, msgspec.json.encode(plan))
+    records = _records(spark, folder, generation, target.selection)
+    counts = _write(records, TopicWriter(options.bootstrap, plan.into, plan.bases, plan.records))
+    check_written(plan, {part: bounds.latest for part, bounds in target.cluster.bounds(target.topic).items()})
+    written, there = ({row[0]: row[which] for row in counts} for which in (1, 2))
+    return Result(
+        into=plan.into, dry_run=False, selected=selected, bases=plan.bases, written=written, already_there=there
+    )
+
+
+def _plan(options: Options, target: _Target, entries: int, selected: list[Selected]) -> Plan:
+    """A new one. Raises JobFailed where the target has had records and that was not allowed."""
+    ends = {partition: bounds.latest for partition, bounds in target.cluster.bounds(target.topic).items()}
+    if any(ends.values()) and not options.append:
+        raise JobFailed(
+            f"into={target.topic.name} has had {sum(ends.values())} records: with append=true the restored ones come "
+            "after them; or restore into an empty topic"
+        )
+    return Plan(
+        into=target.topic.name,
+        into_id=target.topic.topic_id,
+        selection=target.selection,
+        entries=entries,
+        bases=ends,
+        records={each.partition: each.records for each in selected},
+    )
+
+
+def _write(records: DataFrame, writer: TopicWriter) -> list[tuple[int, int, int]]:
+    """All records of a partition go through one task, in the order of offsets."""
+    with spark_failures(f"restoring into {writer.topic}"):
+        tasks = max(1, len(writer.records))
+        ordered = records.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
+        return ordered.rdd.mapPartitions(writer).collect()
+
+
+def _check(
+    cluster: Cluster,
+    name: str,
+    generation: Generation,
+    selected: list[Selected],
+    options: Options,
+    clock: Callable[[], float],
+) -> None:
+    """Of the target as it is, or as it would be made."""
+    now_ms = int(clock() * 1000)
+    if cluster.has(name):
+        check_target(name, len(cluster.topic(name).partitions), cluster.config(name), selected, now_ms)
+    elif options.create:
+        check_target(name, generation.topic_partitions, generation.topic_config, selected, now_ms)
+    else:
+        raise JobFailed(
+            f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true makes it with "
+            f"{generation.topic_partitions} partitions and the config that it had"
+        )
+
+
+def _selection(options: Options, topic_id: str) -> Selection:
+    from_ms, to_ms = (None if each is None else _ms(each) for each in (options.from_time, options.to_time))
+    return Selection(
+        topic_id=topic_id,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        from_offset=options.from_offset,
+        to_offset=options.to_offset,
+        partitions=options.partitions,
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
+    """The selected records; `timestamp_ms` is their time."""
+    archived = of_files(spark, folder.data, folder.paths(generation))
+    records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))
+    conditions = (
+        (selection.from_ms, F.col("timestamp_ms") >= F.lit(selection.from_ms)),
+        (selection.to_ms, F.col("timestamp_ms") < F.lit(selection.to_ms)),
+        (selection.from_offset, F.col("offset") >= F.lit(selection.from_offset)),
+        (selection.to_offset, F.col("offset") < F.lit(selection.to_offset)),
+        (selection.partitions, F.col("partition").isin(selection.partitions or [])),
+    )
+    for bound, condition in conditions:
+        if bound is not None:
+            records = records.where(condition)
+    return records
+
+
+def _selected(
+    spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection
+) -> list[Selected]:
+    columns = (
+        F.count("*").alias("records"),
+        F.sum(size()).alias("bytes"),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+        F.min("timestamp_ms").alias("oldest_ms"),
+        F.max("timestamp_ms").alias("newest_ms"),
+        F.count(F.when(F.col("timestamp_ms") <= 0, 1)).alias("unsettable"),
+    )
+    with spark_failures(f"reading the archive {folder.path}"):
+        rows = _records(spark, folder, generation, selection).groupBy("partition").agg(*columns).collect()
+    return sorted((Selected(**row.asDict()) for row in rows), key=lambda each: each.partition)

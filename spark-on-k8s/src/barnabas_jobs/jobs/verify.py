@@ -1,0 +1,221 @@
+"""`verify`: is the archive what the topic holds? Counts, gaps and checksums by partition, and which offsets differ."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ledger import Generation
+from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
+from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic
+
+DIFFERENCES_TOLD: Final = 20
+ONLY_IN_ARCHIVE: Final = "only in the archive"
+ONLY_IN_TOPIC: Final = "only in the topic"
+OTHER_CONTENT: Final = "other content"
+TWICE: Final = "more than once"
+
+Match = Literal["offset", "order"]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `verify` takes.
+
+    `match=order` compares the first record of each partition with the first, the second with the second, and so on,
+    whatever their offsets: for a topic into which a whole archive was restored. `topic_id` chooses what was archived of
+    an earlier topic of the name; `against` is another topic to compare with.
+    """
+
+    bootstrap: Bootstrap
+    topic: TopicName
+    archive: Folder
+    topic_id: str | None = None
+    against: TopicName | None = None
+    match: Match = "offset"
+
+
+class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: what each side has, what was compared, and the records of either side in that."""
+
+    partition: int
+    archived: tuple[int, int]
+    live: Bounds
+    compared: tuple[int, int]
+    archive_records: int
+    topic_records: int
+    ledger_records: int
+    equal: bool
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A record that is not the same on both sides; `position` is its offset, or its place from 0 with `match=order`."""
+
+    partition: int
+    position: int
+    kind: str
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """Equal, or which records are not; the first of them are named."""
+
+    topic: str
+    topic_id: str
+    live_topic: str
+    compacted: bool
+    partitions: list[PartitionResult]
+    damaged_partitions: list[int]
+    differing_records: dict[str, int]
+    differences: list[Difference]
+
+    @property
+    def fine(self) -> bool:
+        """Whether all that was archived is there, and nothing differs but what compaction has removed since."""
+        allowed = {ONLY_IN_ARCHIVE} if self.compacted else set()
+        return not self.damaged_partitions and set(self.differing_records) <= allowed
+
+    @property
+    def summary(self) -> str:
+        """The differences in a line."""
+        kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
+        damaged = [f"partition {each} has not the records that its ledger says" for each in self.damaged_partitions]
+        first = [f"first: partition {each.partition} position {each.position}" for each in self.differences[:1]]
+        return ", ".join(kinds + damaged + first) or "equal"
+
+
+class Live(NamedTuple):
+    """The topic to compare with, and what it holds."""
+
+    cluster: Cluster
+    topic: Topic
+    bounds: dict[int, Bounds]
+
+
+def run(spark: SparkSession, options: Options) -> Result:
+    """Compares what both sides have. Raises JobFailed where one side cannot be read."""
+    folder = ArchiveFolder(options.archive)
+    ledger = folder.ledger()
+    cluster = Cluster(options.bootstrap)
+    topic = cluster.topic(options.against or options.topic)
+    generation = ledger.chosen(options.topic_id)
+    if generation.topic != options.topic:
+        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
+    if options.topic_id is None and options.against is None and generation.topic_id != topic.topic_id:
+        raise JobFailed(
+            f"topic={topic.name} has the id {topic.topic_id}, and the archive is of {', '.join(ledger.topic_ids())}: "
+            "the topic was deleted and made again since. topic_id=... compares with an earlier one all the same."
+        )
+    return compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
+
+
+def compare(
+    spark: SparkSession, folder: ArchiveFolder, generation: Generation, live: Live, match: Match = "offset"
+) -> Result:
+    """Where both sides overlap, or with `match=order` all of both."""
+    spans = generation.spans()
+    archived = of_files(spark, folder.data, folder.paths(generation))
+    nothing = Bounds(0, 0)
+    if match == "offset":
+        shared = [overlap(each, live.bounds.get(each.partition, nothing)) for each in spans]
+    else:
+        shared = [OffsetRange(partition, *bounds) for partition, bounds in live.bounds.items()]
+    wanted = [each for each in shared if each.offsets > 0]
+    topic = of_topic(spark, live.cluster.bootstrap, live.topic.name, wanted)
+    with spark_failures(f"comparing {live.topic.name} with its archive"):
+        whole = {row["partition"]: row["count"] for row in archived.groupBy("partition").count().collect()}
+        inside = in_ranges(archived, wanted) if match == "offset" else archived
+        sides = _placed(inside, "archive", match).unionByName(_placed(topic, "topic", match))
+        sums = _sums(sides)
+        unequal = [partition for partition, row in sums.items() if not row["equal"]]
+        kinds, differences = _differences(sides, unequal)
+    ledger_counts = generation.records_by_partition()
+    return Result(
+        topic=generation.topic,
+        topic_id=generation.topic_id,
+        live_topic=live.topic.name,
+        compacted="compact" in live.cluster.config(live.topic.name).get("cleanup.policy", ""),
+        partitions=[_partition(each, live, shared, sums, ledger_counts) for each in spans],
+        damaged_partitions=[
+            each.partition for each in spans if whole.get(each.partition, 0) != ledger_counts[each.partition]
+        ],
+        differing_records=kinds,
+        differences=differences,
+    )
+
+
+def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
+    """Side, partition, position and content of each record."""
+    if match == "offset":
+        position, content = F.col("offset"), fingerprint("timestampType")
+    else:
+        position = F.row_number().over(Window.partitionBy("partition").orderBy("offset")).cast("long") - 1
+        content = fingerprint()
+    return records.select(F.lit(side).alias("side"), "partition", position.alias("position"), content.alias("content"))
+
+
+def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
+    """By partition: records of either side, and whether the checksums of their positions and contents are equal."""
+    columns = []
+    for side in ("archive", "topic"):
+        here = F.col("side") == side
+        columns.append(F.count(F.when(here, 1)).alias(side))
+        columns.append(F.bit_xor(F.when(here, F.xxhash64("position", "content"))).alias(f"{side}_sum"))
+    rows = sides.groupBy("partition").agg(*columns).collect()
+    return {
+        row["partition"]: {
+            "archive": row["archive"],
+            "topic": row["topic"],
+            "equal": row["archive"] == row["topic"] and row["archive_sum"] == row["topic_sum"],
+        }
+        for row in rows
+    }
+
+
+def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int], list[Difference]]:
+    """Of these partitions: how many records differ in which way, and the first of them."""
+    if not partitions:
+        return {}, []
+    here = sides.where(F.col("partition").isin(partitions))
+    one, other = (F.when(F.col("side") == side, F.col("content")) for side in ("archive", "topic"))
+    times = F.greatest(F.count(one), F.count(other)).alias("times")
+    paired = here.groupBy("partition", "position").agg(F.max(one).alias("archive"), F.max(other).alias("topic"), times)
+    kind = (
+        F.when(F.col("times") > 1, TWICE)
+        .when(F.col("topic").isNull(), ONLY_IN_ARCHIVE)
+        .when(F.col("archive").isNull(), ONLY_IN_TOPIC)
+        .when(F.col("archive") != F.col("topic"), OTHER_CONTENT)
+    )
+    differing = paired.select("partition", "position", kind.alias("kind")).where(F.col("kind").isNotNull()).cache()
+    try:
+        kinds = {row["kind"]: row["count"] for row in differing.groupBy("kind").count().orderBy("kind").collect()}
+        first = differing.orderBy("partition", "position").limit(DIFFERENCES_TOLD).collect()
+    finally:
+        differing.unpersist()
+    return kinds, [Difference(row["partition"], row["position"], row["kind"]) for row in first]
+
+
+def _partition(
+    span: OffsetRange,
+    live: Live,
+    shared: list[OffsetRange],
+    sums: dict[int, dict[str, int]],
+    ledger_counts: Mapping[int, int],
+) -> PartitionResult:
+    found = sums.get(span.partition, {"archive": 0, "topic": 0, "equal": True})
+    compared = next((each for each in shared if each.partition == span.partition), span)
+    return PartitionResult(
+        partition=span.partition,
+        archived=(span.start, span.end),
+        live=live.bounds.get(span.partition, Bounds(0, 0)),
+        compared=(compared.start, compared.end),
+        archive_records=found["archive"],
+        topic_records=found["topic"],
+        ledger_records=ledger_counts[span.partition],
+        equal=bool(found["equal"]),
+    )

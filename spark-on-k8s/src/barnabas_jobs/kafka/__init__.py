@@ -1,0 +1,1 @@
+"""What jobs ask of brokers themselves, beside what Spark reads."""

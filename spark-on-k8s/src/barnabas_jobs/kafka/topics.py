@@ -1,0 +1,109 @@
+"""What brokers tell of a topic: its id, its config, where its partitions begin and end. librdkafka asks them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import Bounds
+
+CONNECT_S: Final = 10.0
+TIMEOUT_S: Final = 30.0
+DYNAMIC_TOPIC_CONFIG: Final = 1
+
+Answer = TypeVar("Answer")
+
+
+class Topic(NamedTuple):
+    """A topic as the brokers have it now; `topic_id` as Kafka's tools print it."""
+
+    name: str
+    topic_id: str
+    partitions: list[int]
+
+
+class Cluster:
+    """One cluster, by its bootstrap addresses: asked at once whether somebody answers.
+
+    Every question has a deadline, and raises JobFailed beyond it.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient(
+            {"bootstrap.servers": bootstrap, "log_level": 0, "socket.connection.setup.timeout.ms": 5000}
+        )
+        self._topics(CONNECT_S)
+
+    def topic(self, name: str) -> Topic:
+        """Raises JobFailed where it is not there."""
+        found = self._answer(self._admin.describe_topics(TopicCollection([name]))[name], name)
+        topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
+        return Topic(name, topic_id, sorted(part.id for part in found.partitions))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+        return name in self._topics(TIMEOUT_S)
+
+    def _topics(self, timeout_s: float) -> Collection[str]:
+        try:
+            return self._admin.list_topics(timeout=timeout_s).topics
+        except KafkaException as error:
+            raise self._failed(error, "") from error
+
+    def bounds(self, topic: Topic) -> dict[int, Bounds]:
+        """By partition. The end is the last stable offset: what an open transaction wrote is not read yet."""
+        first, last = self._offsets(topic, OffsetSpec.earliest()), self._offsets(topic, OffsetSpec.latest())
+        return {partition: Bounds(first[partition], last[partition]) for partition in topic.partitions}
+
+    def _offsets(self, topic: Topic, spec: OffsetSpec) -> dict[int, int]:
+        wanted = {TopicPartition(topic.name, partition): spec for partition in topic.partitions}
+        asked = self._admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {part.partition: self._answer(future, topic.name).offset for part, future in asked.items()}
+
+    def config(self, name: str) -> dict[str, str]:
+        """The topic's settings, with those that it has from its brokers."""
+        return {entry.name: entry.value for entry in self._config(name) if entry.value is not None}
+
+    def own_config(self, name: str) -> dict[str, str]:
+        """What was set for this topic itself."""
+        return {
+            entry.name: entry.value
+            for entry in self._config(name)
+            if entry.value is not None and entry.source == DYNAMIC_TOPIC_CONFIG
+        }
+
+    def _config(self, name: str) -> Iterable[Any]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        answer: dict[str, Any] = self._answer(self._admin.describe_configs([resource])[resource], name)
+        return answer.values()
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Deletes what is before these offsets, by partition."""
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        for future in self._admin.delete_records(wanted).values():
+            self._answer(future, topic)
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """With as many replicas as the brokers give by default."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config))
+        self._answer(self._admin.create_topics([new])[name], name)
+
+    def _answer(self, future: "Future[Answer]", topic: str) -> Answer:
+        try:
+            return future.result(TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failed(error, topic) from error
+        except TimeoutError as error:
+            raise JobFailed(f"bootstrap={self.bootstrap}: no broker answered within {TIMEOUT_S:.0f} s") from error
+
+    def _failed(self, error: KafkaException, topic: str) -> JobFailed:
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return JobFailed(f"topic={topic}: the cluster at {self.bootstrap} has no such topic")
+        if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
+        return JobFailed(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")

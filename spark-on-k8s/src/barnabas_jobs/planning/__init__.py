@@ -1,0 +1,1 @@
+"""Pure decisions: options, ledger, ranges of offsets, plans and reports."""

@@ -1,0 +1,170 @@
+"""The ledger of an archive: which offsets of which topic are in which files. Only what it names counts."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import OffsetRange
+
+FORMAT: Final = 1
+
+
+class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of a partition that are archived, and how many records they are."""
+
+    partition: int
+    start: int
+    end: int
+    records: int
+
+
+class LostRange(msgspec.Struct, frozen=True):
+    """Offsets that the topic had deleted before they were archived, and that the run was told to go on without."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A Parquet file, by its path in the archive, and its size."""
+
+    path: str
+    bytes: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit. `number` counts from 0 without a gap; `topic_id` tells a topic from a later one of its name."""
+
+    number: int
+    topic: str
+    topic_id: str
+    committed_at_ms: int
+    partitions: list[ArchivedRange]
+    files: list[DataFile]
+    lost: list[LostRange] = []
+    topic_partitions: int
+    topic_config: dict[str, str] = {}
+    format: int = FORMAT
+
+    @property
+    def ranges(self) -> list[OffsetRange]:
+        """What it goes over, lost or archived, in the order of offsets of each partition."""
+        lost = [OffsetRange(each.partition, each.start, each.end) for each in self.lost]
+        return lost + [OffsetRange(each.partition, each.start, each.end) for each in self.partitions]
+
+    @property
+    def records(self) -> int:
+        """How many records it brought."""
+        return sum(each.records for each in self.partitions)
+
+
+class Generation(NamedTuple):
+    """All that is archived of one topic id."""
+
+    topic: str
+    topic_id: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def files(self) -> list[DataFile]:
+        """Its data files, in the order of commits."""
+        return [file for entry in self.entries for file in entry.files]
+
+    @property
+    def records(self) -> int:
+        """How many it has."""
+        return sum(entry.records for entry in self.entries)
+
+    @property
+    def topic_partitions(self) -> int:
+        """How many partitions the topic had at the last commit."""
+        return self.entries[-1].topic_partitions if self.entries else 0
+
+    @property
+    def topic_config(self) -> dict[str, str]:
+        """What was set for the topic itself at the last commit."""
+        return self.entries[-1].topic_config if self.entries else {}
+
+    def ends(self) -> dict[int, int]:
+        """By partition, the offset after the last archived one."""
+        return {each.partition: each.end for entry in self.entries for each in entry.ranges}
+
+    def spans(self) -> list[OffsetRange]:
+        """By partition, from the first archived offset to after the last."""
+        starts: dict[int, int] = {}
+        for entry in self.entries:
+            for each in entry.partitions:
+                starts.setdefault(each.partition, each.start)
+        ends = self.ends()
+        return [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
+
+    def records_by_partition(self) -> Mapping[int, int]:
+        """How many records the ledger says each partition has."""
+        counts: dict[int, int] = {}
+        for entry in self.entries:
+            for each in entry.partitions:
+                counts[each.partition] = counts.get(each.partition, 0) + each.records
+        return counts
+
+
+class Ledger(NamedTuple):
+    """All entries, in the order of their numbers."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def topic(self) -> str | None:
+        """The one topic that it is of; None where it is empty."""
+        return self.entries[0].topic if self.entries else None
+
+    def generation(self, topic: str, topic_id: str) -> Generation:
+        """What is archived of a topic id; empty where nothing is."""
+        return Generation(topic, topic_id, tuple(entry for entry in self.entries if entry.topic_id == topic_id))
+
+    def topic_ids(self) -> list[str]:
+        """Each topic id, in the order of first commits."""
+        return list(dict.fromkeys(entry.topic_id for entry in self.entries))
+
+    def chosen(self, topic_id: str | None) -> Generation:
+        """The generation of this id; without one the last that was archived. Raises JobFailed where it is not there."""
+        if not self.entries:
+            raise JobFailed("the archive is empty: no ledger entry was ever committed; run `archive` first")
+        wanted = topic_id or self.entries[-1].topic_id
+        if wanted not in self.topic_ids():
+            raise JobFailed(f"topic_id={wanted}: the archive has none such; allowed is {', '.join(self.topic_ids())}")
+        return self.generation(self.entries[0].topic, wanted)
+
+
+def check_topic(ledger: Ledger, topic: str, archive: str) -> None:
+    """Raises JobFailed where the archive is that of another topic."""
+    if ledger.topic not in (None, topic):
+        raise JobFailed(
+            f"archive={archive} is of the topic {ledger.topic!r}, not of {topic!r}: an archive has one topic; "
+            "name another folder"
+        )
+
+
+def checked(entries: Iterable[Entry], archive: str) -> Ledger:
+    """The ledger of entries in their order. Raises JobFailed where one lacks, or ranges overlap or leave a gap."""
+    ends: dict[tuple[str, int], int] = {}
+    kept: list[Entry] = []
+    for number, entry in enumerate(entries):
+        if entry.number != number or entry.format != FORMAT:
+            found = f"number {entry.number}, format {entry.format}"
+            raise JobFailed(
+                f"archive={archive}: ledger entry {number} has {found}; wanted are {number} and {FORMAT}. "
+                "A file of the ledger is missing or of a newer version: put it back from a backup."
+            )
+        for each in entry.ranges:
+            before = ends.get((entry.topic_id, each.partition), each.start)
+            if each.start != before or each.end < each.start:
+                raise JobFailed(
+                    f"archive={archive}: ledger entry {number} has partition {each.partition} from offset {each.start} "
+                    f"to {each.end}, after an entry that ends at {before}"
+                )
+            ends[entry.topic_id, each.partition] = each.end
+        kept.append(entry)
+    return Ledger(tuple(kept))

@@ -1,0 +1,88 @@
+"""Options of jobs: `NAME=VALUE` words to a typed Struct. Errors name the option, its value and what is allowed."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from barnabas_jobs.planning.errors import BadOption
+
+Options = TypeVar("Options", bound=msgspec.Struct)
+
+Bootstrap = Annotated[
+    str, msgspec.Meta(pattern=r"^[^,:\s]+:[0-9]{1,5}(,[^,:\s]+:[0-9]{1,5})*$", description="HOST:PORT[,HOST:PORT...]")
+]
+TopicName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"
+    ),
+]
+Folder = Annotated[
+    str, msgspec.Meta(pattern=r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://).+", description="a folder of this machine, no URL")
+]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 is for ever")]
+Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
+
+
+def parse(kind: type[Options], words: Sequence[str]) -> Options:
+    """The Struct of `key=value` words; a list's items are separated by commas. Raises BadOption."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in fields:
+            raise BadOption(f"--option {word}: allowed is NAME=VALUE, with NAME one of {', '.join(fields)}")
+        if name in given:
+            raise BadOption(f"--option {name}: it is given twice; allowed is once")
+        given[name] = _value(name, value, fields[name].type)
+    for name, field in fields.items():
+        if field.required and name not in given:
+            raise BadOption(f"--option {name}=...: it is missing; allowed is {allowed(field.type)}")
+    return kind(**given)
+
+
+def _value(name: str, text: str, kind: Any) -> Any:
+    raw = text.split(",") if isinstance(_described(kind), inspect.ListType) else text
+    try:
+        return msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError:
+        raise BadOption(f"--option {name}={text}: allowed is {allowed(kind)}") from None
+
+
+def allowed(kind: Any) -> str:
+    """What values a field takes, in words."""
+    described = inspect.type_info(kind)
+    while isinstance(described, inspect.Metadata):
+        told = (described.extra_json_schema or {}).get("description")
+        if told:
+            return str(told)
+        described = described.type
+    described = _described(kind)
+    match described:
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType(values=values):
+            return " or ".join(map(str, values))
+        case inspect.ListType(item_type=item):
+            return f"a list with commas, each {_number(item)}"
+        case _:
+            return _number(described)
+
+
+def _number(described: inspect.Type) -> str:
+    while isinstance(described, inspect.Metadata):
+        described = described.type
+    if isinstance(described, inspect.IntType):
+        return "a whole number" if described.ge is None else f"a whole number, {described.ge} or more"
+    return "text"
+
+
+def _described(kind: Any) -> inspect.Type:
+    """What is behind annotations and `| None`."""
+    described = inspect.type_info(kind)
+    while isinstance(described, inspect.Metadata | inspect.UnionType):
+        described = described.type if isinstance(described, inspect.Metadata) else described.types[0]
+    return described

@@ -1,0 +1,74 @@
+"""Ranges of offsets: what of a topic is to be archived next."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas_jobs.planning.errors import JobFailed
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of a partition from `start` to before `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans; compaction and transactions leave fewer records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} [{self.start}, {self.end})"
+
+
+class Bounds(NamedTuple):
+    """Where the log of a partition begins, and the offset after its last committed record."""
+
+    earliest: int
+    latest: int
+
+
+def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
+    """What the log holds beyond the archive, by partition; partitions without any are left out."""
+    starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
+    ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]
+    return [each for each in ranges if each.offsets > 0]
+
+
+def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
+    """What was deleted before it was archived. A partition that was never archived begins where its log does."""
+    return [
+        OffsetRange(partition, archived_ends[partition], bounds.earliest)
+        for partition, bounds in sorted(log.items())
+        if partition in archived_ends and bounds.earliest > archived_ends[partition]
+    ]
+
+
+def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> None:
+    """Raises JobFailed where the log is shorter than what was archived of it."""
+    for partition, end in sorted(archived_ends.items()):
+        latest = log[partition].latest if partition in log else None
+        if latest is None or latest < end:
+            found = "is not there" if latest is None else f"ends at offset {latest}"
+            raise JobFailed(
+                f"{topic}-{partition} {found}, but the archive holds it up to offset {end}: the topic lost records. "
+                "Restore them from the archive, or archive into another folder."
+            )
+
+
+def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
+    """The beginnings of the ranges, of about `offsets_max` offsets together; each moves on by its share."""
+    total = sum(each.offsets for each in ranges)
+    if total <= offsets_max:
+        return ranges
+    shares = [max(1, each.offsets * offsets_max // total) for each in ranges]
+    return [
+        OffsetRange(each.partition, each.start, each.start + share) for each, share in zip(ranges, shares, strict=True)
+    ]
+
+
+def overlap(one: OffsetRange, bounds: Bounds) -> OffsetRange:
+    """The offsets that are in both; empty where none are."""
+    start = max(one.start, bounds.earliest)
+    return OffsetRange(one.partition, start, max(start, min(one.end, bounds.latest)))

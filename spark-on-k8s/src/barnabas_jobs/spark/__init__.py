@@ -1,0 +1,1 @@
+"""Records as Spark data frames: of a topic, and of an archive."""

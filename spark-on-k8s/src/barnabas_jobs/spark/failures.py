@@ -1,0 +1,52 @@
+"""Failures of Spark as one sentence each, in the words of whoever runs a job."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from barnabas_jobs.planning.errors import JobFailed
+
+KNOWN: Final[Sequence[tuple[str, str]]] = (
+    ("No space left on device", "the disk is full (No space left on device); free some, and run the job again"),
+    ("Some data may have been lost", "records were deleted from the topic while the job read it; run it again"),
+    ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run it again"),
+    ("FAILED_READ_FILE", "a data file cannot be read; put it back from a backup"),
+    ("is not a Parquet file", "a data file cannot be read; put it back from a backup"),
+    ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
+)
+LINES_MAX: Final = 3
+
+
+@contextmanager
+def spark_failures(doing: str) -> Iterator[None]:
+    """Turns what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = _text(error)
+        told = next((meaning for sign, meaning in KNOWN if sign in text), None)
+        raise JobFailed(
+            f"{doing}: {told}. Spark says: {_cause(text)}" if told else f"{doing}: {_cause(text)}"
+        ) from error
+
+
+def _text(error: Exception) -> str:
+    """All messages, from the failure to its first cause."""
+    java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    texts = [str(error)]
+    while java is not None:
+        texts.append(str(java))
+        java = java.getCause()
+    return "\n".join(texts)
+
+
+def _cause(text: str) -> str:
+    """The last cause that is told, in a few lines and without stack traces."""
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))
+    ]
+    signs = [line for line in lines for sign, _ in KNOWN if sign in line]
+    return " ".join(dict.fromkeys((signs or lines)[-LINES_MAX:]))

@@ -1,0 +1,59 @@
+"""One broker and one Spark session with the real connector for all tests of a process; a topic and an archive each."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs_world import World, broker_for_jobs
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app.connector import ConnectorMissing
+from barnabas_jobs.app.session import session
+from harness.kafka_jars import CACHE
+from harness.mounts import small_disk
+from harness.require import missing
+from harness.server_process import ServerProcess
+
+JARS = CACHE / "spark-jars"
+# What short lives of a JVM are best with.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """local[2]. Without Java or the jars a skip that says so."""
+    try:
+        started = session("local[2]", JARS, SMALL)
+    except ConnectorMissing as reason:
+        missing(reason)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A real broker. Tests use topics of their own."""
+    server = broker_for_jobs(tmp_path_factory.mktemp("broker"))
+    server.start()
+    try:
+        yield server
+        server.stop()
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def world(broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    """A topic's name that nobody else has, a folder for its archive, and a client."""
+    name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:150]
+    return World(broker.bootstrap, f"{name}-{os.getpid()}", tmp_path / "archive")
+
+
+@pytest.fixture
+def small_archive(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own, of 2 MiB."""
+    with small_disk(tmp_path / "small", 2) as disk:
+        yield disk / "archive"

@@ -1,0 +1,163 @@
+"""What tests of jobs start from: a broker, a topic with records of all kinds, an archive."""
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.jobs import archive, verify
+from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.ledger import Entry
+from barnabas_jobs.spark.records import of_files
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+from harness.stock_client import StockClient
+
+FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
+HOUR_MS = 3_600_000
+WAIT_S = 30.0
+KEEP = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
+Record = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+"""Partition, offset, timestamp in milliseconds, key, value, headers."""
+
+
+def broker_for_jobs(folder: Path) -> ServerProcess:
+    """One that keeps records of 2013, not running."""
+    return prepare_barnabas(folder, {"offsets.topic.replication.factor": "1", "log.retention.hours": "-1"})
+
+
+class World:
+    """One test's topic and archive."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.folder = folder
+        self.client = StockClient(bootstrap)
+        self._numbers = itertools.count()
+
+    def make(self, partitions: int = 3, topic: str | None = None, **config: str) -> None:
+        """The topic, empty; its records are kept."""
+        own = {name.replace("_", "."): value for name, value in config.items()}
+        self.client.create_topic(topic or self.topic, partitions, {**KEEP, **own})
+
+    def delete(self, topic: str | None = None) -> None:
+        """Returns when nobody tells of it any more."""
+        name = topic or self.topic
+        self.client.admin.delete_topics([name])[name].result(WAIT_S)
+        wait_for(lambda: name not in self.client.admin.list_topics(timeout=WAIT_S).topics)
+
+    def write(self, count: int, partitions: int = 3, topic: str | None = None) -> None:
+        """Records an hour apart, over several days, with every kind of key, value and headers."""
+        refused: list[Any] = []
+        producer = Producer({**self.client.settings, "acks": "all", "linger.ms": 5})
+        for number in itertools.islice(self._numbers, count):
+            key, value, headers = kinds(number)
+            producer.produce(
+                topic or self.topic,
+                value,
+                key,
+                partition=number % partitions,
+                timestamp=FIRST_MS + number * HOUR_MS,
+                headers=headers,  # type: ignore[arg-type]  # Its stub knows no header without a value.
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+        assert not refused
+
+    def write_values(self, topic: str, values: list[bytes]) -> None:
+        """To partition 0, all of the same time, each keyed by its place."""
+        producer = Producer(self.client.settings)
+        for number, value in enumerate(values):
+            producer.produce(topic, value, b"%d" % number, partition=0, timestamp=FIRST_MS)
+        assert producer.flush(WAIT_S) == 0
+
+    def write_random(self, size: int) -> None:
+        """So many bytes that no compression makes less, to partition 0."""
+        self.client.write(self.topic, [os.urandom(1 << 16) for _ in range(size >> 16)])
+
+    def delete_before(self, offsets: dict[int, int]) -> None:
+        """As retention does."""
+        wanted = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
+        for future in self.client.admin.delete_records(wanted).values():
+            future.result(WAIT_S)
+
+    def own_config(self) -> dict[str, str]:
+        """What the brokers say was set for the topic."""
+        return Cluster(self.bootstrap).own_config(self.topic)
+
+    def rewrite_ledger(self, **changes: Any) -> None:
+        """The first entry with other fields."""
+        path = self.damage("*.json")
+        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+        path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, **changes)))
+
+    def archive(self, spark: SparkSession, **options: Any) -> archive.Result:
+        """The job."""
+        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": str(self.folder), **options}
+        return archive.run(spark, msgspec.convert(chosen, archive.Options))
+
+    def verify(self, spark: SparkSession, **options: Any) -> verify.Result:
+        """The job."""
+        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": str(self.folder), **options}
+        return verify.run(spark, msgspec.convert(chosen, verify.Options))
+
+    def archived(self, spark: SparkSession, topic_id: str | None = None) -> list[Record]:
+        """All that the ledger names, in order."""
+        folder = ArchiveFolder(str(self.folder))
+        paths = folder.paths(folder.ledger().chosen(topic_id))
+        rows = of_files(spark, folder.data, paths).selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+        return sorted((row_record(row) for row in rows), key=lambda record: record[:2])
+
+    def read(self, topic: str | None = None) -> list[Record]:
+        """All that a stock consumer finds in the topic, in order."""
+        name = topic or self.topic
+        consumer = Consumer({**self.client.settings, "group.id": "nobody", "enable.auto.commit": False})
+        try:
+            parts = consumer.list_topics(name, timeout=WAIT_S).topics[name].partitions
+            bounds = {part: consumer.get_watermark_offsets(TopicPartition(name, part), WAIT_S) for part in parts}
+            consumer.assign([TopicPartition(name, part, first) for part, (first, _) in bounds.items()])
+            wanted = sum(last - first for first, last in bounds.values())
+            found: list[Record] = []
+
+            def more() -> int:
+                found.extend(map(record_of, consumer.consume(1000, 0.1)))
+                return len(found)
+
+            wait_for(more, lambda count: count >= wanted)
+            return sorted(found, key=lambda record: record[:2])
+        finally:
+            consumer.close()
+
+    def damage(self, pattern: str) -> Path:
+        """The first file of the archive of this pattern."""
+        return min(self.folder.rglob(pattern))
+
+
+def kinds(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]:
+    """Key, value and headers: of each kind that there is."""
+    key = (None, b"", b"key-%d" % (number % 7))[number % 3]
+    value = (b"value-%d" % number, None, b"", b"\x00\xff" * 20)[number % 4]
+    headers = (None, [("one", b"1"), ("none", None), ("empty", b""), ("one", b"2")])[number % 2]
+    return key, value, headers
+
+
+def record_of(message: Any) -> Record:
+    """Of a consumer's message."""
+    assert message.error() is None, message.error()
+    place = (message.partition(), message.offset(), message.timestamp()[1])
+    return (*place, message.key(), message.value(), message.headers())
+
+
+def row_record(row: Any) -> Record:
+    """Of a row of an archive."""
+    key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
+    headers = [(each["key"], None if each["value"] is None else bytes(each["value"])) for each in row["headers"] or ()]
+    return row["partition"], row["offset"], row["ms"], key, value, headers or None

@@ -1,0 +1,168 @@
+"""The job `archive`, by Spark's real connector from a real broker."""
+
+from pathlib import Path
+
+import pytest
+from jobs_world import World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.planning.errors import JobFailed
+from harness.server_process import free_port
+
+
+def test_all_of_every_record_is_archived_and_found_equal(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(120)
+    result = world.archive(spark)
+    assert (result.records, result.commits) == (120, 1)
+    assert world.archived(spark) == world.read()
+    verified = world.verify(spark)
+    assert verified.fine
+    assert [each.archive_records for each in verified.partitions] == [40, 40, 40]
+
+
+def test_files_are_by_day_and_partition(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(120)
+    world.archive(spark)
+    days = {path.parent.parent.name for path in world.folder.rglob("*.parquet")}
+    assert days == {f"date=2013-01-0{day}" for day in range(1, 6)}
+    assert {path.parent.name for path in world.folder.rglob("*.parquet")} == {f"partition={n}" for n in range(3)}
+
+
+def test_a_next_run_archives_only_what_is_new(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(30)
+    world.archive(spark)
+    assert world.archive(spark).commits == 0
+    world.write(12)
+    result = world.archive(spark)
+    assert (result.records, result.archived_records) == (12, 42)
+    assert world.archived(spark) == world.read()
+
+
+def test_commits_are_as_small_as_asked_for(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(30)
+    assert world.archive(spark, commit_records=15).commits == 2
+    assert world.archived(spark) == world.read()
+
+
+def test_a_topic_made_again_is_another_one(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(30)
+    first = world.archive(spark)
+    before = world.read()
+    world.delete()
+    world.make()
+    world.write(9)
+    with pytest.raises(JobFailed, match="was deleted and made again since"):
+        world.verify(spark)
+    second = world.archive(spark)
+    assert first.topic_id != second.topic_id
+    assert (second.records, second.archived_records) == (9, 9)
+    assert world.archived(spark, first.topic_id) == before
+    assert world.archived(spark, second.topic_id) == world.read()
+
+
+def test_what_no_ledger_entry_names_does_not_count_and_is_removed(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(30)
+    result = world.archive(spark)
+    (named,) = ArchiveFolder(str(world.folder)).data.glob("*/*")
+    left = named.parent / "run=00000001-0123456789ab" / "date=2013-01-01" / "partition=0"
+    left.mkdir(parents=True)
+    (left / "part-0.parquet").write_bytes(next(named.rglob("*.parquet")).read_bytes())
+    (world.folder / "ledger" / "00000001.abc.partial").write_text("{", encoding="utf-8")
+    assert len(world.archived(spark)) == result.records
+    assert world.archive(spark).swept_runs == 1
+    assert not left.exists()
+    assert [path.name for path in (world.folder / "ledger").iterdir()] == ["00000000.json"]
+
+
+def test_the_second_writer_of_an_archive_is_refused(spark: SparkSession, world: World) -> None:
+    world.make()
+    with (
+        ArchiveFolder(str(world.folder)).written_by_us(),
+        pytest.raises(JobFailed, match=r"is being written by process \d+ on .*: an archive has one writer at a time"),
+    ):
+        world.archive(spark)
+
+
+def test_an_archive_of_another_topic_is_refused(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(3)
+    world.archive(spark)
+    other = f"{world.topic}-other"
+    world.make(topic=other)
+    with pytest.raises(JobFailed, match=f"is of the topic '{world.topic}', not of '{other}': an archive has one topic"):
+        world.archive(spark, topic=other)
+
+
+def test_a_missing_topic_and_a_missing_cluster_are_told(spark: SparkSession, world: World) -> None:
+    with pytest.raises(JobFailed, match=f"topic={world.topic}: the cluster at .* has no such topic"):
+        world.archive(spark)
+    with pytest.raises(JobFailed, match=r"bootstrap=127\.0\.0\.1:\d+: no broker answered"):
+        world.archive(spark, bootstrap=f"127.0.0.1:{free_port()}")
+    assert not world.folder.exists()
+
+
+def test_a_range_that_is_gone_is_an_error_or_goes_into_the_ledger(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    world.write(10, 1)
+    world.delete_before({0: 15})
+    with pytest.raises(JobFailed, match=r"partition 0 \[10, 15\) was deleted from the topic before it was archived"):
+        world.archive(spark)
+    result = world.archive(spark, fail_on_data_loss=False)
+    assert [(each.partition, each.start, each.end) for each in result.lost] == [(0, 10, 15)]
+    assert [record[1] for record in world.archived(spark)] == [*range(10), *range(15, 20)]
+    assert world.verify(spark).fine
+
+
+def test_archived_records_are_deleted_once_they_are_verified(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(30)
+    before = world.read()
+    assert world.archive(spark, delete_archived=True).deleted_before == {0: 10, 1: 10, 2: 10}
+    assert [world.client.ends(world.topic, partition) for partition in range(3)] == [(10, 10)] * 3
+    assert world.archived(spark) == before
+
+
+def test_a_ledger_that_cannot_be_read_is_told(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(3)
+    world.archive(spark)
+    world.damage("*.json").write_text("{", encoding="utf-8")
+    with pytest.raises(JobFailed, match=r"ledger/00000000.json cannot be read: .*; put it back from a backup"):
+        world.archive(spark)
+
+
+def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(3, 1)
+    world.archive(spark)
+    file = world.damage("*.parquet")
+    content = file.read_bytes()
+    file.write_bytes(bytes(len(content)))
+    with pytest.raises(JobFailed, match="a data file cannot be read; put it back from a backup"):
+        world.verify(spark)
+    file.write_bytes(content[:-1])
+    with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger wants {len(content)} bytes"):
+        world.verify(spark)
+    file.unlink()
+    with pytest.raises(JobFailed, match=r"the data file .* is missing"):
+        world.verify(spark)
+
+
+def test_a_full_disk_is_told_and_nothing_half_written_counts(
+    spark: SparkSession, world: World, small_archive: Path
+) -> None:
+    world.make(1)
+    world.write_random(6 << 20)
+    world.folder = small_archive
+    with pytest.raises(JobFailed, match="the disk is full"):
+        world.archive(spark)
+    assert ArchiveFolder(str(small_archive)).ledger().entries == ()

@@ -1,0 +1,97 @@
+"""Options of jobs, and the command that takes them: what is wrong is named with what is allowed. No Spark runs here."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_jobs.app import connector
+from barnabas_jobs.app.catalog import JOBS, listing
+from barnabas_jobs.app.connector import JARS, ConnectorMissing, jars
+from barnabas_jobs.app.main import EXIT_FAILED, EXIT_USAGE, main
+from barnabas_jobs.jobs import archive, verify
+from barnabas_jobs.planning.errors import BadOption
+from barnabas_jobs.planning.options import parse
+
+GIVEN = ["bootstrap=localhost:9092", "topic=flights", "archive=/archive"]
+
+
+def test_words_become_typed_options() -> None:
+    options = parse(archive.Options, [*GIVEN, "commit_records=1000", "fail_on_data_loss=false"])
+    assert options == archive.Options(
+        bootstrap="localhost:9092",
+        topic="flights",
+        archive="/archive",
+        commit_records=1000,
+        fail_on_data_loss=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("commit_records=0", "--option commit_records=0: allowed is a whole number, 1 or more"),
+        ("commit_records=many", "--option commit_records=many: allowed is a whole number, 1 or more"),
+        ("fail_on_data_loss=maybe", "--option fail_on_data_loss=maybe: allowed is true or false"),
+        ("topic=flights", "--option topic: it is given twice; allowed is once"),
+        ("nonsense", "--option nonsense: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
+        ("colour=red", "--option colour=red: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> None:
+    with pytest.raises(BadOption) as found:
+        parse(archive.Options, [*GIVEN, word])
+    assert str(found.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (GIVEN[:2], "--option archive=...: it is missing; allowed is a folder of this machine, no URL"),
+        (
+            [*GIVEN[:2], "archive=s3a://bucket"],
+            "--option archive=s3a://bucket: allowed is a folder of this machine, no URL",
+        ),
+        (["bootstrap=here"], "--option bootstrap=here: allowed is HOST:PORT[,HOST:PORT...]"),
+        ([*GIVEN, "match=colour"], "--option match=colour: allowed is offset or order"),
+    ],
+)
+def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: str) -> None:
+    with pytest.raises(BadOption) as found:
+        parse(verify.Options, given)
+    assert str(found.value) == told
+
+
+def test_the_list_names_each_job_with_its_options() -> None:
+    told = listing()
+    assert all(name in told for name in JOBS)
+    assert "bootstrap= topic= archive= [commit_records=5000000] [fail_on_data_loss=true]" in told
+
+
+def test_a_bad_option_ends_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "archive", "--option", "topic=a b"]) == EXIT_USAGE
+    assert "--option topic=a b: allowed is a topic's name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "nothing"], ["run", "archive", "--master", "here"], ["run", "archive", "--conf", "a=b"], []]
+)
+def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == EXIT_USAGE
+
+
+def test_jars_with_another_checksum_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for jar in JARS:
+        (tmp_path / jar.file).write_bytes(b"something else")
+    assert main(["fetch-jars", "--jars", str(tmp_path)]) == EXIT_FAILED
+    assert f"{tmp_path / JARS[0].file} has the SHA-256 " in capsys.readouterr().err
+
+
+def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConnectorMissing, match="there is no `java`; Spark needs a Java runtime, 17 or later"):
+        connector.java()
+    with pytest.raises(ConnectorMissing, match="there is no `java`"):
+        jars(tmp_path / "jars")

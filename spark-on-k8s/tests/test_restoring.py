@@ -1,0 +1,123 @@
+"""The job `restore`, into a real broker."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from jobs_world import FIRST_MS, HOUR_MS, World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.jobs import restore
+from barnabas_jobs.kafka.writer import TopicWriter
+from barnabas_jobs.planning.errors import JobFailed
+
+
+def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
+    chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": str(world.folder), **options}
+    return restore.run(spark, msgspec.convert(chosen, restore.Options))
+
+
+def test_a_deleted_topic_comes_back_as_it_was(spark: SparkSession, world: World) -> None:
+    world.make(max_message_bytes="2000000")
+    world.write(60)
+    before = world.read()
+    world.archive(spark)
+    world.delete()
+    planned = restored(spark, world, create=True, dry_run=True)
+    assert [(each.records, each.first_offset, each.last_offset) for each in planned.selected] == [(20, 0, 19)] * 3
+    assert world.topic not in world.client.admin.list_topics(timeout=30).topics
+    assert restored(spark, world, create=True).written == {0: 20, 1: 20, 2: 20}
+    assert world.read() == before
+    assert world.own_config()["max.message.bytes"] == "2000000"
+    assert world.verify(spark, against=world.topic).fine
+    again = restored(spark, world)
+    assert (again.written, again.already_there) == (dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 20))
+    assert world.read() == before
+
+
+def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there(
+    spark: SparkSession, world: World
+) -> None:
+    into = f"{world.topic}-into"
+    world.make()
+    world.make(topic=into)
+    world.write(60)
+    world.write_values(into, [b"here before"])
+    world.archive(spark)
+    moment = datetime.fromtimestamp((FIRST_MS + 30 * HOUR_MS) / 1000, UTC)
+    with pytest.raises(JobFailed, match="has had 1 records: with append=true the restored ones come after them"):
+        restored(spark, world, into=into, from_time=moment)
+    restored(spark, world, into=into, append=True, name="by-time", from_time=moment)
+    restored(spark, world, into=into, append=True, name="by-offset", from_offset=2, to_offset=4, partitions=[1])
+    source = world.read()
+    later = [record for record in source if record[2] >= FIRST_MS + 30 * HOUR_MS]
+    few = [record for record in source if record[0] == 1 and record[1] in (2, 3)]
+    for partition in range(3):
+        wanted = [record[2:] for record in later + few if record[0] == partition]
+        found = [record[2:] for record in world.read(into) if record[0] == partition]
+        assert found[-len(wanted) :] == wanted
+        assert len(found) == len(wanted) + (partition == 0)
+    with pytest.raises(JobFailed, match=r"was begun with .*, not with .*: give the same options to go on with it"):
+        restored(spark, world, into=into, append=True, name="by-offset", from_offset=3)
+
+
+def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: SparkSession, world: World) -> None:
+    """A run that wrote 7 records of one partition and 20 of another, and ended."""
+    into = f"{world.topic}-into"
+    world.make()
+    world.make(topic=into)
+    world.write(60)
+    world.archive(spark)
+    source = world.read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, "TopicWriter", part_of_it)
+        with pytest.raises(JobFailed, match="must end at 20"):
+            restored(spark, world, into=into)
+    assert len(world.read(into)) == 27
+    result = restored(spark, world, into=into)
+    assert result.already_there == {0: 7, 1: 20, 2: 0}
+    assert [record[:1] + record[2:] for record in world.read(into)] == [record[:1] + record[2:] for record in source]
+
+
+def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int]) -> Any:
+    """A writer that leaves off."""
+    writer = TopicWriter(bootstrap, topic, bases, records)
+
+    def write(rows: Any) -> Any:
+        return writer(row for row in rows if row["offset"] < {0: 7, 1: 20, 2: 0}[row["partition"]])
+
+    write.topic = topic  # type: ignore[attr-defined]
+    write.records = records  # type: ignore[attr-defined]
+    return write
+
+
+def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, world: World) -> None:
+    into = f"{world.topic}-into"
+    world.make(1)
+    world.make(1, topic=into)
+    world.write(10, 1)
+    world.archive(spark)
+    restored(spark, world, into=into)
+    world.write_values(into, [b"another's"])
+    with pytest.raises(JobFailed, match="ends at offset 11; allowed is 0 to 10: somebody else has written to it"):
+        restored(spark, world, into=into)
+
+
+def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession, world: World) -> None:
+    world.make()
+    world.write(9)
+    world.archive(spark)
+    targets = {
+        "few": ({"partitions": 2}, "has 2 partitions; the records need 3: add partitions"),
+        "old": ({"retention_ms": "604800000"}, "has retention.ms=604800000, and the oldest record is .* days old"),
+        "log": ({"message_timestamp_type": "LogAppendTime"}, "its broker would replace the timestamps"),
+    }
+    for name, (made, told) in targets.items():
+        into = f"{world.topic}-{name}"
+        world.make(topic=into, **made)  # type: ignore[arg-type]  # Numbers and texts, each where it belongs.
+        with pytest.raises(JobFailed, match=told):
+            restored(spark, world, into=into)
+        assert world.read(into) == []
+    with pytest.raises(JobFailed, match="has no such topic; create=true makes it with 3 partitions"):
+        restored(spark, world, into=f"{world.topic}-nowhere")

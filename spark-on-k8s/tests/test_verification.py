@@ -1,0 +1,64 @@
+"""The job `verify` finds what is not equal, and names it."""
+
+import pytest
+from jobs_world import World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.jobs import verify
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.ranges import OffsetRange
+from barnabas_jobs.spark.records import of_topic, write_parquet
+
+
+def test_a_record_that_differs_is_named(spark: SparkSession, world: World) -> None:
+    """The other topic has another value at one offset, and one record less."""
+    other = f"{world.topic}-other"
+    world.make(1)
+    world.make(1, topic=other)
+    for topic, values in ((world.topic, [b"a", b"b", b"c", b"d"]), (other, [b"a", b"X", b"c"])):
+        world.write_values(topic, values)
+    world.archive(spark)
+    found = world.verify(spark, against=other)
+    assert not found.fine
+    assert found.differing_records == {verify.OTHER_CONTENT: 1}
+    assert found.differences == [verify.Difference(0, 1, verify.OTHER_CONTENT)]
+    by_order = world.verify(spark, against=other, match="order")
+    assert by_order.differing_records == {verify.ONLY_IN_ARCHIVE: 1, verify.OTHER_CONTENT: 1}
+
+
+def test_records_that_are_twice_in_the_archive_are_found(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    folder = ArchiveFolder(str(world.folder))
+    (entry,) = folder.ledger().entries
+    run = folder.new_run(entry.topic_id, 1)
+    write_parquet(of_topic(spark, world.bootstrap, world.topic, [OffsetRange(0, 3, 5)]), run)
+    world.rewrite_ledger(files=[*entry.files, *folder.settled(run)])
+    found = world.verify(spark)
+    assert not found.fine
+    assert found.damaged_partitions == [0]
+    assert found.differing_records == {verify.TWICE: 2}
+
+
+def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession, world: World) -> None:
+    """As if: the other topic never had the record."""
+    other = f"{world.topic}-other"
+    world.make(1)
+    world.make(1, topic=other, cleanup_policy="compact")
+    world.write_values(world.topic, [b"a", b"b"])
+    world.write_values(other, [b"a"])
+    world.archive(spark)
+    found = world.verify(spark, against=other, match="order")
+    assert found.fine
+    assert found.differing_records == {verify.ONLY_IN_ARCHIVE: 1}
+
+
+def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    with pytest.raises(JobFailed, match="no archive can be read there"):
+        world.verify(spark)
+    world.archive(spark)
+    with pytest.raises(JobFailed, match="the archive is empty"):
+        world.verify(spark)
