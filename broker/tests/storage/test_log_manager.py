@@ -213,25 +213,6 @@ def test_a_checkpoint_that_the_disk_refuses_takes_that_directory_offline(tmp_pat
     assert [log_dir.is_online for log_dir in logs.log_dirs] == [False, True]
 
 
-def test_a_damaged_log_stays_out_and_the_others_load(tmp_path: Path) -> None:
-    logs = started(tmp_path)
-    fill(logs, 3)
-    for log in logs.logs.values():
-        log.flush()
-    logs.checkpoint({})
-    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
-    path = tmp_path / "flights-1" / f"{0:020d}.log"
-    content = bytearray(path.read_bytes())
-    content[16] = 9
-    path.write_bytes(content)
-    again = started(tmp_path)
-    assert set(again.logs) == {flights(0), flights(2)}
-    assert "flights-1 is damaged at byte 0: the magic is 9, not 2" in str(again.failed[flights(1)])
-    with pytest.raises(type(again.failed[flights(1)])):
-        again.create(flights(1), TOPIC_ID, CONFIG)
-    again.delete(flights(1))
-
-
 def test_a_deleted_log_is_renamed_and_its_files_go_after_the_delay(tmp_path: Path) -> None:
     logs = started(tmp_path)
     fill(logs, 1)

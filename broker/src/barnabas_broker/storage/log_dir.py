@@ -68,6 +68,8 @@ class LogDir:
         """Whether what was written before this start may not have reached the disk; known then, too."""
         self.cut: set[TopicPartition] = set()
         """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
+        self.damaged: set[TopicPartition] = set()
+        """Logs that are in it and could not be loaded: what the checkpoints say of them stays for the next start."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -184,6 +186,15 @@ class LogDir:
         self._written[file_name] = offsets
         return offsets
 
+    @disk_access
+    def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> int:
+        """Away with a log that could not be loaded; how many bytes its files have. StorageError."""
+        found = f"{self.path}/{topic_partition}"
+        size_bytes = sum(entry.size_bytes for entry in self._files.scan(found))
+        self._files.rename(found, directory)
+        self.damaged.discard(topic_partition)
+        return size_bytes
+
     def begin_log(self, topic_partition: TopicPartition) -> None:
         """A new log of this name: what the checkpoints say of an earlier one is not about it. StorageError.
 
@@ -192,18 +203,18 @@ class LogDir:
         with self._writing:
             for file_name, offsets in list(self._written.items()):
                 if topic_partition in offsets:
-                    self._write_offsets(file_name, {key: at for key, at in offsets.items() if key in self.logs})
+                    there = self.logs.keys() | self.damaged
+                    self._write_offsets(file_name, {key: at for key, at in offsets.items() if key in there})
 
     def checkpoint_calls(self, high_watermarks: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
         """Writes of the checkpoints, for a thread. They raise StorageError."""
         return [
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
-            partial(self._write_offset_of_each, file_names.LOG_START_OFFSETS, self.logs, _raised_start),
+            partial(self._write_offset_of_each, file_names.LOG_START_OFFSETS, _raised_start),
             partial(
                 self._write_offset_of_each,
                 file_names.HIGH_WATERMARKS,
-                self.logs,
                 lambda log: high_watermarks.get(log.topic_partition),
             ),
         ]
@@ -214,7 +225,7 @@ class LogDir:
         What lies below a recovery point is taken for synced by the next start, and damage there is not cut off.
         """
         with self._writing:
-            self._write_offset_of_each(file_names.RECOVERY_POINTS, self.logs, lambda log: log.recovery_point)
+            self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
 
     def checkpoint_after_truncation(self) -> None:
         """Nothing may count as synced, or as compacted, that was cut. Raises StorageError."""
@@ -227,7 +238,7 @@ class LogDir:
         What lies below is never compared with itself again, so a log that was cut must not keep its higher offset.
         """
         with self._writing:
-            offsets = _offset_of_each(self.logs, lambda log: log.clean_until)
+            offsets = self._offsets_to_write(file_names.CLEAN_OFFSETS, lambda log: log.clean_until)
             if offsets != self._written.get(file_names.CLEAN_OFFSETS, {}):
                 self._write_offsets(file_names.CLEAN_OFFSETS, offsets)
 
@@ -241,10 +252,13 @@ class LogDir:
                 self.logs[key].clean_until = min(offset, self.logs[key].log_end_offset)
         self.checkpoint_clean_offsets()
 
-    def _write_offset_of_each(
-        self, file_name: str, logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
-    ) -> None:
-        self._write_offsets(file_name, _offset_of_each(logs, offset_of))
+    def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
+        self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))
+
+    def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
+        written = self._written.get(file_name, {})
+        damaged = {key: written[key] for key in self.damaged.copy() if key in written}
+        return damaged | _offset_of_each(self.logs, offset_of)
 
     @disk_access
     def _write_offsets(self, file_name: str, offsets: Mapping[TopicPartition, int]) -> None:

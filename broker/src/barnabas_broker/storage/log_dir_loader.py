@@ -57,6 +57,7 @@ class LogDirLoader:
         """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_life)
         log_dir.cut.clear()
+        log_dir.damaged.clear()
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)
         starts = log_dir.offsets(file_names.LOG_START_OFFSETS)
         found = self._partition_dirs(log_dir)
@@ -109,6 +110,7 @@ class LogDirLoader:
         except StorageError as error:
             _logger.error("%s", error)
             self.failed[place.topic_partition] = error
+            log_dir.damaged.add(place.topic_partition)
         else:
             self.failed.pop(place.topic_partition, None)
 

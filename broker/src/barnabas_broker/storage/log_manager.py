@@ -148,6 +148,9 @@ class LogManager:
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self.set_aside(topic_partition, "it is of another topic of that name")
+        for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
+            if self.strays.set_aside_damaged(log_dir, topic_partition, topic_id):
+                self.failed.pop(topic_partition, None)
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
         """Rename a log to `-stray`: it is kept until its topic is back, or somebody says that it is deleted."""
@@ -263,13 +266,21 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
-        self.failed.pop(topic_partition, None)
+        self._delete_damaged(topic_partition)
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
-            log.move_to(marked_directory(self._environment, log, file_names.DELETED_DIR))
+            log.move_to(marked_directory(self._environment, log.log_dir, topic_partition, file_names.DELETED_DIR))
             self._forget(log)
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
+
+    def _delete_damaged(self, topic_partition: TopicPartition) -> None:
+        """A later log of its name must not find its files."""
+        for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
+            deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
+            log_dir.rename_damaged(topic_partition, deleted)
+            self._environment.trash.add(deleted, self._clock.now_ms())
+        self.failed.pop(topic_partition, None)
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
         """Take the directory of `error` offline; the partitions that go with it."""

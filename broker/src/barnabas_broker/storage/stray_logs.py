@@ -12,6 +12,7 @@ from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.errors import StorageError, storage_error
 from barnabas_broker.storage.log import Log
+from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_loader import LogPlace, open_log
 from barnabas_core import kafka_uuid
@@ -42,10 +43,10 @@ class StrayTotal(NamedTuple):
     size_bytes: int
 
 
-def marked_directory(environment: LogEnvironment, log: Log, state: str) -> str:
+def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition: TopicPartition, state: str) -> str:
     """A new name for the directory of a log."""
     unique = kafka_uuid.random_uuid(environment.random.getrandbits)
-    return f"{log.log_dir}/{file_names.marked_dir(log.topic_partition, unique, state)}"
+    return f"{log_dir}/{file_names.marked_dir(topic_partition, unique, state)}"
 
 
 class StrayLogs:
@@ -70,11 +71,22 @@ class StrayLogs:
 
     def set_aside(self, log: Log, why: str) -> None:
         """Rename a log that its log dir forgets. StorageError."""
-        log.move_to(marked_directory(self._environment, log, file_names.STRAY_DIR))
+        log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
         self._by_directory[log.directory] = StrayLog(
             log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes, log
         )
         _logger.error("%s is set aside, and kept: %s; `barnabas status` says what to do", log.directory, why)
+
+    def set_aside_damaged(self, log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Rename the directory of a log that could not be loaded, if it is of another topic than this. StorageError."""
+        found_id = self._topic_id(f"{log_dir.path}/{topic_partition}")
+        if found_id in (None, topic_id):
+            return False
+        stray = marked_directory(self._environment, log_dir.path, topic_partition, file_names.STRAY_DIR)
+        size_bytes = log_dir.rename_damaged(topic_partition, stray)
+        self._by_directory[stray] = StrayLog(topic_partition, found_id, log_dir.path, stray, size_bytes)
+        _logger.error("%s is set aside: it is damaged, and of another topic of that name", stray)
+        return True
 
     def load(
         self, log_dir: str, name: str, topic_partition: TopicPartition, log_dirs: Iterable[str]

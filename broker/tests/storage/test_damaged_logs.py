@@ -1,0 +1,132 @@
+"""A log that is damaged below its recovery point is never cut: it stays as it is, start after start."""
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from storage_samples import NOW_MS, append, batch, read_all
+
+from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.log_dir import BrokerIdentity
+from barnabas_broker.storage.log_environment import LogEnvironment
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
+from barnabas_broker.storage.open_files import OpenFiles
+from barnabas_broker.storage.trash import Trash
+from barnabas_core.config.log_config import LogConfig
+from barnabas_core.topic_partition import TopicPartition
+
+TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
+CONFIG = LogConfig()
+DAMAGED, HIGH_WATERMARKS = TopicPartition("flights", 1), {TopicPartition("flights", 1): 3}
+
+
+class FixedClock:
+    """Time stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def flights(partition: int) -> TopicPartition:
+    return TopicPartition("flights", partition)
+
+
+def started(path: Path) -> LogManager:
+    environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
+    identity, settings = BrokerIdentity("cluster", 1), LogManagerSettings([str(path)])
+    logs = LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
+    logs.load()
+    logs.checkpointed_high_watermarks()
+    return logs
+
+
+def end(logs: LogManager, *, cleanly: bool) -> None:
+    if cleanly:
+        logs.shutdown({})
+    else:
+        logs.checkpoint({})
+        logs.log_dirs[0].fail(LogDirFailed(logs.log_dirs[0].path, "the process dies"))
+
+
+def segment_of(path: Path) -> Path:
+    return path / str(DAMAGED) / f"{0:020d}.log"
+
+
+def flip(path: Path) -> None:
+    """The second batch is another one, until it is flipped again."""
+    content = bytearray(segment_of(path).read_bytes())
+    content[len(batch(1)) + 16] ^= 0xFF
+    segment_of(path).write_bytes(content)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """Three partitions of three batches, all synced; the disk has changed a batch of one of them since."""
+    logs = started(tmp_path)
+    for number in range(3):
+        log = logs.create(flights(number), TOPIC_ID, CONFIG)
+        for _ in range(3):
+            append(log, batch(1))
+        log.flush()
+    logs.checkpoint(HIGH_WATERMARKS)
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    flip(tmp_path)
+    return tmp_path
+
+
+def test_a_damaged_log_stays_out_and_the_others_load(damaged: Path) -> None:
+    logs = started(damaged)
+    assert set(logs.logs) == {flights(0), flights(2)}
+    assert f"flights-1 is damaged at byte {len(batch(1))}: the magic is -3, not 2" in str(logs.failed[DAMAGED])
+    with pytest.raises(CorruptLog):
+        logs.create(DAMAGED, TOPIC_ID, CONFIG)
+    assert logs.claim(DAMAGED, TOPIC_ID) is None
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_damaged_log_is_not_cut_by_any_later_start(damaged: Path, cleanly: bool) -> None:
+    """Else a second restart would drop synced records, and say that all is well.
+
+    After a clean shutdown a start reads no log: whoever comes upon the damage is told.
+    """
+    size_bytes = segment_of(damaged).stat().st_size
+    for number in range(3):
+        logs = started(damaged)
+        assert (DAMAGED in logs.failed) is (number == 0 or not cleanly)
+        assert segment_of(damaged).stat().st_size == size_bytes
+        logs.create(flights(10 + number), TOPIC_ID, CONFIG)
+        end(logs, cleanly=cleanly)
+    flip(damaged)
+    mended = started(damaged)
+    assert not mended.failed
+    assert len(read_all(mended.logs[DAMAGED])) == 3
+
+
+def test_what_else_is_known_of_a_damaged_log_outlives_the_starts_that_cannot_load_it(damaged: Path) -> None:
+    for _ in range(2):
+        end(started(damaged), cleanly=False)
+    flip(damaged)
+    assert started(damaged).checkpointed_high_watermarks()[DAMAGED] == 3
+
+
+def test_a_damaged_log_that_is_deleted_leaves_nothing_to_a_later_one_of_its_name(damaged: Path) -> None:
+    logs = started(damaged)
+    logs.delete(DAMAGED)
+    assert logs.create(DAMAGED, LATER_ID, CONFIG).log_end_offset == 0
+    [deleted] = damaged.glob("flights-1.*-delete")
+    logs.remove_files(logs.due_deletions(NOW_MS))
+    assert not deleted.exists()
+
+
+def test_a_damaged_log_of_an_earlier_topic_makes_room_and_is_kept(damaged: Path) -> None:
+    logs = started(damaged)
+    assert logs.claim(DAMAGED, LATER_ID) is None
+    assert [stray.topic_id for stray in logs.strays] == [TOPIC_ID]
+    assert logs.create(DAMAGED, LATER_ID, CONFIG).log_end_offset == 0
+    [stray] = damaged.glob("flights-1.*-stray")
+    assert (stray / f"{0:020d}.log").stat().st_size == 3 * len(batch(1))
