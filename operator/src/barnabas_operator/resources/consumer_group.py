@@ -14,7 +14,8 @@ SHOWN_MAX: Final = 20
 """Topics and members that a status lists: it stays small however large the group is."""
 SHOWN_PLAN_MAX: Final = 50
 """Partitions of a reset that a status lists."""
-OFFSET_MAX: Final = 2**63 - 1
+OFFSET_MAX: Final = 2**53 - 1
+"""What JSON carries exactly; the API server takes a greater bound for a negative one."""
 REPLICAS_MAX: Final = 10_000
 
 GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
@@ -283,7 +284,8 @@ class ConsumerGroup(Resource, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 _TARGETS: Final = ("earliest", "latest", "datetime", "byDuration", "shiftBy", "group")
-_CHOSEN: Final = " + ".join([*(f"(has(self.{each}) ? 1 : 0)" for each in _TARGETS), "(size(self.offsets) > 0 ? 1 : 0)"])
+_OFFSETS_CHOSEN: Final = "(has(self.offsets) && size(self.offsets) > 0 ? 1 : 0)"
+_CHOSEN: Final = " + ".join([*(f"(has(self.{each}) ? 1 : 0)" for each in _TARGETS), _OFFSETS_CHOSEN])
 
 CONSUMER_GROUP: Final = Kind(
     resource=ConsumerGroup,

@@ -1,0 +1,207 @@
+"""Declared resets on a real API server and a real broker, under consumers of librdkafka."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas_core.reset_mark import RESET_MARK
+from barnabas_operator.planning.groups.target_scale import BEFORE_RESET
+from e2e.control_plane import ControlPlane
+from e2e.mortal_operator import Life
+from e2e.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
+from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
+"""Done twice it would be seen."""
+ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
+WRITES_MAX = 20
+WAIT_S = 30.0
+
+numbers = itertools.count()
+NewWorld = Callable[[], ResetWorld]
+
+
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Groups need not wait for more members."""
+    alone = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
+    properties = {**alone, "group.initial.rebalance.delay.ms": "0"}
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)
+    try:
+        process.launch()
+        process.await_port()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def new_world(defined_api_server: ControlPlane, quick_broker: ServerProcess) -> Iterator[NewWorld]:
+    worlds: list[ResetWorld] = []
+
+    def new() -> ResetWorld:
+        worlds.append(ResetWorld(defined_api_server, quick_broker.bootstrap, f"resets-{next(numbers)}"))
+        worlds[-1].commit()
+        return worlds[-1]
+
+    yield new
+    for each in worlds:
+        each.close()
+
+
+@pytest.fixture
+def world(new_world: NewWorld) -> ResetWorld:
+    return new_world()
+
+
+def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: ResetWorld) -> None:
+    world.declare(BACK)
+    told = ("True", "ResetDone", "the reset 2026-11-a was carried out; 1 partition: 0 records skipped, 3 read again")
+    assert world.look() == told
+    assert world.committed() == ONCE
+    planned = {"topic": world.name, "partition": 0, "from": COMMITTED, "to": COMMITTED - 3}
+    done = world.status()["reset"]
+    assert (done["id"], done["partitions"], done["again"], done["plan"]) == ("2026-11-a", 1, 3, [planned])
+    world.commit(RECORDS)  # A consumer has read it all.
+    world.look()
+    assert world.committed() == (RECORDS, ONCE[1])
+    world.declare(BACK)
+    before = "the reset 2026-11-a was carried out before: the committed offsets tell so"
+    assert world.look() == ("True", "ResetDone", before)
+    assert world.committed() == (RECORDS, ONCE[1])
+
+
+def test_an_older_resource_that_is_restored_repeats_nothing_either(world: ResetWorld) -> None:
+    world.declare(BACK)
+    world.look()
+    world.change({"id": "2026-12-a", "to": {"latest": {}}})
+    world.look()
+    assert world.committed() == (RECORDS, f"{RESET_MARK}2026-12-a,2026-11-a")
+    world.declare(BACK)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed()[0] == RECORDS
+
+
+def test_where_consumers_say_something_with_their_commits_the_status_tells_what_was_done(world: ResetWorld) -> None:
+    world.declare(BACK)
+    world.look()
+    world.commit(RECORDS, "at gate 4")
+    world.look()
+    world.change({**BACK, "whenActive": "Wait"})
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == (RECORDS, "at gate 4")
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing_until_it_is_none_any_more(world: ResetWorld) -> None:
+    world.declare({**BACK, "dryRun": True})
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "DryRun")
+    assert message.startswith("spec.offsets.reset.dryRun is true; without it, as of 20")
+    assert message.endswith("1 partition: 0 records skipped, 3 read again")
+    assert "doneAt" not in world.status()["reset"]
+    assert world.committed() == (COMMITTED, "")
+    world.change({**BACK, "dryRun": False})
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
+def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare(BACK)
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "GroupActive")
+    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; allowed: stop them")
+    world.change({**BACK, "whenActive": "Wait"})
+    assert world.look()[:2] == ("False", "WaitingForMembers")
+    assert world.committed() == (COMMITTED, "")
+    world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
+    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
+def test_a_target_is_scaled_down_for_a_reset_and_up_again(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"})
+    status, reason, message = world.look()
+    assert (status, reason) == ("False", "ScaledDown") or status == "True", message
+    world.live()
+    assert world.committed() == ONCE
+    target = world.target()
+    assert target["spec"]["replicas"] == REPLICAS
+    assert BEFORE_RESET not in target["metadata"].get("annotations", {})
+    wait_for(world.members, lambda count: count == 1, WAIT_S)
+
+
+def test_a_reset_that_cannot_be_carried_out_scales_nothing_down(world: ResetWorld) -> None:
+    world.deploy()
+    version = world.target()["metadata"]["resourceVersion"]
+    world.declare({**BACK, "topics": ["nothing"], "whenActive": "ScaleDown"})
+    assert world.look()[:2] == ("False", "TopicNotFound")
+    assert world.target()["metadata"]["resourceVersion"] == version
+
+
+def test_a_reset_that_is_taken_back_in_the_middle_leaves_the_target_as_it_was(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"})
+    life = Life(3, sent=False)  # After the annotation and the scale.
+    world.live(life)
+    assert life.is_over
+    assert world.target()["spec"]["replicas"] == 0
+    assert world.end("Retain") is None
+    assert world.target()["spec"]["replicas"] == REPLICAS
+    assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "before the answer"])
+@pytest.mark.parametrize("policy", ["Refuse", "ScaleDown"])
+def test_wherever_an_operator_dies_a_reset_is_carried_out_once(new_world: NewWorld, policy: str, sent: bool) -> None:
+    deaths = 0
+    for last in range(1, WRITES_MAX):
+        world = new_world()
+        if policy == "ScaleDown":
+            world.deploy()
+        world.declare({**BACK, "whenActive": policy})
+        life = Life(last, sent=sent)
+        world.live(life)
+        world.live()
+        assert world.committed() == ONCE
+        assert world.told()[:2] == ("True", "ResetDone")
+        if policy == "ScaleDown":
+            assert world.target()["spec"]["replicas"] == REPLICAS
+            assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
+        world.close()
+        if not life.is_over:
+            break
+        deaths += 1
+    assert {"Refuse": 2, "ScaleDown": 6}[policy] <= deaths < WRITES_MAX - 1
+
+
+def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetWorld) -> None:
+    world.deploy()
+    world.declare(None)
+    for policy in ("DeleteGroup", "DeleteOffsets"):
+        refusal = world.end(policy)
+        assert refusal is not None
+        assert refusal == (
+            "GroupActive",
+            (
+                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; it goes on"
+                " when they are gone; Retain leaves the group as it is"
+            ),
+        )
+    assert world.end("Retain") is None
+    assert world.committed() == (COMMITTED, "")
+    world.plane.kubectl("-n", world.name, "scale", "deployment/billing", "--replicas=0")
+    wait_for(world.members, lambda count: count == 0, WAIT_S)
+    assert world.end("DeleteOffsets") is None
+    assert world.committed() == (-1001, "")
+    world.commit()
+    assert world.end("DeleteGroup") is None
+    listed = world.client.admin.list_consumer_groups().result(WAIT_S)
+    assert world.name not in {each.group_id for each in listed.valid}
+    assert world.end("DeleteGroup") is None
