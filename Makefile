@@ -16,10 +16,15 @@ venv: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
 	touch $@
 
+# Spark is half a gigabyte: only what runs or checks the jobs waits for it.
+.venv/spark: .venv/ready
+	$(BIN)/python -m pip install --quiet --editable '.[jobs]'
+	touch $@
+
 demo: venv
 	$(BIN)/python examples/demo.py
 
-check: venv
+check: .venv/spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -49,11 +54,11 @@ format: venv
 fast: venv
 	$(BIN)/pytest -q -n $(WORKERS) -m 'not slow' broker operator
 
-test: venv
+test: .venv/spark
 	$(BIN)/pytest -n $(WORKERS)
 
 # Spark with its real Kafka connector against real brokers; needs a JRE, and Maven Central the first time.
-jobs-test: venv
+jobs-test: .venv/spark
 	$(BIN)/pytest -q -n $(WORKERS) spark-on-k8s/tests
 
 compat-clients: venv
