@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.kube.scales import Scales
+from barnabas_operator.planning.groups.scalers import Scalers
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, TargetScale
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import Refusal
@@ -50,11 +51,11 @@ class Place:
 
 
 @pytest.fixture
-def place(api_server: ControlPlane) -> Iterator[Place]:
+def place(defined_api_server: ControlPlane) -> Iterator[Place]:
     namespace = f"scales-{uuid4().hex[:8]}"
-    api_server.kubectl("create", "namespace", namespace)
-    yield Place(api_server, namespace)
-    api_server.kubectl("delete", "namespace", namespace, "--wait=false")
+    defined_api_server.kubectl("create", "namespace", namespace)
+    yield Place(defined_api_server, namespace)
+    defined_api_server.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def read(place: Place, target: ScaleTarget = BILLING) -> TargetScale:
@@ -134,10 +135,12 @@ def test_an_annotation_that_nobody_can_read_is_told(place: Place) -> None:
     assert "Deployment billing has the annotation barnabas.dev/before-reset: three" in said.message
 
 
-def test_the_autoscaler_of_a_target_is_named(place: Place) -> None:
-    place.apply("Deployment", 1)
-    assert place.run(lambda scales: scales.autoscaler(BILLING)) is None
+def test_all_that_may_scale_in_a_namespace_is_listed(place: Place) -> None:
+    assert place.run(lambda scales: scales.scalers()) == Scalers([], [])
+    place.plane.kubectl("-n", place.namespace, "create", "deployment", "billing", "--image=b")
     place.plane.kubectl("-n", place.namespace, "autoscale", "deployment", "billing", "--max=3", "--name=by-hand")
-    assert place.run(lambda scales: scales.autoscaler(BILLING)) == "by-hand"
-    other = ScaleTarget(kind="StatefulSet", name="billing")
-    assert place.run(lambda scales: scales.autoscaler(other)) is None
+    group = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "spec": {}}
+    place.plane.requests.apply({**group, "metadata": {"name": "bills", "namespace": place.namespace}})
+    found = place.run(lambda scales: scales.scalers())
+    assert [each["metadata"]["name"] for each in found.autoscalers] == ["by-hand"]
+    assert [each["metadata"]["name"] for each in found.groups] == ["bills"]

@@ -3,16 +3,16 @@
 from typing import Final
 
 from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.planning.groups.scalers import Scalers
 from barnabas_operator.planning.groups.target_scale import (
     BEFORE_RESET,
     BeforeReset,
     TargetScale,
-    autoscaler_of,
     before_text,
     scale_of,
 )
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.resources.consumer_group import ScaleTarget
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ScaleTarget
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 
@@ -32,9 +32,12 @@ class Scales:
         """How many replicas are declared, and what a reset left there."""
         return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
 
-    async def autoscaler(self, target: ScaleTarget) -> str | None:
-        """The HorizontalPodAutoscaler that scales it, by name: two that do would undo each other's work."""
-        return autoscaler_of(target, await self._api.listing(AUTOSCALER, self._namespace, {}))
+    async def scalers(self) -> Scalers:
+        """All that may scale a target."""
+        return Scalers(
+            autoscalers=await self._api.listing(AUTOSCALER, self._namespace, {}),
+            groups=await self._api.listing(CONSUMER_GROUP.name, self._namespace, {}),
+        )
 
     async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
         """Declares so many, by the subresource that autoscalers use: policies about pods do not concern it."""

@@ -22,6 +22,8 @@ LOGS_SET_ASIDE: Final = "LogsSetAside"
 REBALANCE_PROPOSED: Final = "RebalanceProposed"
 WITHIN_OBJECTIVE: Final = "WithinObjective"
 OFFSETS_RESET: Final = "OffsetsReset"
+SCALING_ACTIVE: Final = "ScalingActive"
+"""As a HorizontalPodAutoscaler has it."""
 
 MESSAGE_LENGTH_MAX: Final = 32_768
 """As `metav1.Condition` allows."""

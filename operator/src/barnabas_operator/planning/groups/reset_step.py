@@ -14,7 +14,7 @@ from barnabas_core.reset_mark import reset_ids
 from barnabas_operator.planning.groups.group_facts import GroupFacts, Member
 from barnabas_operator.planning.groups.reset_plan import LEADER_NOT_AVAILABLE, counted
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
-from barnabas_operator.planning.groups.target_scale import BeforeReset, TargetScale, named
+from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, BeforeReset, TargetScale, named
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
 
@@ -22,7 +22,6 @@ GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
 SCALED_DOWN: Final = "ScaledDown"
 GIVEN_UP: Final = "GivenUp"
-TARGET_BUSY: Final = "TargetBusy"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
 """Reasons that go by themselves."""
 PATIENCE: Final = timedelta(minutes=5)

@@ -63,6 +63,11 @@ class Decision(NamedTuple):
     capped: str = ""
     """Where the lag asks for more than there are partitions."""
 
+    @property
+    def is_change(self) -> bool:
+        """Whether others are declared."""
+        return self.why != ""
+
 
 def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
     """Of the `replicas` that are declared; `now_s` by a clock that only goes forward."""

@@ -16,6 +16,8 @@ BEFORE_RESET: Final = "barnabas.dev/before-reset"
 """On the target, from before it is scaled down for a reset until it is scaled up again."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
+TARGET_BUSY: Final = "TargetBusy"
+"""It is scaled down for a reset of another group."""
 
 
 class BeforeReset(Struct, frozen=True):
@@ -68,15 +70,6 @@ def before_text(before: BeforeReset | None) -> str | None:
 def named(target: ScaleTarget) -> str:
     """As messages have it."""
     return f"{target.kind} {target.name}"
-
-
-def autoscaler_of(target: ScaleTarget, autoscalers: list[dict[str, Any]]) -> str | None:
-    """The HorizontalPodAutoscaler of the namespace that scales the target. KEDA makes one for each ScaledObject."""
-    for each in autoscalers:
-        about = each["spec"]["scaleTargetRef"]
-        if (about["kind"], about["name"]) == (target.kind, target.name):
-            return str(each["metadata"]["name"])
-    return None
 
 
 def _before(text: str) -> BeforeReset | None:

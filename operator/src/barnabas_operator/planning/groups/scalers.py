@@ -1,0 +1,56 @@
+"""Who scales a target: two that do would undo each other's work. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, TargetScale, named
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
+
+Json = Mapping[str, Any]
+
+
+class Scalers(NamedTuple):
+    """All of a namespace, as the API server has them."""
+
+    autoscalers: Sequence[Json]
+    """HorizontalPodAutoscalers. KEDA makes one for each ScaledObject."""
+    groups: Sequence[Json]
+    """ConsumerGroups, of all Clusters."""
+
+
+def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, scalers: Scalers) -> Refusal | None:
+    """Why the group leaves its target alone, though it has been read."""
+    target = scaling.target
+    before = scale.before
+    if before is not None and not before.gave_up:
+        told = f"{named(target)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
+        return Refusal(TARGET_BUSY, told)
+    allowed = "leave spec.scaling.lagThreshold out"
+    autoscaler = _autoscaler_of(target, scalers.autoscalers)
+    if autoscaler is not None:
+        told = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
+        return Refusal(RESOURCE_CONFLICT, f"{told}; allowed: {allowed}, or delete that one and what made it")
+    first = min(_rivals(target, scalers.groups), default=None)
+    if first is not None and first[1] != group.metadata.name:
+        told = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
+        return Refusal(RESOURCE_CONFLICT, f"{told}; allowed: {allowed}, or name another target")
+    return None
+
+
+def _autoscaler_of(target: ScaleTarget, autoscalers: Iterable[Json]) -> str | None:
+    for each in autoscalers:
+        about = each["spec"]["scaleTargetRef"]
+        if (about["kind"], about["name"]) == (target.kind, target.name):
+            return str(each["metadata"]["name"])
+    return None
+
+
+def _rivals(target: ScaleTarget, groups: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    """Age and name of each ConsumerGroup that scales it by lag; one that goes does no more."""
+    for each in groups:
+        meta, scaling = each["metadata"], each["spec"].get("scaling") or {}
+        about = scaling.get("target") or {}
+        is_target = (about.get("kind", "Deployment"), about.get("name")) == (target.kind, target.name)
+        if is_target and scaling.get("lagThreshold") is not None and "deletionTimestamp" not in meta:
+            yield meta["creationTimestamp"], meta["name"]

@@ -1,0 +1,43 @@
+"""What a look means for scaling, and what the status and Events say of it. Pure."""
+
+from typing import Final
+
+from barnabas_operator.planning.conditions import condition
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.scaling import Decision, Demand
+from barnabas_operator.planning.groups.target_scale import named
+from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget
+from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition
+
+FOLLOWS_LAG: Final = "FollowsLag"
+TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
+RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while offsets are to be reset")
+
+
+def demand_of(seen: GroupSeen) -> Demand:
+    """Where the group has committed to nothing that has a leader, there is no lag to go by."""
+    lags = seen.lags.partitions.values()
+    return Demand(
+        lag=sum(each.lag for each in lags) if lags else None,
+        written=sum(each.committed + each.lag for each in lags),
+        places=len(lags),
+        partitions=sum(seen.partition_counts.values()),
+    )
+
+
+def follows_lag(group: ConsumerGroup, decided: Decision, now: str) -> Condition:
+    """`now` in RFC 3339, as below."""
+    reason = TOO_FEW_PARTITIONS if decided.capped else FOLLOWS_LAG
+    return condition(group, SCALING_ACTIVE, "True", reason, decided.capped, now)
+
+
+def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
+    """The target stays as it is."""
+    return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
+
+
+def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
+    """The Event of a change."""
+    return "Normal", "Scaled", f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"

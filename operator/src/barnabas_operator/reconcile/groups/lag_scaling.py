@@ -1,0 +1,135 @@
+"""The replicas of what runs a group's consumers follow its lag."""
+
+import logging
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from barnabas_operator.kube.api import CONFLICT, KubeRefused
+from barnabas_operator.kube.scales import Scales
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
+from barnabas_operator.planning.groups.scaling import Decision, Demand, Memory, decide
+from barnabas_operator.planning.groups.scaling_told import RESETTING, demand_of, follows_lag, not_scaled, scaled
+from barnabas_operator.planning.groups.target_scale import TargetScale, named
+from barnabas_operator.planning.kube_event import kube_event
+from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.event_writer import EventWriter
+from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
+from barnabas_operator.resources.object_meta import Condition
+
+log = logging.getLogger(__name__)
+
+READ_EVERY_S: Final = 60.0
+"""What others change about a target is noticed within that; one that is to be scaled is read before."""
+
+
+class _Known(NamedTuple):
+    """Of one group's target."""
+
+    target: ScaleTarget
+    scale: TargetScale
+    read_s: float
+    memory: Memory | None = None
+
+    def is_fresh(self, scaling: Scaling, now_s: float) -> bool:
+        """Whether it is still about the target that is declared, and not read long ago."""
+        return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
+
+    def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
+        """By what is known of it."""
+        return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
+
+
+class LagScaling(GroupPart):
+    """The part of `spec.scaling`, of the groups of one Cluster."""
+
+    def __init__(self, tools: GroupTools) -> None:
+        self._clock = tools.clock
+        self._scales = Scales(tools.api, tools.namespace)
+        self._events = EventWriter(tools.api)
+        self._known: dict[str, _Known] = {}
+        """By uid."""
+        self._scalers = Scalers([], [])
+        self._scalers_read_s: float | None = None
+
+    async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+        """Scales the target where that is to be."""
+        uid, scaling = group.metadata.uid or "", group.spec.scaling
+        if scaling is None or scaling.lag_threshold is None:
+            self._known.pop(uid, None)
+            return told
+        if told.is_resetting:
+            self._known.pop(uid, None)
+            return _with(told, not_scaled(group, RESETTING, self._stamp()))
+        try:
+            done = await self._follow(group, uid, scaling, seen)
+        except KubeRefused as error:
+            if error.status == CONFLICT:  # Somebody has just changed the target.
+                return replace(told, is_busy=True)
+            done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")
+        if isinstance(done, Refusal):
+            self._known.pop(uid, None)
+            return _with(told, not_scaled(group, done, self._stamp()))
+        return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
+
+    async def end(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+        """The target keeps what it has."""
+        self._known.pop(group.metadata.uid or "", None)
+        return None
+
+    async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:
+        now_s, demand = self._clock.monotonic_s(), demand_of(seen)
+        known = self._known.get(uid)
+        found: _Known | Refusal
+        if known is not None and known.is_fresh(scaling, now_s) and not known.decide(scaling, demand, now_s).is_change:
+            found = known
+        else:
+            found = await self._read(group, scaling, known, now_s)
+        if isinstance(found, Refusal):
+            return found
+        decided = found.decide(scaling, demand, now_s)
+        found = await self._scaled(group, found, decided) if decided.is_change else found
+        if isinstance(found, Refusal):
+            return found
+        self._known[uid] = found._replace(memory=decided.memory)
+        return decided
+
+    async def _read(
+        self, group: ConsumerGroup, scaling: Scaling, known: _Known | None, now_s: float
+    ) -> _Known | Refusal:
+        scale = await self._scales.read(scaling.target)
+        if isinstance(scale, Refusal):
+            return scale
+        refusal = refuse_scaling(group, scaling, scale, await self._who_scales(now_s))
+        if refusal is not None:
+            return refusal
+        memory = known.memory if known is not None and known.target == scaling.target else None
+        return _Known(scaling.target, scale, now_s, memory)
+
+    async def _who_scales(self, now_s: float) -> Scalers:
+        if self._scalers_read_s is None or now_s - self._scalers_read_s >= READ_EVERY_S:
+            self._scalers = await self._scales.scalers()
+            self._scalers_read_s = now_s
+            there = {each["metadata"]["uid"] for each in self._scalers.groups}
+            self._known = {uid: known for uid, known in self._known.items() if uid in there}
+        return self._scalers
+
+    async def _scaled(self, group: ConsumerGroup, known: _Known, decided: Decision) -> _Known | Refusal:
+        after = await self._scales.scale(known.target, known.scale, decided.replicas)
+        if isinstance(after, Refusal):
+            return after
+        said = scaled(known.target, known.scale.replicas, decided)
+        log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, said[2])
+        await self._events.tell(kube_event(group, *said, self._stamp()))
+        return known._replace(scale=after)
+
+    def _stamp(self) -> str:
+        return time_text(self._clock.now_ms())
+
+
+def _with(told: GroupTold, said: Condition) -> GroupTold:
+    return replace(told, conditions=(*told.conditions, said))
