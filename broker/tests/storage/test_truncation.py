@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch, read_all
 
+from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import LogFile, PosixFile, PosixFileSystem
 from barnabas_broker.storage.follower_append import append_as_follower
 from barnabas_broker.storage.log import Log
@@ -204,6 +205,29 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
     assert files.checkpoints == 1
     assert added == [log_dir] * 20
     assert {refusal_of(log, as_follower=False) for log in several} == {None}
+
+
+@pytest.mark.parametrize("segment_bytes", [100, 10_000])
+def test_a_log_that_is_cut_below_its_start_outlives_a_crash_with_what_is_appended_then(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    """Somebody has deleted records, and an unclean election those after them."""
+    where, config = TopicPartition("flights", 0), LogConfig(segment_bytes=segment_bytes)
+    logs = manager(tmp_path, PosixFileSystem())
+    log = logs.create(where, UUID(int=7), config)
+    for _ in range(8):
+        append(log, batch())
+    log.increment_log_start_offset(6)
+    log.enforce_retention(NOW_MS, 8)
+    assert (log.segments.first.base_offset == 0) == (segment_bytes == 10_000)
+    log.increment_log_start_offset(7)
+    logs.checkpoint({})
+    truncate_to(log, 2)
+    assert append(log, batch()).base_offset == 2
+    logs.log_dirs[0].fail(LogDirFailed(str(tmp_path), "the process dies"))
+    again = manager(tmp_path, PosixFileSystem()).logs[where]
+    assert (again.log_start_offset, again.log_end_offset) == (2, 3)
+    assert len(read_all(again)) == 1
 
 
 def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:

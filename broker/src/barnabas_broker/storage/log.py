@@ -209,8 +209,8 @@ class Log(LogFiles):
         self.segments.replace(old, [Segment.create(self._environment, self.directory, offset, self._config, now_ms)])
         self.known_producers.clear()
         self.epochs.clear()
-        self.log_start_offset = offset
         self.ends_at(offset)
+        self.log_start_offset = offset
 
     def load_epochs(self) -> None:
         """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
@@ -227,12 +227,12 @@ class Log(LogFiles):
 
     def ends_at(self, offset: int) -> None:
         """What was behind it is gone: that holds for all that is known of it, too."""
+        lowered = offset < max(self.recovery_point, self.log_start_offset)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from_end(offset)
         self._latest_epoch = self.epochs.latest_epoch
         self._reader.forget_tails()
-        lowered = offset < self.recovery_point
         self.recovery_point = min(offset, self.recovery_point)
         self.superseded_until = min(offset, self.superseded_until)
         if self.clean_until is not None and offset < self.clean_until:

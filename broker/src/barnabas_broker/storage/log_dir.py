@@ -211,7 +211,7 @@ class LogDir:
         return [
             self.checkpoint_recovery_points,
             self.checkpoint_clean_offsets,
-            partial(self._write_offset_of_each, file_names.LOG_START_OFFSETS, _raised_start),
+            self.checkpoint_log_starts,
             partial(
                 self._write_offset_of_each,
                 file_names.HIGH_WATERMARKS,
@@ -228,9 +228,20 @@ class LogDir:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.recovery_point)
 
     def checkpoint_after_truncation(self) -> None:
-        """Nothing may count as synced, or as compacted, that was cut. Raises StorageError."""
+        """Nothing may count as synced, as compacted, or as deleted, that was cut. Raises StorageError."""
         self.checkpoint_recovery_points()
         self.checkpoint_clean_offsets()
+        self.checkpoint_log_starts()
+
+    def checkpoint_log_starts(self) -> None:
+        """Where logs begin after records were deleted, if that has changed. Raises StorageError.
+
+        A log that ends before this begins anew there, so one that was cut below it must not keep it.
+        """
+        with self._writing:
+            offsets = self._offsets_to_write(file_names.LOG_START_OFFSETS, _raised_start)
+            if offsets != self._written.get(file_names.LOG_START_OFFSETS):
+                self._write_offsets(file_names.LOG_START_OFFSETS, offsets)
 
     def checkpoint_clean_offsets(self) -> None:
         """Up to where each log is compacted, if that has changed. Raises StorageError.
