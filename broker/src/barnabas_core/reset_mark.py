@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Final
 
 RESET_MARK: Final = "barnabas.dev/reset="
-"""Followed by the ids of resets, the last one first, separated by commas, which no id has."""
+"""Followed by the ids of resets, the last one first, separated by commas, which no id has; and a NUL."""
+END: Final = "\0"
+"""confluent-kafka reads metadata up to a NUL, whatever its length, and ends its own with one."""
 MARK_LENGTH_MAX: Final = 256
 """Ids that do not fit are dropped, the oldest ones first: it is kept for each partition of the group."""
 
@@ -14,15 +16,22 @@ def is_marked(metadata: str) -> bool:
     return metadata.startswith(RESET_MARK)
 
 
+def says_nothing(metadata: str, member_id: str) -> bool:
+    """Whether a client committed it that has nothing to say: franz-go's clients say who they are in the group."""
+    return metadata in ("", END, member_id)
+
+
 def reset_ids(metadata: str) -> tuple[str, ...]:
     """The resets that it tells of, the last one first; none where it is a client's own."""
-    return tuple(filter(None, metadata.removeprefix(RESET_MARK).split(","))) if is_marked(metadata) else ()
+    if not is_marked(metadata):
+        return ()
+    return tuple(filter(None, metadata.removeprefix(RESET_MARK).rstrip(END).split(",")))
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
     """That of a reset, after those `before`."""
     mark = RESET_MARK + reset_id
     for each in before:
-        if each != reset_id and len(mark) + 1 + len(each) <= MARK_LENGTH_MAX:
+        if each != reset_id and len(mark) + len(each) + 2 <= MARK_LENGTH_MAX:
             mark += f",{each}"
-    return mark
+    return mark + END

@@ -25,11 +25,11 @@ def test_commits_of_a_consumer_that_says_nothing_with_them_keep_the_mark_of_a_re
     world.time.run()
     consumer = Client(world, "a")
     stable(world, consumer)
-    for offset in (11, 12):
-        consumer.commit(("flights", 0, offset), ("flights", 1, offset))
+    for offset, nothing in ((11, ""), (12, "\0"), (13, consumer.member_id)):
+        consumer.commit(("flights", 0, offset), ("flights", 1, offset), metadata=nothing)
         world.time.run()
-    assert consumer.committed() == {"flights-0": 12, "flights-1": 12}
-    assert metadata(world) == {"flights-0": MARK, "flights-1": ""}
+    assert consumer.committed() == {"flights-0": 13, "flights-1": 13}
+    assert metadata(world) == {"flights-0": MARK, "flights-1": consumer.member_id}
 
 
 def test_the_mark_outlives_a_crash_of_the_coordinator(world: World) -> None:
@@ -87,4 +87,4 @@ def test_a_mark_names_the_resets_before_it_as_far_as_there_is_room() -> None:
     assert reset_ids(mark) == (ids[5], ids[4], ids[3])
     assert reset_ids(reset_mark("a", ("b", "a", "c"))) == ("a", "b", "c")
     assert reset_ids("at gate 4") == ()
-    assert reset_mark("a", ()) == f"{RESET_MARK}a"
+    assert reset_mark("a", ()) == f"{RESET_MARK}a\0"

@@ -7,7 +7,7 @@ from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, Now
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
 from barnabas_broker.coordinators.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from barnabas_core.errors import ErrorCode
-from barnabas_core.reset_mark import is_marked
+from barnabas_core.reset_mark import is_marked, says_nothing
 from barnabas_core.topic_partition import TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
@@ -44,12 +44,13 @@ def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
     return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
 
-def following(offset: CommittedOffset, before: CommittedOffset | None, now_ms: int) -> CommittedOffset:
+def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:
     """What a commit leaves after the one before. Where the client says nothing with it, the mark of a reset stays: it
     tells that the reset was carried out, to whoever would do it once more. What a client says replaces it.
     """
-    keeps_mark = before is not None and before.metadata and not offset.metadata and is_marked(before.metadata)
-    metadata = before.metadata if before is not None and keeps_mark else offset.metadata
+    metadata = offset.metadata
+    if before is not None and before.metadata and says_nothing(metadata, member_id) and is_marked(before.metadata):
+        metadata = before.metadata
     return offset._replace(metadata=metadata, commit_timestamp_ms=now_ms)
 
 

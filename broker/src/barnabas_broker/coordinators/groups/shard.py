@@ -161,7 +161,7 @@ class GroupShard:
         records = [
             Record(
                 OffsetKey(request.group_id, *partition),
-                offsets.following(offset, before.get(partition), now.wall_ms),
+                offsets.following(offset, before.get(partition), request.member_id, now.wall_ms),
             )
             for (partition, offset), check in zip(request.offsets, checks, strict=True)
             if check is ErrorCode.NONE
