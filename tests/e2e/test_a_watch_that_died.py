@@ -58,7 +58,7 @@ def test_healthz_turns_503_when_the_watch_tells_no_changes_and_200_when_it_does(
         async with aiohttp.ClientSession() as client, pages_of(operator) as pages:
             assert await until(client, f"{pages}/healthz", 200) == "ok\n"
             defined_api_server.kubectl("-n", namespace, "create", "-f-", stdin=json.dumps(PAUSED))
-            assert await until(client, f"{pages}/healthz", 503) == "what the watch tells is not what is there\n"
+            assert await until(client, f"{pages}/healthz", 503) == "the watch misses changes\n"
             listed = json.loads(defined_api_server.kubectl("-n", namespace, "get", "cluster", "one", "-ojson"))
             operator.inventory.keep(listed, is_gone=False)
             assert await until(client, f"{pages}/healthz", 200) == "ok\n"

@@ -115,7 +115,7 @@ def test_a_cluster_that_cannot_end_because_of_a_node_that_is_away_says_so(world:
         world.kubectl("delete", "cluster", "one", "--wait=false")
         told = wait_for(lambda: message(world, "one"), lambda said: "should have ended" in said, SECONDS_MAX)
         assert told.startswith("waiting for one-broker-0 to end, before disks are deleted: one-broker-0 should have")
-        assert told.endswith(f"where the node is gone for good, say so: kubectl delete node {node}")
+        assert told.endswith(f"if the node is gone for good, run: kubectl delete node {node}")
     finally:
         world.kubectl("delete", "node", node)
     world.kubectl("wait", "--for=delete", "cluster/one", "--timeout=120s")

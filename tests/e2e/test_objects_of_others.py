@@ -42,7 +42,7 @@ def owners(world: World, kind: str, name: str) -> list[str]:
 
 def conflict(kind: str, name: str, cluster: str) -> tuple[str, str]:
     allowed = f"allowed: delete or rename it, or give the Cluster {cluster} another name"
-    return "ResourceConflict", f"{kind} {name} is there already, and belongs to no Cluster; {allowed}"
+    return "ResourceConflict", f"{kind} {name} already exists and belongs to no Cluster; {allowed}"
 
 
 def test_a_service_of_others_is_not_taken_over_and_stops_nothing_else(world: World) -> None:

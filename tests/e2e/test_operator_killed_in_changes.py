@@ -170,7 +170,7 @@ def make_pod(scene: Scene, name: str) -> None:
 
 def has_scaled(bodies: Bodies) -> bool:
     """Nobody takes over the new number of pods here."""
-    return message(bodies).endswith("waiting for Kubernetes to take over what the brokers run with")
+    return message(bodies).endswith("waiting for Kubernetes to observe the StatefulSet")
 
 
 def check_scale(scene: Scene) -> None:

@@ -98,7 +98,7 @@ def test_an_object_that_cannot_be_made_again_is_named_until_it_can(world: World)
     try:
         world.plane.requests.delete("PodDisruptionBudget", world.namespace, "one-broker")
         said = wait_for(lambda: message(world), lambda text: "PodDisruptionBudget" in text, SECONDS_MAX)
-        assert said.startswith("PodDisruptionBudget one-broker is missing, and cannot be made: ")
+        assert said.startswith("PodDisruptionBudget one-broker is missing and cannot be created: ")
         assert "not now" in said
     finally:
         world.plane.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", guard)

@@ -25,7 +25,7 @@ from harness.deadline import wait_for
 
 NOW = "2026-01-01T00:00:00Z"
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
-CHANGED = "the Cluster was changed since it was made"
+CHANGED = "the Cluster has changed since its pod was created"
 SECONDS_MAX = 60.0
 
 

@@ -231,4 +231,4 @@ def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:
     up.write("cluster.yaml", CLUSTER.replace("quickstart", "other"))
     done = subprocess.run(up.command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "The data is that of the Cluster quickstart, not of other" in done.stdout
+    assert "The data belongs to the Cluster quickstart, not to other" in done.stdout

@@ -10,7 +10,7 @@ from harness.deadline import wait_for
 from harness.running_up import CLUSTER, RunningUp, alive
 
 DECLARED = CLUSTER.replace("spec:\n", "spec:\n  lagExporter:\n    topicExcludeRegex: ^__\n", 1)
-ADDRESS = re.compile(r"the lag exporter tells how far groups are behind: (http://\S+)")
+ADDRESS = re.compile(r"the lag exporter serves the lag of groups: (http://\S+)")
 
 
 def addresses(up: RunningUp) -> list[str]:

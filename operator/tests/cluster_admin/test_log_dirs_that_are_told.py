@@ -130,7 +130,7 @@ def test_disks_are_those_of_the_brokers_that_answer(caplog: pytest.LogCaptureFix
     assert found.spaces == {0: (DiskSpace(7, 9), DiskSpace(7, 9))}
     assert found.replicas == {0: {Partition("t", 0): 50}}
     assert found.room_bytes(1) == 0
-    assert "broker 1 gets no replicas now, for it does not tell its room" in caplog.text
+    assert "broker 1 gets no replicas now: it does not report its free space" in caplog.text
 
 
 def test_each_broker_is_told_of_its_own_replicas_before_they_are_made() -> None:

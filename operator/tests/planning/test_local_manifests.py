@@ -134,7 +134,7 @@ CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
     "another cluster": (
         cluster("a"),
         cluster("b"),
-        "The data is that of the Cluster a, not of b; allowed: another data directory",
+        "The data belongs to the Cluster a, not to b; allowed: another data directory",
     ),
 }
 

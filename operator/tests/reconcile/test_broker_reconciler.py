@@ -171,7 +171,7 @@ def test_brokers_are_not_as_wanted_while_kubernetes_has_not_seen_their_template(
             api.is_template_seen = False
             waiting = (await rounds.advance(cluster({"num.partitions": "3"}), STATE)).waiting
             assert waiting is not None
-            assert waiting.message == "waiting for Kubernetes to take over what the brokers run with"
+            assert waiting.message == "waiting for Kubernetes to observe the StatefulSet"
 
     asyncio.run(run())
 
@@ -270,7 +270,7 @@ def test_a_broker_that_runs_and_is_not_ready_is_no_down_one() -> None:
         async with no_server() as connection:
             alive = {"status": {"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}}
             api = FewPods(connection, pod(0, "a", asked=True) | alive, pod(1, "b", asked=True) | alive)
-            message = "waiting for broker 0 to be ready, before broker 1 restarts"
+            message = "waiting for broker 0 to be ready before broker 1 restarts"
             assert (await first_round(api, cluster())).waiting == Refusal("BrokersNotReady", message)
             assert len(api.pods) == 2
 

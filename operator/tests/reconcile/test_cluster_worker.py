@@ -78,7 +78,7 @@ def test_a_round_that_hangs_is_noticed() -> None:
             was_dead = workers.why_dead is not None
             assert not was_dead
             clock.ahead_s = IDLE_S_MAX + 1
-            why = "the worker of the Cluster air/one has done nothing in its round for 601 s; allowed: 600 s"
+            why = "the worker of the Cluster air/one has done nothing in its reconciliation for 601 s; allowed: 600 s"
             assert workers.why_dead == why
             await workers.close()
             assert workers.why_dead == "the worker of the Cluster air/one has ended"

@@ -47,7 +47,7 @@ def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(play: Pla
         here.api.put(ending(claim_of(0, 1)))
         here.kubernetes_saw("newer")
         await here.round()
-        why = "waiting for claim volume-0-one-broker-1 to end, before broker 1 restarts"
+        why = "waiting for claim volume-0-one-broker-1 to end before broker 1 restarts"
         said = here.said("Cluster", "one", "Rolling")
         assert said == ("True", "Restarting", f"0 of 2 brokers run with what is declared; {why}")
         assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")
@@ -68,8 +68,8 @@ def test_a_cluster_that_cannot_end_tells_which_pod_does_not_and_what_of_its_node
         assert (status, reason) == ("False", "PodsOverdue")
         assert message == (
             "waiting for one-broker-0 to end, before disks are deleted: one-broker-0 should have ended at "
-            "2026-01-01T00:00:00Z, and its node node-2 is not ready: Kubernetes waits for the node; where the node is "
-            "gone for good, say so: kubectl delete node node-2"
+            "2026-01-01T00:00:00Z, and its node node-2 is not ready: Kubernetes waits for the node; if the node is "
+            "gone for good, run: kubectl delete node node-2"
         )
 
     play(scenario)

@@ -122,9 +122,9 @@ AWAY = "Cluster one does not answer yet"
         (
             {"config": {"num.partitions": "many"}},
             1,
-            "Cluster one is to be mended first: spec.config num.partitions=many",
+            "Cluster one must be fixed first: spec.config num.partitions=many",
         ),
-        ({"brokers": {"replicas": "many"}}, 1, "Cluster one is to be mended first: spec.brokers.replicas"),
+        ({"brokers": {"replicas": "many"}}, 1, "Cluster one must be fixed first: spec.brokers.replicas"),
         ({}, 0, AWAY),
     ],
 )

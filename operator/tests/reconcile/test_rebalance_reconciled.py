@@ -37,7 +37,7 @@ def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_
         await here.round()
         await here.round()
         status, _, message = here.said("Cluster", "one", "RebalanceProposed")
-        assert (status, message.partition(":")[0]) == ("True", "broker 1 has less than the others")
+        assert (status, message.partition(":")[0]) == ("True", "broker 1 holds less than the others")
         assert [reason for reason, _ in here.api.events()].count("RebalanceProposed") == 1
         assert here.brokers.topics["flights"].partitions == ((0,),) * 10
         approve(here)
@@ -58,7 +58,9 @@ def test_a_move_that_brokers_refuse_is_told(play: Play) -> None:
         here.brokers.refused_move = StepRefused(42, "not now")
         await here.round()
         _, _, message = here.said("Cluster", "one", "ReplicasMoving")
-        assert message.startswith("partitions are getting other replicas: none yet; could not move replicas of flights")
+        assert message.startswith(
+            "partitions are moving to other replicas: none yet; could not move replicas of flights"
+        )
         assert message.endswith(": INVALID_REQUEST (42): not now")
         here.brokers.refused_move = None
         await here.round()

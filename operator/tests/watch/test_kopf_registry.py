@@ -20,6 +20,6 @@ def test_what_goes_wrong_with_an_object_is_logged_and_counted_and_the_watch_goes
     with traced({"type": "ADDED", "object": body}, failed.append):
         int(str(body["kind"]))
     (record,) = caplog.records
-    assert record.getMessage() == "Topic air/flights could not be taken in"
+    assert record.getMessage() == "Topic air/flights could not be processed"
     assert record.exc_info is not None
     assert failed == ["Topic"]

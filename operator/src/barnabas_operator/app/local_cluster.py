@@ -80,7 +80,7 @@ class LocalCluster:
     async def restart(self, cluster: Cluster, number: int) -> None:
         """A controlled restart with the manifest's settings. Raises ChildFailed."""
         broker = self.brokers[number]
-        self._say(f"{broker.name} restarts: its settings have changed")
+        self._say(f"{broker.name} restarts: its settings changed")
         await self._stop_broker(number)
         await self._start_broker(cluster, number)
 

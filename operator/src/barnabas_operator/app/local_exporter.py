@@ -55,7 +55,7 @@ class LocalExporter:
             self._failure, self._process = str(error), None
             return
         self._told, self._failure = wanted, ""
-        self._say(f"the lag exporter tells how far groups are behind: http://{HOST}:{port}/metrics")
+        self._say(f"the lag exporter serves the lag of groups: http://{HOST}:{port}/metrics")
 
     def _child(self, wanted: Told, port: int) -> Child:
         declared, bootstrap = wanted

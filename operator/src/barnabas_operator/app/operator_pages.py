@@ -17,8 +17,8 @@ REVIEW_BYTES_MAX: Final = 8 << 20
 """The API server takes objects of 3 MiB, and sends the one before and the one after. aiohttp would take 1 MiB."""
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
-    "the webhook goes on with its old certificate, for tls.crt and tls.key in %s cannot be read: %s;"
-    " if it is told again, make the Secret that they come from anew (helm upgrade, or cert-manager)"
+    "the webhook keeps its old certificate: tls.crt and tls.key in %s cannot be read: %s;"
+    " if this repeats, recreate the Secret they come from (helm upgrade, or cert-manager)"
 )
 
 log = logging.getLogger(__name__)

@@ -128,7 +128,7 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
         out.print(f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}", markup=False, soft_wrap=True)
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
         out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
-    out.print("they come back with their topics' metadata; where nobody needs them, remove the directories")
+    out.print("they return with their topics' metadata; delete the directories if nobody needs them")
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:

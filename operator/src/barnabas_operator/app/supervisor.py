@@ -94,7 +94,7 @@ class Supervisor:
         try:
             return self._data_dir.read_status()
         except MemoryBroken as error:
-            self._log.say(f"what was remembered of an earlier run is lost: {error}")
+            self._log.say(f"the state of an earlier run is lost: {error}")
             return None
 
     async def _start(self) -> None:
@@ -264,7 +264,7 @@ class Supervisor:
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:
-            self._log.complain("the manifests are broken; nothing changes until they are mended:", manifests.errors)
+            self._log.complain("the manifests are invalid; nothing changes until they are fixed:", manifests.errors)
             return
         before = self._wanted.cluster
         wanted = remember(manifests, self._wanted, _now(), _new_uid)

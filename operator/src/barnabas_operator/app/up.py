@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_USAGE
     manifests = read_manifests(options.file)
     if manifests.errors:
-        log.complain("the manifests are broken; nothing was started:", manifests.errors)
+        log.complain("the manifests are invalid; nothing was started:", manifests.errors)
         return EXIT_USAGE
     try:
         data_dir = DataDir(options.data_dir)

@@ -94,7 +94,7 @@ class ClusterAdmin:
             cluster = self.client.describe_cluster()
             brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
             if not brokers:
-                raise ClusterUnreachable("no broker is counted as alive yet")
+                raise ClusterUnreachable("no broker is alive yet")
             self._meet(broker["broker_id"] for broker in brokers)
             described = [topic for topic in self.client.describe_topics() if topic["error_code"] == 0]
             names = {topic["name"] for topic in described} if with_configs is None else with_configs
@@ -185,7 +185,7 @@ class ClusterAdmin:
             try:
                 (answer,) = self.client.describe_log_dirs(brokers=[broker_id])
             except KafkaError as error:
-                log.warning("broker %d gets no replicas now, for it does not tell its room: %s", broker_id, error)
+                log.warning("broker %d gets no replicas now: it does not report its free space: %s", broker_id, error)
             else:
                 online[broker_id] = [each for each in answer["log_dirs"] if each["error_code"] == ErrorCode.NONE]
         return Disks(
@@ -235,9 +235,7 @@ class ClusterAdmin:
             try:
                 supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
-                log.warning(
-                    "broker %d does not tell which metadata it supports, no level is raised: %s", broker_id, error
-                )
+                log.warning("broker %d does not report its metadata levels; none is raised: %s", broker_id, error)
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:

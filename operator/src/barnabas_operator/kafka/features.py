@@ -32,7 +32,7 @@ def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
     request: Any = ApiVersionsRequest(**names, min_version=3)
     answer = client._manager.run(client._manager.send, request, broker_id)
     if answer.error_code != ErrorCode.NONE:
-        raise for_code(answer.error_code)(f"broker {broker_id} does not tell its features")
+        raise for_code(answer.error_code)(f"broker {broker_id} does not report its features")
     told = {each.name: Supported(each.min_version, each.max_version) for each in answer.supported_features or ()}
     return told.get(METADATA_VERSION, BEFORE_LEVELS)
 

@@ -125,6 +125,6 @@ class Election:
         if acts:
             log.info("acts: %s holds the lease %s/%s", self._identity, *self._lease)
         else:
-            log.warning("acts no more: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
+            log.warning("no longer acts: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
         self._acted, self._told_holder = acts, ""
         self._on_change()

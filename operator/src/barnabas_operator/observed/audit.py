@@ -44,7 +44,7 @@ class Audit:
     @property
     def why_dead(self) -> str | None:
         """For the kubelet, which starts the operator anew."""
-        return "what the watch tells is not what is there" if self._stale >= STALE_MAX else None
+        return "the watch misses changes" if self._stale >= STALE_MAX else None
 
     async def run(self) -> None:
         """Until it is cancelled. An API server that is away is nobody's death."""
@@ -69,14 +69,14 @@ class Audit:
     def _judge(self, missed: list[str]) -> None:
         self._stale = self._stale + 1 if missed else 0
         if missed:
-            log.warning("%d resources are not as the watch told, such as %s", len(missed), missed[0])
+            log.warning("the watch missed changes of %d resources, such as %s", len(missed), missed[0])
 
     def _forget(self, gone: frozenset[str]) -> None:
         """What two listings in a row lack, and the watch has not told of."""
         if not gone:
             return
         for body in [each for each in self._inventory.bodies() if identity(each) in gone]:
-            log.info("%s went while the watch began anew", identity(body))
+            log.info("%s was deleted while the watch restarted", identity(body))
             self._tell_gone(body)
 
     async def _list(self) -> Versions:

@@ -39,7 +39,7 @@ class OperatorMetrics:
         )
         self._watch_errors = Counter(
             "barnabas_watch_errors",
-            "Objects that the watch told of and that could not be taken in: the log says why.",
+            "Objects from the watch that could not be processed; the log says why.",
             ("kind",),
             registry=self.registry,
         )
@@ -54,7 +54,7 @@ class OperatorMetrics:
 
     def tell_leadership(self, leadership: Leadership) -> None:
         """Of several operators exactly one says 1, but for the seconds in which one follows another."""
-        text = "1 where this operator acts, 0 where it stands by."
+        text = "1 if this operator acts, 0 if it stands by."
         is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
         is_leader.set_function(lambda: float(leadership.is_held))
 

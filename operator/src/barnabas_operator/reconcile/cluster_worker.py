@@ -338,7 +338,7 @@ def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
     name = cluster.metadata.name
     if problem is None:
         return f"Cluster {name} is paused: set its spec.pause to false"
-    return f"Cluster {name} is to be mended first: {problem.message}"
+    return f"Cluster {name} must be fixed first: {problem.message}"
 
 
 def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:

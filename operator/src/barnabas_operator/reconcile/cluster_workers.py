@@ -79,11 +79,12 @@ class ClusterWorkers:
     def why_dead(self) -> str | None:
         """Which worker does nothing any more, if one does: each request has a time limit, a round has none."""
         for key, (worker, task) in self._workers.items():
+            whose = f"the worker of the Cluster {key.namespace}/{key.name}"
             if task.done():
-                return f"the worker of the Cluster {key.namespace}/{key.name} has ended"
+                return f"{whose} has ended"
             if worker.idle_s > IDLE_S_MAX:
                 idle = f"{worker.idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
-                return f"the worker of the Cluster {key.namespace}/{key.name} has done nothing in its round for {idle}"
+                return f"{whose} has done nothing in its reconciliation for {idle}"
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
@@ -146,7 +147,7 @@ class ClusterWorkers:
                 await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
             except Exception as error:  # Nobody else lets them go.
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
-                log.warning("resources without a cluster: trying again: %s", error, exc_info=is_bug)
+                log.warning("resources without a Cluster: trying again: %s", error, exc_info=is_bug)
                 self._strays_changed.set()
 
     def _strays_now(self) -> list[Json]:
@@ -168,7 +169,7 @@ class ClusterWorkers:
         named, has = body.get("spec", {}).get("cluster"), body.get("status", {}).get("cluster")
         if has is not None:
             kind = KINDS[body["kind"]]
-            why = f"the {kind.thing} is in the Cluster {has}, which is not there"
-            return f"{why}; allowed: make {has} again, or this {kind.name} anew"
+            why = f"the {kind.thing} is in the Cluster {has}, which does not exist"
+            return f"{why}; allowed: recreate {has}, or this {kind.name}"
         allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
         return f"spec.cluster is {named or 'missing'}; {allowed}"

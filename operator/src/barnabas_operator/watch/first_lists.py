@@ -25,7 +25,7 @@ async def take_in(api: KubeApi, namespace: str | None, workers: ClusterWorkers, 
             await _tell_all(api, namespace, workers)
         except Exception as error:  # Whatever it is: nobody else lets the workers begin.
             is_bug = not isinstance(error, KubeUnreachable | KubeRefused)
-            log.warning("waiting for the first list of %s: %s", namespace or "all namespaces", error, exc_info=is_bug)
+            log.warning("cannot list %s yet: %s", namespace or "all namespaces", error, exc_info=is_bug)
             await asyncio.sleep(pause_s)
         else:
             workers.begin(namespace)

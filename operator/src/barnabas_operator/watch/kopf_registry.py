@@ -58,7 +58,7 @@ OBJECTS: Final = (
 Event = Mapping[str, Any]
 Starter = Callable[[], Awaitable[ClusterWorkers]]
 OnError = Callable[[str], None]
-"""Hears the kind of an object that could not be taken in."""
+"""Hears the kind of an object that could not be processed."""
 
 
 def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error: OnError) -> kopf.OperatorRegistry:
@@ -100,7 +100,7 @@ def traced(event: Event, on_error: OnError) -> Iterator[None]:
     except Exception:
         body = event["object"]
         meta, kind = body["metadata"], body.get("kind", "object")
-        log.exception("%s %s/%s could not be taken in", kind, meta.get("namespace"), meta.get("name"))
+        log.exception("%s %s/%s could not be processed", kind, meta.get("namespace"), meta.get("name"))
         on_error(kind)
 
 

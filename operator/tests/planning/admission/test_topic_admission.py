@@ -46,7 +46,7 @@ TOPICS: Mapping[str, tuple[Json | None, Json | None, Around, str | None]] = {
         None,
         topic("mine", topicName="flights"),
         Around(taken_by="flights"),
-        "topic flights is managed by the Topic flights already; allowed: one Topic each",
+        "topic flights is already managed by the Topic flights; allowed: one Topic for each topic",
     ),
     "a pause of one whose partitions others have raised": (
         topic(partitions=3),

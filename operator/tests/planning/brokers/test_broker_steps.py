@@ -79,7 +79,7 @@ CASES: Mapping[str, Case] = {
         4,
         brokers(1, of=4),
         moving(0, 1),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2, 3), before broker 1 restarts"),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2, 3) before broker 1 restarts"),
     ),
     "the controller goes last": (3, brokers(0, 1, 2), state(controller=0), RestartBroker(1)),
     "the controller goes when all others have": (3, brokers(0), state(controller=0), RestartBroker(0)),
@@ -99,13 +99,13 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(number, ready=False, changed=True) for number in range(3)],
         state(),
-        Refusal("BrokersNotReady", "waiting for broker 0, 2 to be ready, before broker 1 restarts"),
+        Refusal("BrokersNotReady", "waiting for broker 0, 2 to be ready before broker 1 restarts"),
     ),
     "one that is not ready and leads what nobody else has in sync does not restart": (
         3,
         [broker(0), broker(1, ready=False, changed=True), broker(2)],
         state(behind(0, 2, 1)),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2), before broker 1 restarts"),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before broker 1 restarts"),
     ),
     "one that is not ready and not in sync restarts, where all others are well": (
         3,
@@ -129,19 +129,19 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, changed=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
         state(),
-        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end before broker 0 restarts"),
     ),
     "also not one that is down": (
         3,
         [broker(0, changed=True, down=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
         state(),
-        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end before broker 0 restarts"),
     ),
     "nobody restarts while a claim goes with its pod": (
         3,
         [broker(0, changed=True, ending="claim volume-0-flights-broker-0"), broker(1), broker(2)],
         state(),
-        Refusal("BrokersNotReady", "waiting for claim volume-0-flights-broker-0 to end, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for claim volume-0-flights-broker-0 to end before broker 0 restarts"),
     ),
     "with one more volume they restart from the lowest on, the controller or not": (
         3,
@@ -153,7 +153,7 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, lacking=True), broker(1, lacking=True), broker(2, ready=False, lacking=True)],
         state(),
-        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready before broker 0 restarts"),
     ),
     "who lacks a volume and holds up another pod restarts": (
         3,
@@ -165,7 +165,7 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, lacking=True), broker(1, running=False), broker(2, lacking=True)],
         state(behind(0, 2, 0)),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2), before broker 0 restarts"),
+        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before broker 0 restarts"),
     ),
     "who lacks a volume holds up nobody in the same turn, nor below": (
         3,
@@ -177,19 +177,19 @@ CASES: Mapping[str, Case] = {
         3,
         brokers(0),
         None,
-        Refusal("BrokersUnreachable", "waiting for a broker to tell which replicas are in sync"),
+        Refusal("BrokersUnreachable", "waiting for a broker to report which replicas are in sync"),
     ),
     "another is down": (
         3,
         [broker(0, changed=True), broker(1), broker(2, ready=False)],
         state(),
-        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready before broker 0 restarts"),
     ),
     "another is ready and not yet counted as alive": (
         3,
         brokers(0),
         state(alive=2),
-        Refusal("BrokersNotReady", "waiting for broker 2 to be ready, before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for broker 2 to be ready before broker 0 restarts"),
     ),
     "the last one's replicas are not back in sync": (
         3,
@@ -198,7 +198,7 @@ CASES: Mapping[str, Case] = {
         Refusal(
             "UnderReplicated",
             "waiting for flights-0 (without broker 1), flights-1 (without broker 1), flights-2 (without broker 1) "
-            "and 2 more, before broker 2 restarts",
+            "and 2 more before broker 2 restarts",
         ),
     ),
     "a partition that the broker has no part in does not hold it up": (
@@ -248,7 +248,7 @@ CASES: Mapping[str, Case] = {
         2,
         brokers(),
         None,
-        Refusal("BrokersUnreachable", "waiting for a broker to tell which replicas it has, before one is removed"),
+        Refusal("BrokersUnreachable", "waiting for a broker to report its replicas before one is removed"),
     ),
     "restarts go before removals": (2, brokers(1), state(), RestartBroker(1)),
 }
@@ -264,11 +264,9 @@ def test_the_next_step_is(
 def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanced() -> None:
     assert next_step(3, brokers(1), state(), unbalanced=True) == RestartBroker(1)
     waiting = next_step(3, brokers(), state(behind(0, 2, 0, 1)), unbalanced=True)
-    assert waiting == Refusal(
-        "UnderReplicated", "waiting for flights-0 (without broker 2), before leaders are balanced"
-    )
+    assert waiting == Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before leaders are balanced")
     assert next_step(3, brokers(), None, unbalanced=True) == Refusal(
-        "BrokersUnreachable", "waiting for a broker to tell which replicas are in sync"
+        "BrokersUnreachable", "waiting for a broker to report which replicas are in sync"
     )
     assert next_step(3, brokers(), state(), unbalanced=True) == BalanceLeaders()
     assert next_step(4, brokers(of=4), moving(0, 1, 2), unbalanced=True) == BalanceLeaders()

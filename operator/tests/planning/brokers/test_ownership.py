@@ -48,5 +48,5 @@ def test_a_cluster_knows_its_own(name: str) -> None:
 )
 def test_what_belongs_to_others_is_named_with_what_to_do(found: dict[str, Any], whose: str) -> None:
     allowed = "delete or rename it, or give the Cluster flights another name"
-    message = f"Service flights-bootstrap is there already, and belongs to {whose}; allowed: {allowed}"
+    message = f"Service flights-bootstrap already exists and belongs to {whose}; allowed: {allowed}"
     assert conflict(CLUSTER, found, found) == ("ResourceConflict", message)

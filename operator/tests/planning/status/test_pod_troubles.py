@@ -53,7 +53,7 @@ CASES: Mapping[str, tuple[Json, str]] = {
     ),
     "it runs again, and is not ready yet": (
         pod({"running": {}}, ended(137), conditions=[{"type": "Ready", "status": "False"}]),
-        "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
+        "main-broker-1 was killed (exit 137); it has restarted and is not ready yet",
     ),
     "it runs again, was ready and is so no more": (
         pod(
@@ -65,7 +65,7 @@ CASES: Mapping[str, tuple[Json, str]] = {
         pod(
             {"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-01T00:00:05Z")]
         ),
-        "main-broker-1 was killed (exit 137); it runs again since, and is not ready yet",
+        "main-broker-1 was killed (exit 137); it has restarted and is not ready yet",
     ),
     "it starts": (pod({"waiting": {"reason": "ContainerCreating"}}), ""),
     "it has ended in order": (pod(ended(0, "Completed")), ""),

@@ -17,12 +17,12 @@ CLUSTER = Cluster(metadata=ObjectMeta(name="air"), spec=ClusterSpec())
 LOST = Trouble("flights", 0, (0,), (), offline=True, lost="last known end 9308, broker 0 has no log")
 AWAY = Trouble("flights", 1, (0,), (), offline=True)
 LOST_TEXT = (
-    "offline, for every replica lacks records: flights-0 (last known end 9308, broker 0 has no log); "
+    "offline because every replica lacks records: flights-0 (last known end 9308, broker 0 has no log); "
     "`barnabas accept-loss --all` goes on with the longest logs"
 )
 STRAY_TEXT = (
     "logs of topics that the metadata does not know: 1 (4096 bytes): broker 2 /data/0/t-0-stray; "
-    "they come back with their topics' metadata; where nobody needs them, remove the directories"
+    "they return with their topics' metadata; delete the directories if nobody needs them"
 )
 STRAY = StrayLog(broker_id=2, directory="/data/0/t-0-stray", size_bytes=4096)
 

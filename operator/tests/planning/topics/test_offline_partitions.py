@@ -26,7 +26,7 @@ TOLD: list[Any] = [
         [trouble(1), trouble(lost=LOST)],
         "False",
         "RecordsLost",
-        f"offline, for every replica lacks records: flights-0 ({LOST}); "
+        f"offline because every replica lacks records: flights-0 ({LOST}); "
         "`barnabas accept-loss --topic flights` goes on with the longest logs",
         id="records are lost",
     ),

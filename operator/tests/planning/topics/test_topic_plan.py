@@ -343,7 +343,7 @@ def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_s
     status = topic_status(topic(replicas=2), found, None, "T")
     told = status.conditions[0]
     assert (told.status, told.reason) == ("False", "ReplicasMoving")
-    assert told.message == "1 of 2 partitions are getting other replicas"
+    assert told.message == "1 of 2 partitions are moving to other replicas"
     assert (status.topic_name, status.replicas) == ("flights", 2)
 
 

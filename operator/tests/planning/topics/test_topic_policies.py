@@ -152,7 +152,7 @@ def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
 def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a_warning() -> None:
     topic, moving = ready(DECLARED, policy="Warn"), with_a_move(CHANGED)
     topic = after(topic, plan(topic, TopicState("id", PLACED, SET)), with_a_move(TopicState("id", PLACED, SET)))
-    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are getting other replicas")
+    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are moving to other replicas")
     assert plan(topic, moving).steps == ()
     there = after(topic, plan(topic, moving), CHANGED)
     assert plan(there, CHANGED).drift == (

@@ -53,7 +53,8 @@ def review_topic(wanted: Topic, before: Topic | None, around: Around) -> Verdict
 def _taken(wanted: Topic, around: Around) -> str | None:
     if around.taken_by is None:
         return None
-    return f"topic {wanted.topic_name} is managed by the Topic {around.taken_by} already; allowed: one Topic each"
+    allowed = "allowed: one Topic for each topic"
+    return f"topic {wanted.topic_name} is already managed by the Topic {around.taken_by}; {allowed}"
 
 
 def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:

@@ -149,13 +149,13 @@ def _one_of(
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     """The restarts are over when every replica is back in sync: only those can lead."""
     if state is None:
-        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
     behind = [
         str(each) for each in state.troubles if not each.offline and len(each.in_sync) < _replicas_to_be(each, state)
     ]
     if not behind:
         return BalanceLeaders()
-    return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))}, before leaders are balanced")
+    return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))} before leaders are balanced")
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
@@ -163,12 +163,12 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None
-    return Refusal(NOT_READY, f"waiting for {_some(ending, len(ending))} to end, before broker {broker_id} restarts")
+    return Refusal(NOT_READY, f"waiting for {_some(ending, len(ending))} to end before broker {broker_id} restarts")
 
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
     """Nobody knows which replicas are in sync."""
-    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas are in sync")
+    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
 
 
 def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
@@ -179,7 +179,7 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
     if not down:
         return None
     listed = ", ".join(map(str, down))
-    return Refusal(NOT_READY, f"waiting for broker {listed} to be ready, before broker {broker_id} restarts")
+    return Refusal(NOT_READY, f"waiting for broker {listed} to be ready before broker {broker_id} restarts")
 
 
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
@@ -196,7 +196,7 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
     ]
     if not troubles:
         return None
-    message = f"waiting for {_some(map(str, troubles), len(troubles))}, before broker {broker_id} restarts"
+    message = f"waiting for {_some(map(str, troubles), len(troubles))} before broker {broker_id} restarts"
     return Refusal(UNDER_REPLICATED, message)
 
 
@@ -213,7 +213,7 @@ SAFE_TO_RESTART: Final[tuple[Check, ...]] = (nothing_ends, brokers_answer, other
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
     if state is None:
-        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to tell which replicas it has, before one is removed")
+        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report its replicas before one is removed")
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)

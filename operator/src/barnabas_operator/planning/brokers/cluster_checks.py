@@ -20,7 +20,7 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
     """The data belongs to the cluster that wrote it."""
     if before.metadata.name == after.metadata.name:
         return None
-    message = f"The data is that of the Cluster {before.metadata.name}, not of {after.metadata.name}"
+    message = f"The data belongs to the Cluster {before.metadata.name}, not to {after.metadata.name}"
     return Refusal(NOT_SUPPORTED, f"{message}; allowed: another data directory")
 
 

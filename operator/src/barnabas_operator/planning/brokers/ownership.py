@@ -30,7 +30,7 @@ def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
     """What is told of an object that has the name of one that the Cluster needs."""
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
-    message = f"{kind} {name} is there already, and belongs to {whose}; allowed: delete or rename it,"
+    message = f"{kind} {name} already exists and belongs to {whose}; allowed: delete or rename it,"
     return Refusal(RESOURCE_CONFLICT, f"{message} or give the Cluster {cluster.metadata.name} another name")
 
 

@@ -43,6 +43,6 @@ def _resizing(claims: Sequence[BrokerClaim]) -> str:
 def _deleted(claims: Sequence[BrokerClaim]) -> str:
     names = named([claim.name for claim in claims])
     return (
-        f"deleted while a broker uses it: {names}. It goes, with its records, when the broker's pod ends, so no broker "
-        "is restarted meanwhile. When every partition has other replicas in sync, delete the pod: it gets a new disk"
+        f"deleted while a broker uses it: {names}. Its records are lost when the broker's pod ends, so no broker "
+        "restarts until then. When every partition has other replicas in sync, delete the pod; it gets a new disk"
     )

@@ -32,7 +32,7 @@ def pod_trouble(pod: Json) -> str:
     ended = _state(container).get("terminated") or container.get("lastState", {}).get("terminated")
     if runs(pod):
         why = _end(pod, ended) if ended is not None and not _was_ready_since(pod, container) else ""
-        return f"{name} {why}; it runs again since, and is not ready yet" if why else ""
+        return f"{name} {why}; it has restarted and is not ready yet" if why else ""
     if ended is not None and waiting.get("reason", "") in QUIET | {BACK_OFF} and (why := _end(pod, ended)):
         return f"{name} {why}"
     if waiting.get("reason", "") not in QUIET:

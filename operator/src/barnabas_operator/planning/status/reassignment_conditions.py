@@ -39,17 +39,17 @@ def reassignment_conditions(
     if moving or waiting or stays:
         of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
         later = f"; {waiting} partitions wait for their turn" if waiting else ""
-        message = f"partitions are getting other replicas: {of_topics}{later}{stays}"
+        message = f"partitions are moving to other replicas: {of_topics}{later}{stays}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
     if ahead is not None and ahead.rebalance is not None and not ahead.rebalance.is_approved:
-        message = f"{_described(ahead.rebalance)}; to have it so: {_approval(cluster)}"
+        message = f"{_described(ahead.rebalance)}; to approve it: {_approval(cluster)}"
         yield condition(cluster, REBALANCE_PROPOSED, "True", UNEVEN, message, now)
 
 
 def _lacking(without_room: Iterable[Partition]) -> str:
     """Those wait for people."""
     names = [f"{topic}-{number}" for topic, number in without_room]
-    what_helps = "larger volumes, more brokers or fewer records make some"
+    what_helps = "enlarge volumes, add brokers or delete records"
     return f"; no broker has room for {named(names)}: {what_helps}" if names else ""
 
 
@@ -60,7 +60,7 @@ def _refused(said: Sequence[str]) -> str:
 def _described(rebalance: Rebalance) -> str:
     brokers = ", ".join(map(str, rebalance.to_brokers))
     how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
-    return f"broker {brokers} has less than the others: {how_much} can move there"
+    return f"broker {brokers} holds less than the others: {how_much} can move there"
 
 
 def _approval(cluster: Cluster) -> str:

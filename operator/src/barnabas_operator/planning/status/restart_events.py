@@ -18,8 +18,8 @@ def why_restarted(pod: BrokerPod) -> str:
     if pod.is_cut_off:
         return "its ServiceAccount was deleted, and with it its access to the Kubernetes API"
     if pod.is_down:
-        return "it does not run, and the Cluster was changed since it was made"
-    return "the Cluster was changed since it was made"
+        return "it does not run, and the Cluster has changed since its pod was created"
+    return "the Cluster has changed since its pod was created"
 
 
 def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
     """What is known of these partitions, and the command that goes on without the records; `which` are its options."""
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` goes on with the longest logs"
-    return Refusal(RECORDS_LOST, f"offline, for every replica lacks records: {text}; {way_on}")
+    return Refusal(RECORDS_LOST, f"offline because every replica lacks records: {text}; {way_on}")
 
 
 def named(texts: Sequence[str]) -> str:
@@ -52,7 +52,7 @@ def named(texts: Sequence[str]) -> str:
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
     which = named([f"broker {each.broker_id} {each.directory}" for each in strays])
-    way_on = "they come back with their topics' metadata; where nobody needs them, remove the directories"
+    way_on = "they return with their topics' metadata; delete the directories if nobody needs them"
     return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {way_on}"
 
 

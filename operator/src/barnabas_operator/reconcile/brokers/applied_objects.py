@@ -74,7 +74,7 @@ class AppliedObjects:
             return False
         del self._said[key]
         what = "deleted" if is_gone else "changed"
-        log.info("%s: others have %s %s %s: it is applied again", meta["namespace"], what, *key)
+        log.info("%s: others have %s %s %s: applying it again", meta["namespace"], what, *key)
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
@@ -100,7 +100,7 @@ class AppliedObjects:
     async def remove(self, kind: str, found: Json) -> None:
         """Deletes this very object, of which the Cluster has no use any more. Raises KubeRefused, KubeUnreachable."""
         meta = found["metadata"]
-        log.info("%s: %s %s is of no use any more, and goes", meta["namespace"], kind, meta["name"])
+        log.info("%s: %s %s is no longer needed and is deleted", meta["namespace"], kind, meta["name"])
         self.forget_one(kind, meta["name"])
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
@@ -149,4 +149,4 @@ def _refusal(item: Json, error: KubeRefused, *, is_gone: bool) -> Refusal:
     reason = INVALID_SPEC if error.is_about_the_object else KUBERNETES_ERROR
     said = in_fields_of_the_cluster(item["kind"], error.message)
     name = f"{item['kind']} {item['metadata']['name']}"
-    return Refusal(reason, f"{name} is missing, and cannot be made: {said}" if is_gone else f"{name}: {said}")
+    return Refusal(reason, f"{name} is missing and cannot be created: {said}" if is_gone else f"{name}: {said}")

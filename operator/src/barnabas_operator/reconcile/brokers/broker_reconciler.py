@@ -46,7 +46,9 @@ from barnabas_operator.resources.cluster import Cluster
 Json = Mapping[str, Any]
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
 """What others tell of these decides what is done next: a pod that is ready, a balancer's address."""
-MADE_ANEW: Final = Refusal(NOT_READY, "waiting for Kubernetes to end the StatefulSet: another one takes over its pods")
+MADE_ANEW: Final = Refusal(
+    NOT_READY, "waiting for Kubernetes to delete the StatefulSet; another one takes over its pods"
+)
 
 
 class BrokersOutcome(NamedTuple):
@@ -208,7 +210,7 @@ class BrokerReconciler:
         if unready:
             return Refusal(NOT_READY, f"waiting for broker {', '.join(map(str, unready))} to be ready")
         if not pods.is_settled:
-            return Refusal(NOT_READY, "waiting for Kubernetes to take over what the brokers run with")
+            return Refusal(NOT_READY, "waiting for Kubernetes to observe the StatefulSet")
         return None
 
     async def _scale(self, cluster: Cluster, replicas: int) -> None:

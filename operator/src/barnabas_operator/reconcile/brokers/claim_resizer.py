@@ -41,7 +41,7 @@ class ClaimResizer:
         """Takes away the claims that shall not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
-            log.info("%s/%s: the claim %s goes with its Cluster", namespace, name, claim.name)
+            log.info("%s/%s: deleting the claim %s with its Cluster", namespace, name, claim.name)
             await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid})
 
     async def _grow(self, cluster: Cluster) -> Refusal | None:
