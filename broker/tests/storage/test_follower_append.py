@@ -16,6 +16,7 @@ from barnabas_broker.storage.follower_append import append_as_follower
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.truncation import truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode
 
 ANY_EPOCH = 2**31 - 1
@@ -31,8 +32,8 @@ def stored(
     return bytes(data)
 
 
-def follow(log: Log, *batches: bytes, epoch_max: int = ANY_EPOCH) -> int:
-    return append_as_follower(log, memoryview(b"".join(batches)), epoch_max, NOW_MS)
+def follow(log: Log, *batches: bytes, epoch_max: int = ANY_EPOCH, leader_end_offset: int = 0) -> int:
+    return append_as_follower(log, memoryview(b"".join(batches)), epoch_max, leader_end_offset, NOW_MS)
 
 
 def all_bytes(log: Log) -> bytes:
@@ -254,3 +255,37 @@ def test_truncating_at_the_end_forgets_an_epoch_without_records(tmp_path: Path) 
     assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
     assert follow(log, stored(2, epoch=2))
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (2, 2)]
+
+
+def compacted(base_offset: int, offsets: int, left: int) -> bytes:
+    """A batch of so many offsets, of whose records compaction has left so many."""
+    records = [Record(offset, NOW_MS, b"key", b"value") for offset in range(offsets)]
+    data = encode_batch(
+        records[-left:], base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS, last_offset_delta=offsets - 1
+    )
+    assign_offset(data, 0, base_offset, 0)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("sent", [[stored(0), stored(2)], [stored(1), stored(2)], [compacted(0, 3, 1)]])
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_follower_that_is_cut_where_its_leader_had_compacted_begins_anew(
+    tmp_path: Path, sent: list[bytes], is_crash: bool
+) -> None:
+    """The records for which the leader removed others may be cut now: what they replaced is not here."""
+    one = OneLog(tmp_path)
+    log = one.open()
+    follow(log, *sent, leader_end_offset=5)
+    follow(log, *(stored(offset) for offset in range(3, 9)), leader_end_offset=9)
+    if is_crash:
+        log = one.open(recovery_point=0)
+    truncate_to(log, 4)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (0, 0, 0)
+
+
+def test_a_follower_that_had_caught_up_with_its_leader_since_keeps_what_is_left(tmp_path: Path) -> None:
+    log = OneLog(tmp_path).open()
+    follow(log, stored(1), stored(2), leader_end_offset=5)
+    follow(log, *(stored(offset) for offset in range(3, 9)), leader_end_offset=9)
+    truncate_to(log, 5)
+    assert [header.base_offset for header in read_all(log)] == [1, 2, 3, 4]

@@ -172,7 +172,7 @@ def refusal_of(log: Log, *, as_follower: bool) -> ErrorCode | None:
     data = batch()
     try:
         if as_follower:
-            append_as_follower(log, data, 0, NOW_MS)
+            append_as_follower(log, data, 0, 0, NOW_MS)
         else:
             append(log, data)
     except ApiError as error:

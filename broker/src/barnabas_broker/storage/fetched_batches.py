@@ -1,6 +1,6 @@
 """The bytes of a follower's fetch as batches: which of them follow the log. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas_broker.wire.record_batch import (
@@ -44,6 +44,15 @@ def fetched_batches(records: memoryview, end: LogEnd, leader_epoch_max: int) -> 
         headers.append(header)
         offset, epoch = header.last_offset + 1, header.leader_epoch
     return headers
+
+
+def has_gap(headers: Sequence[BatchHeader], offset: int) -> bool:
+    """Whether compaction has removed records from these batches, or between them; `offset` is what comes first."""
+    for header in headers:
+        if header.base_offset > offset or header.record_count <= header.last_offset_delta:
+            return True
+        offset = header.last_offset + 1
+    return False
 
 
 def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:

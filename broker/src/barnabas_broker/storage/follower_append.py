@@ -1,15 +1,20 @@
 """Appends what a follower has fetched: the leader's batches as they are, many in one write."""
 
 from barnabas_broker.storage.errors import disk_access
-from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches
+from barnabas_broker.storage.fetched_batches import LogEnd, fetched_batches, has_gap
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 
 
 @disk_access
-def append_as_follower(log: Log, records: memoryview, leader_epoch_max: int, now_ms: int) -> int:
+def append_as_follower(
+    log: Log, records: memoryview, leader_epoch_max: int, leader_end_offset: int, now_ms: int
+) -> int:
     """Write the whole batches that the leader sent, as they are; how many bytes (`fetched_batches` says which).
+
+    Where the leader has removed records for newer ones, those lie anywhere below the end of its log: a cut below that
+    counts as one within what was compacted here.
 
     ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a truncation is
     not complete. StorageError: the log then holds the batches up to where it rolled last.
@@ -21,6 +26,8 @@ def append_as_follower(log: Log, records: memoryview, leader_epoch_max: int, now
     if headers and headers[0].base_offset < log.log_end_offset:
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()
+    if has_gap(headers, log.log_end_offset):
+        log.superseded_until = max(log.superseded_until, leader_end_offset, headers[-1].last_offset + 1)
     position = sum(header.length + LENGTH_OFFSET for header in headers)
     if headers and _has_room(log, headers, position, now_ms):
         _append_run(log, records[:position], headers)

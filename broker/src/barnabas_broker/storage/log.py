@@ -49,7 +49,7 @@ class Log(LogFiles):
         self.clean_until: int | None = None
         """Up to here the log is compacted; None where it never was. A truncation lowers it."""
         self.superseded_until = 0
-        """Compaction may have removed records for newer ones below this, be its round complete or not."""
+        """Compaction, here or where this was fetched from, may have removed records for newer ones below this."""
 
     def _configured(self) -> None:
         super()._configured()
