@@ -49,9 +49,13 @@ class History:
         return self._told_end_offsets.get((topic, partition), 0)
 
     def told_lost(self, topic: str, partition: int) -> None:
-        """The metadata said that every replica lacks records, and that was accepted: none of them is missed."""
+        """The metadata said that every replica lacks records, and that was accepted: none of them is missed.
+
+        Others may come at their offsets now.
+        """
         self._told_lost.add((topic, partition))
         self._told_end_offsets.pop((topic, partition), None)
+        self._values.pop((topic, partition), None)
 
     def is_told_lost(self, topic: str, partition: int) -> bool:
         """Whether that was told of it."""

@@ -183,11 +183,16 @@ class Simulation:
         await self._check_at_the_end()
 
     async def _until_enough_is_acknowledged(self) -> None:
-        """Where no broker could start for most of the time, clients need a little more of it. Not for ever."""
+        """Where no broker could start for most of the time, clients need a little more of it. Not for ever.
+
+        Nor can they write where all have lost records, before somebody accepts that.
+        """
+        accepting = self._loop.create_task(self._accept_losses_in_time())
         for _ in range(HEALING_CHECKS):
             if self.history.acknowledged_count >= ACKNOWLEDGED_MIN * self.partitions:
-                return
+                break
             await asyncio.sleep(HEALING_S_MAX / HEALING_CHECKS)
+        accepting.cancel()
 
     async def _accept_losses(self) -> None:
         """As an administrator does, where the metadata says that every replica lacks records, and nowhere else."""
