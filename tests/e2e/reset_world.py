@@ -52,7 +52,7 @@ class ResetWorld:
         self.plane = plane
         self.name = name
         self.client = StockClient(bootstrap)
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._ended = threading.Event()
         self._pods = threading.Thread(target=self._run_pods, name="pods")
         plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
@@ -78,13 +78,22 @@ class ResetWorld:
 
     def declare(self, reset: Mapping[str, Any] | None, **more: object) -> None:
         """The ConsumerGroup; its status is lost where it was there before, as when a backup is restored."""
-        offsets = {"reset": reset} if reset is not None else {}
-        spec = {"cluster": "one", "offsets": offsets, "scaling": {"target": {"name": TARGET}}, **more}
-        meta = {"name": self.name, "namespace": self.name}
-        body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": meta, "spec": spec}
+        body = self.manifest(reset, **more)
         if self.plane.requests.get("ConsumerGroup", self.name, self.name) is not None:
             self.plane.requests.delete("ConsumerGroup", self.name, self.name)
         self.plane.requests.create(body)
+
+    def manifest(self, reset: Mapping[str, Any] | None, **more: object) -> dict[str, Any]:
+        """The ConsumerGroup as it is declared."""
+        offsets = {"reset": reset} if reset is not None else {}
+        spec = {"cluster": "one", "offsets": offsets, "scaling": {"target": {"name": TARGET}}, **more}
+        meta = {"name": self.name, "namespace": self.name}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": meta, "spec": spec}
+
+    def cluster_manifest(self) -> dict[str, Any]:
+        """The Cluster that has it."""
+        meta = {"name": "one", "namespace": self.name}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {}}
 
     def change(self, reset: Mapping[str, Any] | None) -> None:
         """Another reset, or none, of the same resource."""
@@ -178,7 +187,7 @@ class ResetWorld:
 
     @contextmanager
     def _resets(self, api: KubeApi, life: Life) -> Iterator[OffsetResets]:
-        client = connected_client(self._bootstrap, CONNECT_S, "operator")
+        client = connected_client(self.bootstrap, CONNECT_S, "operator")
         try:
             yield OffsetResets(GroupTools(api, self.name, lambda: client, _mortal(life), SystemClock()))
         finally:

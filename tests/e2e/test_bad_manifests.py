@@ -25,6 +25,7 @@ from e2e.gates import without_rules
 from e2e.kube_client import api_client
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
+from harness.no_preview import no_preview
 
 CRDS = Path(__file__).parents[2] / "crds"
 FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]
@@ -143,7 +144,7 @@ def asking(defined: ControlPlane) -> Iterator[ControlPlane]:
     async def answer(asked: Json) -> Json:
         async with api_client(defined) as connection:
             dry_run = DryRun(KubeApi(connection), "image")
-            return await operator_webhook.answer(asked, inventory, lambda _: STATE, dry_run)
+            return await operator_webhook.answer(asked, inventory, lambda _: STATE, dry_run, no_preview)
 
     define(defined, with_rules=False)
     try:

@@ -1,18 +1,29 @@
 """Declared resets on a real API server and a real broker, under consumers of librdkafka."""
 
+import asyncio
 import itertools
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
-from barnabas_core.reset_mark import RESET_MARK
+from barnabas_core.reset_mark import RESET_MARK, reset_mark
+from barnabas_operator.admission.webhook import answer
+from barnabas_operator.app.system_clock import SystemClock
+from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
+from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
 from e2e.control_plane import ControlPlane
 from e2e.mortal_operator import Life
 from e2e.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
+from e2e.webhook_server import webhook
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
-from harness.server_process import ServerProcess
+from harness.server_process import ServerProcess, free_port
 
 BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """Done twice it would be seen."""
@@ -205,3 +216,47 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
     listed = world.client.admin.list_consumer_groups().result(WAIT_S)
     assert world.name not in {each.group_id for each in listed.valid}
     assert world.end("DeleteGroup") is None
+
+
+def warnings_of(world: ResetWorld, reset: dict[str, Any]) -> list[str]:
+    """What `kubectl apply --dry-run=server` says."""
+    done = world.plane.kubectl.ask("apply", "--dry-run=server", "-f-", stdin=json.dumps(world.manifest(reset)))
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+
+
+def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: ResetWorld) -> None:
+    inventory = Inventory()
+    inventory.keep(world.cluster_manifest(), is_gone=False)
+
+    async def ask(_: Cluster, group: ConsumerGroup) -> tuple[str, ...]:
+        return await asyncio.to_thread(preview, world.bootstrap, group, SystemClock())
+
+    async def nothing_wrong(_: Cluster) -> None:
+        return None
+
+    async def answered(asked: dict[str, Any]) -> dict[str, Any]:
+        return await answer(asked, inventory, lambda _: None, nothing_wrong, ask)
+
+    with webhook(world.plane, lambda asked: asyncio.run(answered(asked))):
+        where = f"{world.name}-0 from {COMMITTED} to {COMMITTED - 3}"
+        told = f"the reset 2026-11-a of group {world.name}, now: 1 partition: 0 records skipped, 3 read again"
+        assert warnings_of(world, BACK) == [told, where]
+        assert world.committed() == (COMMITTED, "")
+        (refused,) = warnings_of(world, {**BACK, "topics": ["nothing"]})
+        assert refused.startswith(
+            "the reset 2026-11-a moves nothing: spec.offsets.reset.topics: the cluster has no topic"
+        )
+        world.deploy()
+        members = f"group {world.name} has 1 member: pod at 127.0.0.1; whenActive is Wait"
+        assert warnings_of(world, {**BACK, "whenActive": "Wait"}) == [told, where, members]
+        world.close()
+        wait_for(world.members, lambda count: count == 0, WAIT_S)
+        world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
+        (done,) = warnings_of(world, BACK)
+        assert done == f"the reset 2026-11-a of group {world.name} was carried out before: another one needs another id"
+
+
+def test_brokers_that_do_not_answer_keep_no_resource_from_being_stored(world: ResetWorld) -> None:
+    group = msgspec.convert(world.manifest(BACK), ConsumerGroup)
+    assert preview(f"127.0.0.1:{free_port()}", group, SystemClock()) == (UNKNOWN,)

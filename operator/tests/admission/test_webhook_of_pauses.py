@@ -6,6 +6,7 @@ from typing import Any
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
+from harness.no_preview import no_preview
 
 OBJECTION = "denied the request: every pod needs a label"
 
@@ -22,7 +23,8 @@ async def objects(_: Cluster) -> str:
 
 def said(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "oldObject": old, "object": new}}
-    response: dict[str, Any] = asyncio.run(answer(asked, Inventory(), lambda _: None, objects))["response"]
+    answered = asyncio.run(answer(asked, Inventory(), lambda _: None, objects, no_preview))
+    response: dict[str, Any] = answered["response"]
     return response
 
 

@@ -27,6 +27,7 @@ from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus
+from harness.no_preview import no_preview
 from harness.worker_world import KEY, Play, World, environment_of, resource, topic
 
 WAIT_S = 10.0
@@ -53,7 +54,7 @@ def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
         return "only Clusters have objects"
 
     asked = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **request}}
-    response: dict[str, Any] = asyncio.run(answer(asked, inventory, lambda _: None, never))["response"]
+    response: dict[str, Any] = asyncio.run(answer(asked, inventory, lambda _: None, never, no_preview))["response"]
     return response
 
 

@@ -15,6 +15,7 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from harness.brokers_memory import BrokersMemory
 from harness.kube_memory import KubeMemory, no_server
+from harness.no_preview import no_preview
 from harness.worker_world import KEY, WAIT_S, environment_of, resource, topic
 
 
@@ -40,7 +41,7 @@ def test_an_operator_that_stands_by_answers_for_the_webhook_and_acts_when_it_may
             workers.begin(KEY.namespace)
             await until(lambda: workers.state_of(KEY) is not None)
             said = await answer(
-                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, DryRun(api, "image")
+                asked_to_store(topic("wide", replicas=9)), inventory, workers.state_of, DryRun(api, "image"), no_preview
             )
             assert "spec.replicas is 9" in said["response"]["status"]["message"]
             assert (api.writes, brokers.topics) == ([], {})

@@ -1,6 +1,6 @@
 """The validating webhook: the API server asks before it stores a change of a resource."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from barnabas_operator.admission.dry_run import DryRunCall
@@ -8,15 +8,18 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.admission.verdict import Around, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.review import changes, review
-from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.api_objects import InvalidResource, resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup
 from barnabas_operator.resources.kinds import kind_of_plural
 from barnabas_operator.resources.object_key import Key
 
 Json = Mapping[str, Any]
 StateOf = Callable[[Key], ClusterState | None]
 """What the brokers of a Cluster said last, as far as it is known."""
+Preview = Callable[[Cluster, ConsumerGroup], Awaitable[tuple[str, ...]]]
+"""What the reset of a group of a Cluster would do now, as warnings. It answers soon, whatever the brokers do."""
 
 INVALID: Final = 422
 PROTECTED: Final = 403
@@ -27,10 +30,15 @@ NAMESPACE_CONTROLLERS: Final = (
 )
 
 
-async def answer(request_body: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> dict[str, Any]:
+async def answer(
+    request_body: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall, preview: Preview
+) -> dict[str, Any]:
     """An `AdmissionReview` with its response."""
     request = request_body["request"]
     verdict = await _judged(request, inventory, state_of, dry_run)
+    if verdict.refusal is None:
+        told = await _previewed(request, inventory, preview)
+        verdict = verdict._replace(warnings=(*verdict.warnings, *told))
     is_deletion = request.get("object") is None
     return {
         "apiVersion": request_body["apiVersion"],
@@ -51,6 +59,21 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
     if verdict.refusal is None and new is not None and _is_to_be_applied(new) and changes(old, new):
         verdict = verdict._replace(refusal=await dry_run(resource_of(Cluster, new)))
     return verdict
+
+
+async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> tuple[str, ...]:
+    """Of a group that changes and that has a reset, where its Cluster is known."""
+    old, new = request.get("oldObject"), request.get("object")
+    if new is None or new["kind"] != CONSUMER_GROUP.name or not changes(old, new):
+        return ()
+    group = resource_of(ConsumerGroup, new)
+    cluster = inventory.clusters.get(inventory.cluster_of(new) or Key("", ""))
+    if cluster is None or group.is_paused or group.spec.offsets.reset is None:
+        return ()
+    try:
+        return await preview(resource_of(Cluster, cluster), group)
+    except InvalidResource:
+        return ()
 
 
 def _is_to_be_applied(new: Json) -> bool:

@@ -61,7 +61,8 @@ def webhook_app(operator: Operator) -> web.Application:
         if workers is None or dry_run is None:
             raise web.HTTPServiceUnavailable(text="starting")
         asked = await request.json()
-        return web.json_response(await webhook.answer(asked, operator.inventory, workers.state_of, dry_run))
+        said = await webhook.answer(asked, operator.inventory, workers.state_of, dry_run, operator.preview)
+        return web.json_response(said)
 
     app = web.Application(client_max_size=REVIEW_BYTES_MAX)
     app.add_routes([web.post("/validate", validate)])

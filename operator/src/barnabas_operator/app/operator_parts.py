@@ -9,15 +9,19 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.admission.dry_run import DryRun
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin, Writing
+from barnabas_operator.kafka.reset_preview import UNKNOWN, preview
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.leader_election.election import Election
 from barnabas_operator.leader_election.leadership import ALONE, Leadership
 from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.watch.first_lists import take_in
 from barnabas_operator.watch.kopf_registry import BACKOFFS
@@ -25,6 +29,8 @@ from barnabas_operator.watch.terminating_namespaces import TerminatingNamespaces
 
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
+PREVIEW_S_MAX: Final = 2.0
+"""As for the dry runs of a Cluster's objects: the API server waits 5 s for the webhook."""
 
 
 class Operator:
@@ -77,6 +83,14 @@ class Operator:
 
     def _connect(self, bootstrap: str, configs_kept_s: float, writing: Writing) -> ClusterAdmin:
         return ClusterAdmin(bootstrap, self._clock, CONNECT_S, configs_kept_s, writing)
+
+    async def preview(self, cluster: Cluster, group: ConsumerGroup) -> tuple[str, ...]:
+        """A `webhook.Preview`."""
+        try:
+            async with asyncio.timeout(PREVIEW_S_MAX):
+                return await blocking(preview, self._settings.bootstrap_of(cluster), group, self._clock)
+        except TimeoutError:
+            return (UNKNOWN,)
 
     async def stop(self) -> None:
         """Ends all workers and connections; another operator may act at once."""

@@ -1,0 +1,35 @@
+"""What a reset would do, for whoever applies it: a connection of its own, for one answer."""
+
+from contextlib import nullcontext
+from typing import Final
+
+from barnabas_core.clock import Clock
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_operator.kafka.group_admin import GroupAdmin
+from barnabas_operator.kafka.reset_planning import plan_now
+from barnabas_operator.planning.groups.reset_times import moment
+from barnabas_operator.planning.groups.reset_warnings import reset_warnings
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+
+CONNECT_S: Final = 1.0
+UNKNOWN: Final = "nobody can say now what the reset would do, for the brokers do not answer; the status will"
+
+
+def preview(bootstrap: str, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
+    """Warnings. Blocks, for as long as brokers take to answer."""
+    reset = group.spec.offsets.reset
+    if reset is None:
+        return ()
+    try:
+        client = connected_client(bootstrap, CONNECT_S, "barnabas-operator-preview")
+    except ClusterUnreachable:
+        return (UNKNOWN,)
+    try:
+        admin = GroupAdmin(client, nullcontext)
+        facts = admin.facts([group.group_id]).groups[group.group_id]
+        plan = plan_now(admin, reset, group.group_id, moment(clock.now_ms()))
+    except ClusterUnreachable:
+        return (UNKNOWN,)
+    finally:
+        client.close()
+    return tuple(reset_warnings(reset, group.group_id, facts, plan))

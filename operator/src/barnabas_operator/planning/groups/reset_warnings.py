@@ -1,0 +1,32 @@
+"""What people are warned of when they apply a resource with a reset: what it would do now. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_operator.planning.groups.group_facts import GroupFacts
+from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
+from barnabas_operator.planning.groups.reset_step import named_members, resets_of
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.resources.consumer_group import Reset
+
+SHOWN_MAX: Final = 4
+"""Partitions: what the API server passes on of a warning is short."""
+
+
+def reset_warnings(reset: Reset, group_id: str, group: GroupFacts, plan: ResetPlan | Refusal) -> Iterator[str]:
+    """None of a resource that says nothing of a reset."""
+    if reset.id in resets_of(group):
+        yield f"the reset {reset.id} of group {group_id} was carried out before: another one needs another id"
+        return
+    if isinstance(plan, Refusal):
+        yield f"the reset {reset.id} moves nothing: {plan.message}"
+        return
+    yield f"the reset {reset.id} of group {group_id}, {'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
+    more = f" and {len(plan.moves) - SHOWN_MAX} more" if len(plan.moves) > SHOWN_MAX else ""
+    yield ", ".join(map(_shown, plan.moves[:SHOWN_MAX])) + more
+    if group.is_active:
+        yield f"group {group_id} has {named_members(group.members)}; whenActive is {reset.when_active}"
+
+
+def _shown(move: Move) -> str:
+    return f"{move.partition} from {'nothing' if move.before is None else move.before} to {move.to}"
