@@ -41,7 +41,8 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A running one, number 0, for the tests of a module."""
-    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), {"broker.id": "0"})
+    one = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
+    process = prepare_barnabas(tmp_path_factory.mktemp("broker"), one)
     try:
         process.launch()
         process.await_port()

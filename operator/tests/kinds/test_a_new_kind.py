@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas_core.clock import Clock
 from barnabas_operator.admission.webhook import answer
 from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
-from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
+from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_roles import cluster_roles
 from barnabas_operator.resources.crd import definitions
@@ -203,12 +202,12 @@ def test_manifest_files_have_it_only_where_it_says_so() -> None:
     assert error.message == "kind is 'Mirror' (string); allowed: Cluster or Topic"
 
 
-class MirrorReconciler:
+class MirrorReconciler(KindReconciler):
     """Notes what it was called for."""
 
     calls: tuple[tuple[str, list[str]], ...] = ()
 
-    def __init__(self, _statuses: StatusWriter, _connected: Connected, _clock: Clock) -> None:
+    def __init__(self, _tools: ReconcilerTools) -> None:
         type(self).calls = ()
 
     async def release(self, bodies: Bodies) -> None:

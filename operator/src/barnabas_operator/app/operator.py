@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
     """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, OPERATOR_IMAGE, BOOTSTRAP, LEASE.
 
-    After DRIFT_SECONDS a round comes at the latest.
+    After DRIFT_SECONDS a round comes at the latest; consumer groups are looked at every GROUP_LOOK_SECONDS.
     POD_NAMESPACE and RELEASE say which pods are the operator's, POD_MONITOR_LABELS (JSON) how PodMonitors are found.
     """
     names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
@@ -68,6 +68,7 @@ def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSett
         namespaces=tuple(filter(None, names)),
         bootstrap=environment.get("BOOTSTRAP", ""),
         drift_s=float(environment.get("DRIFT_SECONDS", "60")),
+        group_look_s=float(environment.get("GROUP_LOOK_SECONDS", "15")),
         lease=environment.get("LEASE", ""),
         identity=identity,
         neighbours=Neighbours(

@@ -1,8 +1,9 @@
 """Looks at the consumer groups that have resources, one after the other: what they are, and how they get on."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from barnabas_core.clock import Clock
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupLags
@@ -21,19 +22,19 @@ class Looked(NamedTuple):
 
 
 class GroupLooks:
-    """Of one cluster; called in threads, one after the other. `now_s` is since the epoch, as records' timestamps."""
+    """Of one cluster; called in threads, one after the other."""
 
-    def __init__(self, patience_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, patience_s: float, clock: Clock) -> None:
         """`patience_s` is the shortest time after which a group without progress stalls or has stopped."""
         self._history: Final = History(patience_s)
-        self._now_s = now_s
+        self._clock: Final = clock
         self._topics: dict[str, Collection[str]] = {}
 
     def look(self, client: Any, group_ids: Collection[str]) -> Looked:
         """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
         asking = Asking(client)
         chosen = read_chosen(asking, group_ids, self._topics)
-        lags = evaluate(asking, chosen.readings, self._history, self._now_s()).groups
+        lags = evaluate(asking, chosen.readings, self._history, self._clock.now_ms() / 1000).groups
         self._remember(chosen, group_ids)
         counts: dict[str, int] = {}
         for each in chosen.readings.partitions:

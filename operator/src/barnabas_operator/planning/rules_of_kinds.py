@@ -5,16 +5,21 @@ from typing import Final
 
 from barnabas_operator.planning.admission.cluster_admission import cluster_warnings, review_cluster
 from barnabas_operator.planning.admission.topic_admission import review_topic
+from barnabas_operator.planning.groups.group_admission import review_group
+from barnabas_operator.planning.groups.group_events import group_events
+from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.kind_rules import KindRules
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.topics.topic_events import topic_events
 from barnabas_operator.planning.topics.topic_status import without_cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.topic import TOPIC
 
 RULES: Final[Mapping[str, KindRules]] = {
     CLUSTER.name: KindRules(review_cluster, cluster_warnings, cluster_events),
     TOPIC.name: KindRules(review_topic, events=topic_events, without_cluster=without_cluster),
+    CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
 }
 """By the field `kind`."""
 

@@ -34,7 +34,7 @@ from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.reconcile.kind_reconciler import Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerTools, Seen
 from barnabas_operator.reconcile.last_known_state import LastKnownState
 from barnabas_operator.reconcile.reconcile_parts import (
     ReconcileIncomplete,
@@ -79,7 +79,8 @@ class ClusterWorker:
         self._statuses = StatusWriter(environment.api, self._clock)
         self._rounds = BrokerReconciler(environment)
         self._on_round = on_round
-        self._resources = ResourceReconcilers(self._statuses, self._connected, self._clock)
+        tools = ReconcilerTools(key, environment, self._statuses, self._connected, self._found)
+        self._resources = ResourceReconcilers(tools)
         self._running = DynamicConfigReconciler(self._connected)
         self._answers = LastKnownState(self._clock.monotonic_s)
         self._blips = ShortOutages(self._clock.monotonic_s)
@@ -105,8 +106,14 @@ class ClusterWorker:
             self.wake()
 
     @property
-    def idle_s(self) -> float:
-        """How long ago the round that is under way did something, for one may take minutes; 0 between rounds."""
+    def idle_s(self) -> Mapping[str, float]:
+        """How long ago the worker, and what goes on beside its rounds, did something; infinite for what has ended."""
+        beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
+        return {"worker": self._idle_s, **beside}
+
+    @property
+    def _idle_s(self) -> float:
+        """Of the round that is under way, for one may take minutes; 0 between rounds."""
         if self._began_at is None:
             return 0.0
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
@@ -135,6 +142,7 @@ class ClusterWorker:
                     self._on_round(took, failures == 0)
         finally:
             self._has_ended = True
+            self._resources.close()
             self._drop_admin()
 
     async def _pause(self, seconds: float, took: float) -> None:
@@ -155,7 +163,7 @@ class ClusterWorker:
             return self._settings.drift_s
         if not self._leadership.is_held:
             return await self._stand_by(body)
-        resources = self._resources.found(self._inventory, self.key)
+        resources = self._resources.found()
         if self._clock.monotonic_s() - self._applied_at > self._settings.drift_s:
             self._rounds.forget()
             self._statuses.forget()
@@ -167,6 +175,9 @@ class ClusterWorker:
         if problem is not None or cluster.spec.pause:
             return await self._leave(cluster, body, resources, problem, _why_left(cluster, problem))
         return await self._reconcile(cluster, body, resources)
+
+    def _found(self, kind: str) -> Bodies:
+        return {body["metadata"]["name"]: body for body in self._inventory.resources_of(kind, self.key)}
 
     async def _stand_by(self, body: Json) -> float:
         """Another operator acts: the brokers are only asked, for what the webhook has to know."""

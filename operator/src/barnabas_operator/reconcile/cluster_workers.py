@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.leader_election.leadership import NotLeading
-from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.inventory import Inventory, needed
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
@@ -79,12 +79,13 @@ class ClusterWorkers:
     def why_dead(self) -> str | None:
         """Which worker does nothing any more, if one does: each request has a time limit, a round has none."""
         for key, (worker, task) in self._workers.items():
-            whose = f"the worker of the Cluster {key.namespace}/{key.name}"
+            whose = f"of the Cluster {key.namespace}/{key.name}"
             if task.done():
-                return f"{whose} has ended"
-            if worker.idle_s > IDLE_S_MAX:
-                idle = f"{worker.idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
-                return f"{whose} has done nothing in its reconciliation for {idle}"
+                return f"the worker {whose} has ended"
+            for what, idle_s in worker.idle_s.items():
+                if idle_s > IDLE_S_MAX:
+                    idle = f"{idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
+                    return f"the {what} {whose} has done nothing in its reconciliation for {idle}"
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
@@ -92,7 +93,10 @@ class ClusterWorkers:
         if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
         else:
+            known = self._inventory.of_kind(body["kind"]).get(key_of(body))
             self._inventory.keep(body, is_gone=is_gone)
+            if known is not None and not is_gone and _is_own_work(known, body):
+                return
             cluster = self._inventory.cluster_of(body)
         self._wake(cluster)
         self._strays_changed.set()
@@ -173,3 +177,13 @@ class ClusterWorkers:
             return f"{why}; allowed: recreate {has}, or this {kind.name}"
         allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
         return f"spec.cluster is {named or 'missing'}; {allowed}"
+
+
+def _is_own_work(known: Json, body: Json) -> bool:
+    """Whether nothing but its status has changed, which is ours to write: of some kinds that is no reason to look."""
+    return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
+
+
+def _without_status(body: Json) -> Json:
+    meta = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
+    return {**body, "metadata": meta, "status": None}

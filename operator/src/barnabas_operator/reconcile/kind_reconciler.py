@@ -6,9 +6,13 @@ from typing import Any, NamedTuple, Protocol
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.object_key import Key
 
-Bodies = Mapping[str, Mapping[str, Any]]
+Json = Mapping[str, Any]
+Bodies = Mapping[str, Json]
 """Resources of one kind by name, as the watch told them last."""
 Connected = Callable[[Cluster], ClusterAdmin]
 """Asks the brokers of a Cluster; called in threads."""
@@ -26,8 +30,27 @@ class Seen(NamedTuple):
     """What moves, and is to."""
 
 
+class ReconcilerTools(NamedTuple):
+    """What the worker of a Cluster works with."""
+
+    key: Key
+    environment: WorkerEnvironment
+    statuses: StatusWriter
+    connected: Connected
+    found: Callable[[str], Bodies]
+    """The Cluster's resources of a kind, by the field `kind`, as the watch has told them by now."""
+
+
 class KindReconciler(Protocol):
     """Of one Cluster. What fails stops neither the other kinds nor the rest of the round."""
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago what goes on beside the rounds did something; infinite where it has ended. 0: nothing does."""
+        return 0.0
+
+    def close(self) -> None:
+        """Ends what goes on beside the rounds: there are no more of them."""
 
     async def release(self, bodies: Bodies) -> None:
         """Nobody looks after them any more: their finalizers go."""

@@ -10,6 +10,7 @@ from barnabas_operator.resources.cluster import Cluster
 BATCH_S: Final = 0.1
 DRIFT_S: Final = 60.0
 BUSY_S: Final = 0.5
+GROUP_LOOK_S: Final = 15.0
 AUDIT_S: Final = 60.0
 
 
@@ -18,7 +19,8 @@ class OperatorSettings:
     """`namespaces`: where resources are looked for, all where empty. `bootstrap` replaces the address of every Cluster.
 
     A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
-    after `drift_s` at the latest. Every `audit_s` it is looked whether the watch still tells all.
+    after `drift_s` at the latest. Consumer groups are looked at every `group_look_s`. Every `audit_s` it is looked
+    whether the watch still tells all.
 
     Of all operators with the same `lease` (`NAMESPACE/NAME`) one acts; each has an `identity` of its own. Without a
     lease this one asks nobody.
@@ -30,6 +32,7 @@ class OperatorSettings:
     batch_s: float = BATCH_S
     busy_s: float = BUSY_S
     drift_s: float = DRIFT_S
+    group_look_s: float = GROUP_LOOK_S
     audit_s: float = AUDIT_S
     lease: str = ""
     identity: str = ""

@@ -47,7 +47,7 @@ class ReconcileParts:
 
     def problem(self) -> Refusal | None:
         """What is told of the parts that failed: our own mistakes first, for nothing else shows them."""
-        found = sorted((_refusal(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
+        found = sorted((refusal_of(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 
     @property
@@ -85,7 +85,8 @@ def is_expected(error: Exception) -> bool:
     return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | ReconcileIncomplete)
 
 
-def _refusal(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> Refusal:
+    """What is told of a part that failed so."""
     if isinstance(error, ClusterUnreachable):
         return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
     if is_expected(error):

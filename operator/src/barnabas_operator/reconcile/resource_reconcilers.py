@@ -3,18 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from barnabas_core.clock import Clock
-from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, KindReconciler, Seen
+from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
-from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
-from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.topic import TOPIC
 
-RECONCILERS: Final[Mapping[str, Callable[[StatusWriter, Connected, Clock], KindReconciler]]] = {
+RECONCILERS: Final[Mapping[str, Callable[[ReconcilerTools], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
+    CONSUMER_GROUP.name: GroupReconciler,
 }
 """What has a part in the rounds, by the field `kind`, in the order of the parts."""
 
@@ -25,15 +24,23 @@ Found = Mapping[str, Bodies]
 class ResourceReconcilers:
     """Of one Cluster."""
 
-    def __init__(self, statuses: StatusWriter, connected: Connected, clock: Clock) -> None:
-        self._reconcilers: Final = {kind: make(statuses, connected, clock) for kind, make in RECONCILERS.items()}
+    def __init__(self, tools: ReconcilerTools) -> None:
+        self._tools: Final = tools
+        self._reconcilers: Final = {kind: make(tools) for kind, make in RECONCILERS.items()}
 
-    def found(self, inventory: Inventory, cluster: Key) -> Found:
+    @property
+    def idle_s(self) -> Mapping[str, float]:
+        """By kind, how long ago what goes on beside the rounds did something."""
+        return {kind: reconciler.idle_s for kind, reconciler in self._reconcilers.items()}
+
+    def close(self) -> None:
+        """There are no more rounds."""
+        for reconciler in self._reconcilers.values():
+            reconciler.close()
+
+    def found(self) -> Found:
         """What a round is about: what changes meanwhile is for the next one."""
-        return {
-            kind: {body["metadata"]["name"]: body for body in inventory.resources_of(kind, cluster)}
-            for kind in self._reconcilers
-        }
+        return {kind: self._tools.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: Found) -> None:
         """Nobody looks after them any more."""

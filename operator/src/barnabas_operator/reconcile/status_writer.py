@@ -70,7 +70,7 @@ class StatusWriter:
 
     async def _write(self, resource: Resource, body: Json) -> bool:
         """Whether the object is there, as far as is known."""
-        known = self._newer_than(body)
+        known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
         resource = replace(resource, status=new)
@@ -97,7 +97,7 @@ class StatusWriter:
                 await self._events.tell(event)
         return True
 
-    def _newer_than(self, body: Json) -> Status | None:
+    def newer_than(self, body: Json) -> Status | None:
         """What was written after the version that the watch told last."""
         ours, meta = self._written.get(_key(body)), body["metadata"]
         if ours is None:
@@ -109,7 +109,7 @@ class StatusWriter:
 
     def is_ahead(self, body: Json) -> bool:
         """Whether a status was written that the watch has not told of yet."""
-        return self._newer_than(body) is not None
+        return self.newer_than(body) is not None
 
     async def keep_held(self, body: Json, *, wanted: bool) -> bool:
         """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.

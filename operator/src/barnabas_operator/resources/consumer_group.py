@@ -351,4 +351,5 @@ CONSUMER_GROUP: Final = Kind(
         ],
     },
     name_field="groupId",
+    status_is_news=False,
 )

@@ -42,6 +42,8 @@ class Kind(NamedTuple):
     """The field of spec that holds the name in Kafka, where that is not `metadata.name`."""
     folded: Callable[[str], str] = str
     """What names in Kafka that collide have in common."""
+    status_is_news: bool = True
+    """Whether a change of its status alone is followed by a round over its Cluster: not where statuses change often."""
     is_in_files: bool = False
     """Whether `barnabas up` reads it from manifest files."""
 

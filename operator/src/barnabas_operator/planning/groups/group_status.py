@@ -74,7 +74,7 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
 def unheard(group: ConsumerGroup, why: Refusal, now: str) -> ConsumerGroup:
     """With the status of a group that nobody can look at now: no number in it is so any more."""
     before = group.status or ConsumerGroupStatus()
-    told = [*conditions_of(group, why, now, status="Unknown")]
+    told = [*conditions_of(group, why, now)]
     if group.spec.lag_objective is not None:
         told.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
     others = (each for each in before.conditions if each.type not in {one.type for one in told} | OF_LOOKS)

@@ -23,9 +23,9 @@ from barnabas_operator.resources.topic import Topic
 Check = Callable[[Topic, ClusterState], Refusal | None]
 
 
-def deletion_protected(name: str) -> Refusal:
-    """Of a topic, by its name."""
-    message = f"Topic {name} and this resource stay: spec.deletionPolicy is Protect; set Delete or Retain first"
+def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
+    """Of what is protected, such as `Topic flights`; `first` is what may be set instead."""
+    message = f"{what} and this resource stay: spec.deletionPolicy is Protect; set {first} first"
     return Refusal(DELETION_PROTECTED, message)
 
 

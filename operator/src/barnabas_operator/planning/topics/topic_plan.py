@@ -6,6 +6,7 @@ from typing import Final
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.configs import config_changes, declared_texts
+from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 from barnabas_operator.planning.topics.replica_placement import place_partitions
@@ -51,8 +52,8 @@ def plan_topics(
     declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
 ) -> tuple[TopicPlan, ...]:
     """One plan for each declared topic, in their order. `moves` hears what replicas go where."""
-    owners, moves = topic_owners(declared), moves or ReplicaMoves(cluster)
-    return tuple(_plan(topic, owners[topic.topic_name], cluster, moves) for topic in declared)
+    owned, moves = owners(declared, lambda topic: topic.topic_name), moves or ReplicaMoves(cluster)
+    return tuple(_plan(topic, owned[topic.topic_name], cluster, moves) for topic in declared)
 
 
 def plan_evacuation(
@@ -86,21 +87,6 @@ def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster:
 def claimed_name(topic: Topic) -> str:
     """The name of the topic that the resource has, which is the one that it had first."""
     return (topic.status.topic_name if topic.status else None) or topic.topic_name
-
-
-def topic_owners(declared: Iterable[Topic]) -> dict[str, Topic]:
-    """Which resource a topic belongs to: of several that name it the oldest, and the first of those as old."""
-    owners: dict[str, Topic] = {}
-    for topic in declared:
-        owner = owners.get(topic.topic_name)
-        if owner is None or _age(topic) < _age(owner):
-            owners[topic.topic_name] = topic
-    return owners
-
-
-def _age(topic: Topic) -> tuple[bool, str]:
-    created = topic.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
-    return created is None, created or ""
 
 
 def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves) -> TopicPlan:
@@ -203,7 +189,7 @@ def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -
     if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
         return TopicPlan(topic)
     if topic.spec.deletion_policy == "Protect":
-        return TopicPlan(topic, refusal=deletion_protected(name))
+        return TopicPlan(topic, refusal=deletion_protected(f"Topic {name}"))
     return TopicPlan(topic, (DeleteTopic(name, found.topic_id),) if topic.spec.deletion_policy == "Delete" else ())
 
 

@@ -88,7 +88,7 @@ class OffsetResets(GroupPart):
                 return self._told(group, end, told, known)
         return told_why_not(group, told, CHANGES, self._stamp(), goes_on=True)
 
-    async def end(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    async def end(self, _cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
         """By its deletion policy. What a reset scaled down is scaled up first."""
         refusal = await self._scale_up_for_good(group)
         if refusal is not None or group.spec.deletion_policy not in ASKS_BROKERS:

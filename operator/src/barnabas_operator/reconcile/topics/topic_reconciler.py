@@ -3,37 +3,33 @@
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
-from barnabas_core.clock import Clock
-from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.refusal import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.refusal import INVALID_SPEC, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
-from barnabas_operator.planning.topics.waiting_topics import may_go, told_to_wait
+from barnabas_operator.planning.waiting_resources import may_go, told_to_wait
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Connected, Seen
+from barnabas_operator.reconcile.held_resources import held
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
-from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter, is_held_as
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)
 
-Json = Mapping[str, Any]
 Racks = Mapping[int, str | None]
 
 
-class TopicReconciler:
-    """The `KindReconciler` of Topics."""
+class TopicReconciler(KindReconciler):
+    """Of Topics."""
 
-    def __init__(self, statuses: StatusWriter, connected: Connected, clock: Clock) -> None:
-        self._clock = clock
-        self._statuses = statuses
-        self._connected = connected
+    def __init__(self, tools: ReconcilerTools) -> None:
+        self._clock = tools.environment.clock
+        self._statuses = tools.statuses
+        self._connected = tools.connected
         self._read = ParsedResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
@@ -54,7 +50,7 @@ class TopicReconciler:
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
-        declared = await self._held(declared, bodies)
+        declared = await held(self._statuses, declared, bodies, _is_to_be_held, self._now())
         outcome = await self._steps(DesiredState(cluster, tuple(declared), tuple(ending)), seen.racks, seen.restarting)
         after = outcome.wanted
         await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
@@ -69,22 +65,6 @@ class TopicReconciler:
         told_at = self._now()
         await self._tell((with_problem(topic, Refusal(INVALID_SPEC, why), told_at) for topic, why in invalid), bodies)
         return topics
-
-    async def _held(self, topics: Sequence[Topic], bodies: Bodies) -> list[Topic]:
-        """Those that are held as they shall be; of thousands few have to be asked about."""
-        asked = [each for each in topics if not is_held_as(bodies[each.metadata.name], wanted=_is_to_be_held(each))]
-        held = await asyncio.gather(*(self._is_held(each, bodies[each.metadata.name]) for each in asked))
-        unheld = {each.metadata.name for each, is_held in zip(asked, held, strict=True) if not is_held}
-        return [each for each in topics if each.metadata.name not in unheld]
-
-    async def _is_held(self, topic: Topic, body: Json) -> bool:
-        """As it shall be: nothing is made for a resource whose deletion would not be noticed."""
-        try:
-            return await self._statuses.keep_held(body, wanted=_is_to_be_held(topic))
-        except KubeRefused as error:
-            why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER}: {error.message}")
-            await self._statuses.write([(with_problem(topic, why, self._now()), body)])
-            return False
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
         """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""

@@ -1,0 +1,23 @@
+"""Whether a change of a ConsumerGroup may be stored. Pure."""
+
+from collections.abc import Iterator
+
+from barnabas_operator.planning.admission.verdict import Around, Verdict
+from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjective
+
+
+def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, around: Around) -> Verdict:
+    """Whatever is said of a paused one, nothing is done: everybody can stop what is done."""
+    if not wanted.is_paused and around.taken_by is not None:
+        taken = f"group {wanted.group_id} is managed by the ConsumerGroup {around.taken_by} already"
+        return Verdict(f"{taken}; allowed: one ConsumerGroup each")
+    has_it = before.status.cluster if before is not None and before.status is not None else None
+    if has_it is not None and wanted.spec.cluster not in (None, has_it):
+        return Verdict(f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it}, which has the group")
+    return Verdict(warnings=tuple(_warnings(wanted)))
+
+
+def _warnings(wanted: ConsumerGroup) -> Iterator[str]:
+    objective = wanted.spec.lag_objective
+    if objective is not None and objective == LagObjective(for_=objective.for_):
+        yield "spec.lagObjective has no limit: nothing is missed; say maxRecords, maxSeconds or maxRetentionPercent"

@@ -1,0 +1,56 @@
+"""Why a resource may not have its group: a table of named checks. The first that objects becomes the condition."""
+
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
+
+Check = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
+"""Of a resource, the one that the group belongs to, and the group."""
+
+
+def refuse_group(group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
+    """The first objection, if there is any."""
+    return next((refusal for check in CHECKS if (refusal := check(group, owner, seen)) is not None), None)
+
+
+def is_claimed(group: ConsumerGroup) -> bool:
+    """Whether the resource has had its group: then what becomes of it is the resource's to say."""
+    return group.status is not None and group.status.group_id == group.group_id
+
+
+def of_the_oldest(group: ConsumerGroup, owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    """One resource each."""
+    if owner is group:
+        return None
+    message = f"Group {group.group_id} is managed by the older resource {owner.metadata.name}"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one ConsumerGroup each")
+
+
+def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    """Kafka cannot rename a group."""
+    had = (group.status or ConsumerGroupStatus()).group_id
+    if had in (None, group.group_id):
+        return None
+    return Refusal(NOT_SUPPORTED, f"Changing spec.groupId is not supported: it is {group.group_id}, allowed: {had}")
+
+
+def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    """A group does not move to another Cluster."""
+    has_it = (group.status or ConsumerGroupStatus()).cluster
+    if has_it is None or group.spec.cluster in (None, has_it):
+        return None
+    return Refusal(NOT_SUPPORTED, f"spec.cluster is {group.spec.cluster}; allowed: {has_it}, which has the group")
+
+
+def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
+    """A group that was there before."""
+    if group.spec.adopt or is_claimed(group) or not seen.is_there:
+        return None
+    message = f"group {group.group_id} was there before and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a group that is not there")
+
+
+CHECKS: Final[tuple[Check, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)

@@ -1,0 +1,42 @@
+"""What a change of a group's status is worth telling as Kubernetes Events. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND
+from barnabas_operator.planning.groups.objective import MISSED
+from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
+from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_of
+
+STALLED: Final[Mapping[str, tuple[str, str]]] = {
+    "STALL": ("GroupStalled", "the group has members and lag, and its committed offsets do not move"),
+    "STOP": ("GroupStopped", "the group has lag and no members"),
+    "REWIND": ("GroupRewound", "the group's committed offsets went back"),
+}
+"""By Burrow's word, the reason and what it means."""
+GONE: Final = "GroupGone"
+
+Json = Mapping[str, Any]
+
+
+def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
+    """That it falls behind or has caught up, stands still, or is gone; `before` is the status before, as JSON."""
+    status = group.status or ConsumerGroupStatus()
+    yield from _objective(status, before)
+    word = status.evaluation
+    if word is not None and word in STALLED and before.get("evaluation") != word:
+        yield "Warning", *STALLED[word]
+    if status.state == NOT_FOUND and before.get("state") not in (None, NOT_FOUND):
+        yield "Warning", GONE, "the group was deleted, or its offsets have expired: no consumer has joined since"
+
+
+def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+    told, was = condition_of(status.conditions, WITHIN_OBJECTIVE), told_before(before, WITHIN_OBJECTIVE)
+    if told is None or told.status == was.get("status"):
+        return
+    if told.reason == MISSED:
+        yield "Warning", told.reason, told.message
+    elif told.status == "True" and was.get("reason") == MISSED:
+        yield "Normal", told.reason, "the lag is within spec.lagObjective again"

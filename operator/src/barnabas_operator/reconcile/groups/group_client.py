@@ -1,0 +1,39 @@
+"""The connection of the worker for groups: the round over brokers has another, which it may drop at any time."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
+
+CONNECT_S: Final = 3.0
+CLIENT_ID: Final = "barnabas-operator-groups"
+
+
+class GroupClient:
+    """Called in threads, which nobody waits for when the worker ends: what they connect then is closed again."""
+
+    def __init__(self, bootstrap: Callable[[], str]) -> None:
+        self._bootstrap = bootstrap
+        self._client: Any = None
+        self._has_ended = False
+
+    def connected(self) -> Any:
+        """Connects where it is not. Raises ClusterUnreachable."""
+        client = self._client
+        if client is None:
+            client = self._client = connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID)
+        if self._has_ended:
+            client.close()
+            raise ClusterUnreachable("nobody asks any more")
+        return client
+
+    def drop(self) -> None:
+        """The next call connects anew."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def end(self) -> None:
+        """Nobody asks any more."""
+        self._has_ended = True
+        self.drop()

@@ -1,0 +1,57 @@
+"""ConsumerGroups in the rounds over their Cluster, which only hand them over: a worker of their own looks at them."""
+
+import asyncio
+import math
+from typing import Final
+
+from barnabas_operator.kafka.group_looks import GroupLooks
+from barnabas_operator.reconcile.groups.group_worker import GroupWorker
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
+from barnabas_operator.resources.cluster import Cluster
+
+PATIENCE_LOOKS: Final = 4
+"""A group stalls, or has stopped, after as many looks without progress at least: a minute."""
+
+
+class GroupReconciler(KindReconciler):
+    """Of ConsumerGroups. The worker is started when there is one, and ends with the rounds."""
+
+    def __init__(self, tools: ReconcilerTools) -> None:
+        self._tools: Final = tools
+        environment = tools.environment
+        patience_s = PATIENCE_LOOKS * environment.settings.group_look_s
+        self._worker: Final = GroupWorker(tools, GroupLooks(patience_s, environment.clock))
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def idle_s(self) -> float:
+        """Of the worker."""
+        if self._running is None:
+            return 0.0
+        return math.inf if self._running.done() else self._worker.idle_s
+
+    def close(self) -> None:
+        """Ends the worker."""
+        if self._running is not None:
+            self._running.cancel()
+        self._worker.close()
+
+    async def release(self, bodies: Bodies) -> None:
+        """Nobody looks after them any more."""
+        self._worker.stop()
+        await asyncio.gather(*(self._tools.statuses.release(body) for body in bodies.values()))
+
+    async def wait(self, bodies: Bodies, why: str) -> None:
+        """The worker tells them."""
+        self._start_for(bodies)
+        self._worker.rest(bodies, why)
+
+    async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
+        """The worker does that, in its own time."""
+        self._start_for(bodies)
+        self._worker.begin(cluster, bodies)
+        return seen
+
+    def _start_for(self, bodies: Bodies) -> None:
+        if bodies and self._running is None:
+            self._running = asyncio.create_task(self._worker.run())

@@ -1,0 +1,121 @@
+"""What is done about each group after a look at it: its parts, its objective, its status."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.leader_election.leadership import NotLeading
+from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
+from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.groups.group_status import group_status
+from barnabas_operator.planning.groups.group_told import GroupTold
+from barnabas_operator.planning.groups.objective import Judged, judged, missed_since_s, misses
+from barnabas_operator.planning.refusal import Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.planning.topics.topic_checks import deletion_protected
+from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
+from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_of
+
+log = logging.getLogger(__name__)
+
+AT_ONCE_MAX: Final = 16
+PARTS: Final[Sequence[Callable[[GroupTools], GroupPart]]] = (OffsetResets,)
+"""In their order: each gets what those before it have told."""
+
+
+class Worked(NamedTuple):
+    """What came of the work on a group."""
+
+    group: ConsumerGroup
+    """With its new status."""
+    is_busy: bool
+    """The next look comes soon."""
+
+
+class GroupWork:
+    """Of one Cluster."""
+
+    def __init__(self, tools: GroupTools) -> None:
+        self._parts: Final = [part(tools) for part in PARTS]
+        self._clock: Final = tools.clock
+        self._missed_since_s: dict[str, float] = {}
+        """By name of the resource."""
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        self.acted_at = 0.0
+        """When the last part ended."""
+
+    async def bring(
+        self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
+    ) -> Worked | None:
+        """Once; None where somebody did not answer, so that nothing is known of it. Raises NotLeading."""
+        told = GroupTold(problem=refuse_group(group, owner, seen))
+        if told.problem is None and not group.is_paused:
+            try:
+                async with self._turns:
+                    told = await self._acted(cluster, group, seen, told)
+            except (ClusterUnreachable, KubeUnreachable) as error:
+                log.info("%s: trying again: %s", _name(group), error)
+                return None
+        objective = self._judged(group, seen)
+        status = group_status(group, seen, told, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
+        return Worked(replace(group, status=status), told.is_busy)
+
+    async def end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
+        """What its deletion policy asks for; why the resource stays, None where it may go.
+
+        A group that another resource has is left to that one. Raises NotLeading, ClusterUnreachable, KubeUnreachable
+        and KubeRefused.
+        """
+        if group.is_paused or not is_claimed(group) or group.group_id in owned:
+            return None
+        if group.spec.deletion_policy == "Protect":
+            return deletion_protected(f"Group {group.group_id}", "Retain, DeleteOffsets or DeleteGroup")
+        async with self._turns:
+            for part in self._parts:
+                refusal = await part.end(cluster, group)
+                self.acted_at = self._clock.monotonic_s()
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def forget(self, there: Collection[str]) -> None:
+        """All but the resources of these names."""
+        self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
+
+    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+        for part in self._parts:
+            try:
+                told = await part.act(cluster, group, seen, told)
+            except (NotLeading, ClusterUnreachable, KubeUnreachable):
+                raise
+            except Exception as error:  # Whatever it is: the other groups have their turn.
+                log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
+                return GroupTold(problem=refusal_of(error))
+            self.acted_at = self._clock.monotonic_s()
+        return told
+
+    def _judged(self, group: ConsumerGroup, seen: GroupSeen) -> Judged | None:
+        objective, name = group.spec.lag_objective, group.metadata.name
+        missed = misses(objective, seen.lags) if objective is not None else ()
+        now_s = self._clock.monotonic_s()
+        since = missed_since_s(self._missed_since_s.pop(name, None), missed, now_s)
+        if since is not None:
+            self._missed_since_s[name] = since
+        if objective is None:
+            return None
+        told = condition_of(group.conditions, WITHIN_OBJECTIVE)
+        was_missed = told is not None and told.status == "False"
+        return judged(objective, seen, missed, now_s - (now_s if since is None else since), was_missed=was_missed)
+
+
+def _name(group: ConsumerGroup) -> str:
+    return f"ConsumerGroup {group.metadata.namespace}/{group.metadata.name}"

@@ -1,0 +1,180 @@
+"""The operator as a process on a real API server, with a real broker and real consumers: what is told of groups."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from e2e.control_plane import ControlPlane
+from e2e.world import SECONDS_MAX, WAIT_S, World, world_of_one
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+
+LOOK_S = 0.5
+"""So a group stalls after two seconds without progress."""
+
+
+@pytest.fixture
+def world(
+    defined_api_server: ControlPlane, broker: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[World]:
+    namespace = f"groups-{os.getpid()}-{abs(hash(request.node.name)) % 10**8}"
+    with world_of_one(defined_api_server, namespace, broker, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def operator(world: World) -> Iterator[ServerProcess]:
+    process = world.operator(GROUP_LOOK_SECONDS=str(LOOK_S))
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+class Groups:
+    """ConsumerGroups of a namespace, and the topic `flights` that they read."""
+
+    def __init__(self, world: World, partitions: int = 2) -> None:
+        self._world = world
+        world.apply("flights", partitions=partitions)
+        world.await_ready("flights")
+
+    def apply(self, name: str, **spec: object) -> None:
+        meta = {"name": name, "namespace": self._world.namespace}
+        self._world.plane.requests.apply(
+            {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": meta, "spec": spec}
+        )
+
+    def status(self, name: str) -> Mapping[str, Any]:
+        found = self._world.plane.requests.get("ConsumerGroup", self._world.namespace, name) or {}
+        status: Mapping[str, Any] = found.get("status", {})
+        return status
+
+    def said(self, name: str, kind: str = "Ready") -> tuple[str, str, str]:
+        """Status, reason and message of a condition; empty texts where there is none."""
+        told: Mapping[str, Any] = next(
+            (each for each in self.status(name).get("conditions", ()) if each["type"] == kind), {}
+        )
+        return told.get("status", ""), told.get("reason", ""), told.get("message", "")
+
+    def await_said(self, name: str, *expected: str, kind: str = "Ready") -> str:
+        """Its message, once its status and reason are these."""
+        return wait_for(lambda: self.said(name, kind), lambda said: said[:2] == expected, SECONDS_MAX)[2]
+
+    def await_status(self, name: str, **fields: object) -> Mapping[str, Any]:
+        return wait_for(lambda: self.status(name), lambda status: fields.items() <= status.items(), SECONDS_MAX)
+
+    def write(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self._world.bootstrap})
+        for number in range(count):
+            producer.produce("flights", b"x", partition=number % 2)
+        assert producer.flush(WAIT_S) == 0
+
+    @contextmanager
+    def consumer(self, group_id: str) -> Iterator[Consumer]:
+        """Which has joined."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._world.bootstrap,
+                "group.id": group_id,
+                "client.id": "reader",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+            }
+        )
+        consumer.subscribe(["flights"])
+        wait_for(lambda: (consumer.poll(0.1), consumer.assignment())[1], lambda had: len(had) == 2, SECONDS_MAX)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def groups(world: World, operator: ServerProcess) -> Groups:
+    return Groups(world)
+
+
+def commit(consumer: Consumer, *offsets: int) -> None:
+    """In each partition of `flights`."""
+    at = [TopicPartition("flights", number, offset) for number, offset in enumerate(offsets)]
+    consumer.commit(offsets=at, asynchronous=False)
+
+
+def test_a_group_that_nobody_has_joined_yet_is_no_error(world: World, groups: Groups) -> None:
+    groups.apply("billing")
+    assert groups.await_said("billing", "True", "Reconciled") == "no consumer has joined or committed yet"
+    groups.await_status("billing", state="NotFound", members=0, groupId="billing", cluster="one")
+
+
+def test_what_a_group_is_and_how_far_it_is_behind_is_in_its_columns(world: World, groups: Groups) -> None:
+    groups.write(200)
+    groups.apply("billing", groupId="pay")
+    with groups.consumer("pay") as consumer:
+        commit(consumer, 40, 100)
+        status = groups.await_status("billing", state="Stable", members=1, lag=60, topicCount=1)
+        (topic,) = status["topics"]
+        assert topic["topic"] == "flights"
+        assert (topic["partitions"], topic["lag"], topic["evaluation"]) == (2, 60, "OK")
+        (member,) = status["consumers"]
+        assert (member["clientId"], member["partitions"]) == ("reader", 2)
+        columns = world.kubectl("get", "bg", "billing", "--no-headers").split()
+    assert columns[:6] == ["billing", "True", "pay", "Stable", "1", "60"]
+
+
+def test_an_objective_that_is_missed_is_told_and_so_is_that_it_is_kept_again(world: World, groups: Groups) -> None:
+    groups.write(200)
+    groups.apply("billing", lagObjective={"maxRecords": 50, "for": "1s"})
+    with groups.consumer("billing") as consumer:
+        commit(consumer, 100, 30)
+        why = groups.await_said("billing", "False", "LagObjectiveMissed", kind="WithinObjective")
+        assert why == ("70 records to be read, most of them (70) at flights-1; spec.lagObjective.maxRecords allows 50")
+        assert groups.said("billing") == ("True", "Reconciled", why)
+        commit(consumer, 100, 100)
+        groups.await_said("billing", "True", "LagObjectiveKept", kind="WithinObjective")
+    told = wait_for(
+        lambda: {reason for _, reason, _ in world.events("ConsumerGroup", "billing")},
+        lambda reasons: "LagObjectiveKept" in reasons,
+        SECONDS_MAX,
+    )
+    assert "LagObjectiveMissed" in told
+
+
+def test_a_consumer_that_is_stuck_crashes_or_goes_back_is_evaluated(world: World, groups: Groups) -> None:
+    groups.write(200)
+    groups.apply("billing")
+    with groups.consumer("billing") as consumer:
+        commit(consumer, 50, 100)
+        groups.await_status("billing", evaluation="OK")
+        groups.await_status("billing", evaluation="STALL")
+        commit(consumer, 20, 100)
+        groups.await_status("billing", evaluation="REWIND")
+        commit(consumer, 60, 100)
+        groups.await_status("billing", evaluation="OK")
+    groups.await_status("billing", evaluation="STOP", state="Empty", members=0)
+
+
+def test_of_two_resources_for_a_group_the_older_has_it(world: World, groups: Groups) -> None:
+    groups.apply("billing")
+    groups.await_said("billing", "True", "Reconciled")
+    groups.apply("pay", groupId="billing")
+    why = groups.await_said("pay", "False", "ResourceConflict")
+    assert why == "Group billing is managed by the older resource billing; allowed: one ConsumerGroup each"
+    assert "groupId" not in groups.status("pay")
+
+
+def test_a_cluster_that_is_paused_is_told(world: World, groups: Groups) -> None:
+    groups.apply("billing")
+    groups.await_said("billing", "True", "Reconciled")
+    world.apply_cluster("one", pause=True)
+    groups.apply("pay")
+    why = groups.await_said("pay", "False", "ClusterNotReady")
+    assert why == "Cluster one is paused: set its spec.pause to false"
+    world.apply_cluster("one")
+    groups.await_said("pay", "True", "Reconciled")
