@@ -155,7 +155,7 @@ class ResetWorld:
             with self._resets(KubeApi(opened), IMMORTAL) as resets:
                 group = await self._read(KubeApi(opened))
                 spec = replace(group.spec, deletion_policy=policy)
-                return await resets.end(CLUSTER, replace(group, spec=spec), SEEN)
+                return await resets.end(CLUSTER, replace(group, spec=spec))
 
     async def _life(self, life: Life, looks: int) -> None:
         async with api_client(self.plane) as opened:

@@ -19,6 +19,7 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
 from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
 from barnabas_operator.resources.cluster import Cluster
@@ -28,7 +29,7 @@ from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
-PARTS: Final[Sequence[Callable[[GroupTools], GroupPart]]] = (OffsetResets,)
+PARTS: Final[Sequence[Callable[[GroupTools], GroupPart]]] = (OffsetResets, LagScaling)
 """In their order: each gets what those before it have told."""
 
 

@@ -76,7 +76,7 @@ class LagScaling(GroupPart):
             return _with(told, not_scaled(group, done, self._stamp()))
         return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
 
-    async def end(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
+    async def end(self, _cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
         """The target keeps what it has."""
         self._known.pop(group.metadata.uid or "", None)
         return None
