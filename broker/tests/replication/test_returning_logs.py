@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
+from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
@@ -122,6 +124,17 @@ def test_the_log_of_a_partition_that_went_while_its_disk_was_away_goes_when_that
     broker.find_disk()
     assert broker.logs.logs == {}
     assert [path.name.rpartition("-")[2] for path in broker.folder.glob(f"{FLIGHTS.topic}*")] == ["delete"]
+
+
+def test_a_topic_that_is_deleted_takes_no_log_of_an_earlier_topic_with_it(tmp_path: Path) -> None:
+    """That came back with a disk while the later topic's disk was away, and nobody has said that it may go."""
+    broker, later_id = Broker(tmp_path, led(HERE, 4, HERE, replicas=1)), UUID(int=8)
+    broker.append(3)
+    earlier = broker.logs.get(FLIGHTS)
+    broker.image.tombstones[later_id] = TombstoneDocument(FLIGHTS.topic, later_id, 0)
+    LogFates(HERE, broker.logs, broker.image).remove(FLIGHTS, later_id)
+    assert earlier is not None
+    assert broker.logs.get(FLIGHTS) is earlier
 
 
 def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_path: Path) -> None:

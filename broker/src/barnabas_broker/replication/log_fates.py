@@ -96,9 +96,11 @@ class LogFates:
             log.error("cannot delete what was set aside: %s", error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """The log, if there is one, of a partition that is not here any more."""
+        """The log, if there is one, of a partition that is not here any more; not that of another topic of its name."""
         try:
             found = self._logs.get(topic_partition)
+            if found is not None and topic_id is not None and found.topic_id not in (None, topic_id):
+                return
             latest_epoch = -1 if found is None else found.epochs.latest_epoch
             why = why_kept(self._image, topic_partition, topic_id, latest_epoch)
             if why is not None:
