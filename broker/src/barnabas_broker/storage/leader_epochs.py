@@ -93,6 +93,10 @@ class LeaderEpochs:
         self._files.remove(self.path)
         self._entries = self._saved = []
 
+    def abandon(self) -> None:
+        """Others have the checkpoint from now on: a save that is on its way is not done any more."""
+        self._done = self._begun
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch up to `epoch`, and where it ends; (-1, -1) when that is unknown."""
         if epoch < 0 or not self._entries or epoch > self.latest_epoch:

@@ -149,7 +149,7 @@ class LogDir:
             self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
         for log in self.logs.values():
-            log.release_files()
+            log.abandon()
         self.logs = {}
 
     @disk_access

@@ -191,6 +191,12 @@ class LogFiles:
             job.run()
         self.closed()
 
+    def abandon(self) -> None:
+        """Its directory has failed: once that is back the files are another object's, and nobody else writes them."""
+        if self._epochs is not None:
+            self._epochs.abandon()
+        self.release_files()
+
     def release_files(self) -> None:
         """Close all files without writing anything; each opens again when it is used."""
         for segment in self.segments:
