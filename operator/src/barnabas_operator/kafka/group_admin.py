@@ -167,11 +167,7 @@ class GroupAdmin:
         requests = by_broker(group_ids, self._coordinators.__getitem__)
         for _, _, answer in self._asking.ask({broker: describe_groups(some) for broker, some in requests.items()}):
             for group in answer.groups:
-                if group.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-                    yield group.group_id, GroupFacts(problem=for_code(group.error_code).__name__)
-                    continue
-                members = (Member(each.client_id, each.client_host.removeprefix("/")) for each in group.members)
-                yield group.group_id, GroupFacts(group.group_state, tuple(sorted(members)))
+                yield group.group_id, _described(group)
 
     def _committed(self, group_ids: Iterable[str]) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
         many = self._asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
@@ -209,6 +205,16 @@ class GroupAdmin:
             for _, _, answer in self._asking.ask({self._coordinators[group_id]: [request]}):
                 return answer
         raise ClusterUnreachable("; ".join(map(str, self._asking.failures)))
+
+
+def _described(group: Any) -> GroupFacts:
+    """Without what it has committed."""
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupFacts()
+    if group.error_code != ErrorCode.NONE:
+        return GroupFacts(problem=for_code(group.error_code).__name__)
+    members = (Member(each.client_id, each.client_host.removeprefix("/")) for each in group.members)
+    return GroupFacts(group.group_state, tuple(sorted(members)))
 
 
 def _offsets(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Committed]]:
