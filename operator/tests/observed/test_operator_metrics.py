@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_operator.observed.group_metrics import PREFIX
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.resources.object_key import Key
@@ -58,3 +61,53 @@ def test_rounds_are_counted_by_cluster_until_it_goes() -> None:
     metrics.cluster_went(Key("air", "two"))
     assert 'cluster="two"' not in page(metrics)
     assert 'cluster="one"' in page(metrics)
+
+
+def group(**status: object) -> dict[str, Any]:
+    spec = {"groupId": "billing", "lagObjective": {"maxRecords": 10_000}}
+    meta = {"name": "bills", "namespace": "air"}
+    return {"kind": "ConsumerGroup", "metadata": meta, "spec": {"cluster": "one", **spec}, "status": status}
+
+
+def told(body: dict[str, Any]) -> dict[str, float]:
+    """What is told of the group, without the prefix."""
+    inventory = Inventory()
+    metrics = OperatorMetrics(inventory)
+    inventory.keep(resource("Cluster", "one", "Reconciled"), is_gone=False)
+    inventory.keep(body, is_gone=False)
+    families = text_string_to_metric_families(page(metrics))
+    samples = [each for family in families for each in family.samples if each.name.startswith(PREFIX)]
+    about = {"resource_namespace": "air", "cluster": "one", "name": "bills", "consumergroup": "billing"}
+    assert all(each.labels == about for each in samples)
+    return {each.name.removeprefix(PREFIX): each.value for each in samples}
+
+
+def test_a_group_tells_its_objective_and_how_it_keeps_it() -> None:
+    conditions = [
+        {"type": "WithinObjective", "status": "False", "reason": "LagObjectiveMissed"},
+        {"type": "OffsetsReset", "status": "False", "reason": "GroupActive"},
+        {"type": "ScalingActive", "status": "True", "reason": "FollowsLag"},
+    ]
+    body = group(lag=12_000, seconds=7, members=2, evaluation="STALL", replicas=3, conditions=conditions)
+    assert told(body) == {
+        "within_objective": 0,
+        "objective_records": 10_000,
+        "lag": 12_000,
+        "lag_seconds": 7,
+        "members": 2,
+        "evaluation": 5,
+        "reset_pending": 1,
+        "scaling_active": 1,
+        "replicas": 3,
+    }
+
+
+def test_what_is_not_known_of_a_group_is_not_told() -> None:
+    unknown = [{"type": "WithinObjective", "status": "Unknown", "reason": "ClusterNotReady"}]
+    assert told(group(conditions=unknown)) == {"objective_records": 10_000}
+
+
+def test_a_dry_run_is_no_reset_that_waits() -> None:
+    done = [{"type": "OffsetsReset", "status": "True", "reason": "ResetDone"}]
+    dry = [{"type": "OffsetsReset", "status": "False", "reason": "DryRun"}]
+    assert [told(group(conditions=each))["reset_pending"] for each in (done, dry)] == [0, 0]

@@ -10,7 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.observed.group_metrics import GroupRow, group_families, group_row
 from barnabas_operator.observed.inventory import NOBODY, Inventory
+from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.object_meta import READY
 
@@ -91,13 +93,17 @@ class _Resources(Collector):
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._rows: list[_Row] = []
+        self._groups: list[GroupRow] = []
 
     def look(self) -> None:
         """On the loop, where the inventory changes."""
-        self._rows = [self._row(body) for body in self._inventory.bodies()]
+        bodies = list(self._inventory.bodies())
+        self._rows = [self._row(body) for body in bodies]
+        groups = (body for body in bodies if body["kind"] == CONSUMER_GROUP.name)
+        self._groups = [group_row(body, self._cluster(body)) for body in groups]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Resources by kind and Cluster, those of them that are paused, and the state of each."""
+        """Resources by kind and Cluster, those of them that are paused, the state of each, and what groups are."""
         rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Resources that are watched.", False),
@@ -113,11 +119,15 @@ class _Resources(Collector):
         for row in rows:
             states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
         yield states
+        yield from group_families(self._groups)
+
+    def _cluster(self, body: Json) -> str:
+        cluster = self._inventory.cluster_of(body)
+        return cluster.name if cluster is not None else NOBODY
 
     def _row(self, body: Json) -> _Row:
-        cluster = self._inventory.cluster_of(body)
         meta, ready = body["metadata"], _ready(body)
-        labels = (body["kind"], meta["namespace"], cluster.name if cluster is not None else NOBODY)
+        labels = (body["kind"], meta["namespace"], self._cluster(body))
         is_paused = bool(body.get("spec", {}).get("pause"))
         return _Row(labels, meta["name"], is_paused, ready.get("status") == "True", ready.get("reason", ""))
 

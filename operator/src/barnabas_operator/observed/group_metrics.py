@@ -1,0 +1,98 @@
+"""What the operator tells Prometheus of consumer groups that have a resource: how they are and what they shall be."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily
+
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.planning.conditions import told_before
+from barnabas_operator.planning.groups.group_status import WORDS
+from barnabas_operator.planning.groups.reset_told import DRY_RUN
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, SCALING_ACTIVE, WITHIN_OBJECTIVE
+
+Json = Mapping[str, Any]
+LABELS: Final = ("resource_namespace", "cluster", "name", "consumergroup")
+PREFIX: Final = "barnabas_consumer_group_"
+NUMBERS: Final[Mapping[str, Status]] = {word: number for number, word in WORDS.items()}
+TRUTH: Final = {"True": 1.0, "False": 0.0}
+
+
+class GroupRow(NamedTuple):
+    """One resource; `labels` in the order of LABELS."""
+
+    labels: tuple[str, str, str, str]
+    spec: Json
+    status: Json
+
+
+class _Told(NamedTuple):
+    """A metric, and its value for a resource: None where there is none."""
+
+    name: str
+    text: str
+    value: Callable[[GroupRow], float | None]
+
+
+def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
+    """One family for each metric, also where no group has a value."""
+    there = list(rows)
+    for told in TOLD:
+        family = GaugeMetricFamily(PREFIX + told.name, told.text, labels=LABELS)
+        for row in there:
+            value = told.value(row)
+            if value is not None:
+                family.add_metric(row.labels, value)
+        yield family
+
+
+def group_row(body: Json, cluster: str) -> GroupRow:
+    """Of a resource as the watch told it last."""
+    meta, spec = body["metadata"], body.get("spec") or {}
+    labels = (meta["namespace"], cluster, meta["name"], spec.get("groupId") or meta["name"])
+    return GroupRow(labels, spec, body.get("status") or {})
+
+
+def _condition(kind: str) -> Callable[[GroupRow], float | None]:
+    """Nothing where it is not known whether it is so."""
+    return lambda row: TRUTH.get(told_before(row.status, kind).get("status", ""))
+
+
+def _limit(field: str) -> Callable[[GroupRow], float | None]:
+    return lambda row: _number((row.spec.get("lagObjective") or {}).get(field))
+
+
+def _status(field: str) -> Callable[[GroupRow], float | None]:
+    return lambda row: _number(row.status.get(field))
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _evaluation(row: GroupRow) -> float | None:
+    return _number(NUMBERS.get(row.status.get("evaluation", "")))
+
+
+def _is_reset_pending(row: GroupRow) -> float | None:
+    told = told_before(row.status, OFFSETS_RESET)
+    return float(told["status"] == "False" and told["reason"] != DRY_RUN) if told else None
+
+
+TOLD: Final = (
+    _Told("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
+    _Told("objective_records", "spec.lagObjective.maxRecords.", _limit("maxRecords")),
+    _Told("objective_seconds", "spec.lagObjective.maxSeconds.", _limit("maxSeconds")),
+    _Told("objective_retention_percent", "spec.lagObjective.maxRetentionPercent.", _limit("maxRetentionPercent")),
+    _Told("lag", "Records to be read, rounded, of all partitions; written once a minute.", _status("lag")),
+    _Told("lag_seconds", "Since the oldest of them was written, rounded; written once a minute.", _status("seconds")),
+    _Told("members", "Consumers in the group.", _status("members")),
+    _Told("evaluation", "Burrow's: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
+    _Told("reset_pending", "1 while the reset that is declared is not carried out.", _is_reset_pending),
+    _Told(
+        "scaling_active",
+        "1 if replicas follow the lag, 0 if they cannot.",
+        _condition(SCALING_ACTIVE),
+    ),
+    _Told("replicas", "Of spec.scaling.target, as they were set last.", _status("replicas")),
+)
