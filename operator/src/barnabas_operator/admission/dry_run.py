@@ -1,4 +1,4 @@
-"""What the API server will say of a Cluster's objects before the Cluster is stored, by dry runs.
+"""Dry runs of a Cluster's objects, before the Cluster is stored.
 
 Of its StatefulSet, and of what is made by a template; and whether its claims can have the declared sizes.
 """

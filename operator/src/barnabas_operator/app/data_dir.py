@@ -48,7 +48,7 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Everything that is to be remembered; and the same for people and scripts, as YAML."""
+        """What the next run needs; and the same for people and scripts, as YAML."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return

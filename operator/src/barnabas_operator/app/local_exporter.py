@@ -28,7 +28,7 @@ class LocalExporter:
         self._failure = ""
 
     async def bring(self, declared: LagExporter | None, bootstrap: str) -> None:
-        """Starts it, ends it, or starts it anew. Where it does not start that is said once; brokers need none."""
+        """Starts, ends or restarts it. A failed start is reported once; brokers need no exporter."""
         wanted = (declared, bootstrap) if declared is not None else None
         if wanted == self._told:
             return

@@ -1,4 +1,4 @@
-"""Manifests on disk: which files of a directory are read, and being told when they change."""
+"""Manifests on disk: which files of a directory are read, and when they change."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

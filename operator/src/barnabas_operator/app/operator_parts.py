@@ -53,7 +53,7 @@ class Operator:
 
     @property
     def why_dead(self) -> str | None:
-        """Why it must be started anew."""
+        """Why it must be restarted; None where it need not."""
         of_watch = self._audit.why_dead if self._audit is not None else None
         return of_watch or (self.workers.why_dead if self.workers is not None else None)
 

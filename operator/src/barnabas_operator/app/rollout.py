@@ -43,7 +43,7 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Goes on until the brokers are as wanted (None), or for too long has to wait (why). Raises ChildFailed."""
+        """Runs until the brokers are as wanted (None), or it has waited too long (why). Raises ChildFailed."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             step = await self._next_step(cluster)

@@ -40,7 +40,7 @@ STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
 class UpFailed(Exception):
-    """The cluster cannot be brought up; the message says why."""
+    """The cluster cannot start; the message says why."""
 
 
 class Supervisor:
@@ -119,7 +119,7 @@ class Supervisor:
             wait.cancel()
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work`, but cancels it when it is told to stop."""
+        """Runs `work`; cancels it when asked to stop."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

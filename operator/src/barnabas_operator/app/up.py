@@ -1,4 +1,4 @@
-"""`barnabas up`: runs the cluster and the topics that manifests declare, until it is told to stop."""
+"""`barnabas up`: runs the cluster and the topics that manifests declare, until it is stopped."""
 
 import argparse
 import asyncio

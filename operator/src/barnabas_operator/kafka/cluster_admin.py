@@ -218,7 +218,7 @@ class ClusterAdmin:
             return stray_logs(self.client, broker_ids)
 
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
-        """Sets what each broker takes over while it runs; None goes back to the default."""
+        """Sets dynamic configs of brokers; None resets a config to its default."""
         resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_configs(resources, raise_on_unknown=False)

@@ -14,7 +14,7 @@ from barnabas_operator.planning.cluster_state import MetadataVersions
 UPGRADE: Final = 1
 """KIP-584's type of change that lowers no level."""
 BEFORE_LEVELS: Final = Supported(1, 1)
-"""What a broker goes by that tells of no level."""
+"""The level of a broker that reports none."""
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:

@@ -28,7 +28,7 @@ class TopicOverrides:
         self._heard: dict[str, _Heard] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Overrides]:
-        """By name, of topics whose ids are given by name; a topic that was made anew is asked about anew."""
+        """By name, of topics whose ids are given by name. A topic that was created again is read again."""
         now_s = self._now_s()
         kept = {name: self._heard[name] for name in ids if self._is_fresh(name, ids[name], now_s)}
         found = self._ask([name for name in ids if name not in kept])

@@ -6,7 +6,7 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions"):
-    """`broker_id`: who is to be forgotten."""
+    """The broker with this id leaves the metadata."""
 
 
 class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"):

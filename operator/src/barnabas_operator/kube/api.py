@@ -80,7 +80,7 @@ class KubeApi:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> AsyncIterator[list[dict[str, Any]]]:
-        """The same, some at a time: all as they were at one moment. One that takes minutes is refused (`Expired`)."""
+        """The same page by page, all from one version. A listing that takes minutes is refused (`Expired`)."""
         chosen = {"labelSelector": _chosen(labels or {}), "limit": str(PAGE)}
         if fields:
             chosen["fieldSelector"] = _chosen(fields)

@@ -63,7 +63,7 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
 
 
 async def _nothing() -> list[dict[str, Any]]:
-    """A round comes twice a second: what the Cluster has no use for is not asked for."""
+    """Reconciliations may come twice a second, so it reads only what the Cluster uses."""
     return []
 
 
@@ -78,7 +78,7 @@ def _broker_set(found: Json) -> BrokerSet:
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
-    """What its brokers were told of the Services for the outside; nothing where that cannot be read."""
+    """The addresses outside that its brokers advertise; empty where the annotation cannot be read."""
     try:
         return json.decode(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), type=dict[str, str])
     except DecodeError:

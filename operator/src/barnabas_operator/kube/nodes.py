@@ -1,4 +1,4 @@
-"""The nodes that brokers are on, each asked for once: rounds come twice a second, and nodes may be thousands."""
+"""The nodes that brokers are on, each read once: there may be thousands, and two reconciliations a second."""
 
 import asyncio
 from collections.abc import Collection, Mapping

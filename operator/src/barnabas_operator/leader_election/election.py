@@ -1,4 +1,4 @@
-"""Of several operators one acts: who holds a Lease of Kubernetes."""
+"""Leader election by a Lease of Kubernetes: of several operators one acts."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ LOOK_S: Final = RENEW_S / 2
 
 
 class Election:
-    """`run` takes the lease when it is free and renews it; `on_change` is called when it begins or ends to act.
+    """`run` takes the lease when it is free and renews it. `on_change` is called when it begins or ends to act.
 
     `api` is one that writes whoever acts; `clock` is that of the leadership.
     """
@@ -59,9 +59,9 @@ class Election:
         return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
-        """After `run` has been cancelled: the lease is released once nothing that was begun goes on.
+        """After `run` was cancelled: releases the lease when every write that has begun has ended.
 
-        Where that takes too long somebody else may have it by then, and keeps it.
+        If that takes too long, another operator may hold the lease by then, and keeps it.
         """
         if not self._leadership.is_held:
             return

@@ -1,4 +1,4 @@
-"""Whether this operator may act now, which is asked before each write: two that act would undo each other's work."""
+"""Whether this operator may act now. Each write asks: two that act would undo each other's work."""
 
 import math
 import threading
@@ -45,7 +45,7 @@ class Leadership:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing that was begun as the holder goes on, or the lease is over anyway."""
+        """Whether every write that began as the holder has ended, or the lease has expired anyway."""
         with self._lock:
             return not self._under_way or self._clock() >= self._ends_at_s
 

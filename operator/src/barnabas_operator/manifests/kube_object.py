@@ -25,7 +25,7 @@ def kube_object(
     patches: Sequence[Json] = (),
     **body: Any,
 ) -> KubeObject:
-    """An object in the Cluster's namespace that goes when the Cluster goes; `patches` are merged over it in turn."""
+    """An object in the Cluster's namespace, deleted with the Cluster; `patches` are merged over it in turn."""
     meta = cluster.metadata
     made: KubeObject = {
         "apiVersion": api_version,

@@ -130,13 +130,13 @@ def _container(cluster: Cluster, image: str) -> KubeObject:
 
 
 def _fields(cluster: Cluster) -> dict[str, str]:
-    """What the pod is told of itself."""
+    """What the pod learns about itself."""
     fields = {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
     return fields | {"HOST_IP": "status.hostIP"} if _hosts(cluster) else fields
 
 
 def _hosts(cluster: Cluster) -> list[str]:
-    """Clients of these listeners are told the address of the broker's own node."""
+    """At these listeners a broker advertises its own node's address."""
     hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
     return ["--override", f"{HOSTS}={hosts}"] if hosts else []
 

@@ -1,1 +1,1 @@
-"""What is seen: the resources as the watch told them, whether it tells all, and what Prometheus is told."""
+"""What is observed: the resources as the watch reported them, the audit of the watch, and metrics."""

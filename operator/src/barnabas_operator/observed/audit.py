@@ -1,4 +1,4 @@
-"""Whether the watch still tells all: a watch can end without anybody noticing (kopf's issue 1276)."""
+"""Whether the watch still reports all changes: it can end unnoticed (kopf's issue 1276)."""
 
 import asyncio
 import logging
@@ -17,10 +17,10 @@ Versions = Mapping[str, int]
 
 
 class Audit:
-    """Compares, now and then, what is there with what the watch told. Stale twice in a row means that it is dead.
+    """Compares the listed resources with what the watch reported. Stale twice in a row means that the watch is dead.
 
-    A watch that began anew, as when a definition changes, lists what is there, and nobody tells what went meanwhile:
-    that is told to `tell_gone`.
+    A watch that restarts, as when a definition changes, lists what is there and does not report what was deleted
+    meanwhile: the audit passes that to `tell_gone`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Audit:
 
     @property
     def why_dead(self) -> str | None:
-        """For the kubelet, which starts the operator anew."""
+        """For the kubelet, which restarts the operator."""
         return "the watch misses changes" if self._stale >= STALE_MAX else None
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class Audit:
             log.warning("the watch missed changes of %d resources, such as %s", len(missed), missed[0])
 
     def _forget(self, gone: frozenset[str]) -> None:
-        """What two listings in a row lack, and the watch has not told of."""
+        """What two listings in a row lack, and the watch has not reported as deleted."""
         if not gone:
             return
         for body in [each for each in self._inventory.bodies() if identity(each) in gone]:

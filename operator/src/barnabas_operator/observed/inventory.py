@@ -1,4 +1,4 @@
-"""The resources as the watch last told them, and which Cluster each belongs to."""
+"""The resources as the watch last reported them, and the Cluster of each."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

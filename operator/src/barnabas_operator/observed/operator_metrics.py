@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus of its own work, and of the resources that it looks after."""
+"""Metrics of the operator's own work, and of the resources that it reconciles."""
 
 import asyncio
 from collections import Counter as Tally
@@ -50,7 +50,7 @@ class OperatorMetrics:
         self.registry.register(self._resources)
 
     async def page(self) -> bytes:
-        """What a scrape gets. The text of 10,000 Topics takes long to write: a thread does that, the loop goes on."""
+        """The response to a scrape. A thread writes it, for the text of 10,000 Topics takes long."""
         self._resources.look()
         return await asyncio.to_thread(generate_latest, self.registry)
 
@@ -61,14 +61,14 @@ class OperatorMetrics:
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Counts one round. Both outcomes are told from the first on: an alert cannot see a 1 that was no 0 before."""
+        """Counts one reconciliation. Both outcomes are series at once: alerts cannot see a 1 that was no 0 before."""
         self._rounds.labels(*cluster).inc()
         self._good.labels(*cluster).inc(is_good)
         self._failed.labels(*cluster).inc(not is_good)
         self._seconds.labels(*cluster).observe(seconds)
 
     def cluster_went(self, cluster: Key) -> None:
-        """Nothing is told of it any more."""
+        """Its series end."""
         for each in (self._rounds, self._good, self._failed, self._seconds):
             each.remove(*cluster)
 

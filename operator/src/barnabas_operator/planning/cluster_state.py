@@ -111,9 +111,9 @@ class ClusterState:
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
     def awaiting(self, count: int, told: Mapping[int, str | None]) -> Self:
-        """The same when the brokers below `count` are to join, and know what they have been `told`: where they are.
+        """The same when the brokers below `count` have to join; `told` are those that know their settings, by rack.
 
-        A cluster without topics is new: its first ones are spread over all brokers, not over those that came first.
+        A cluster without topics is new: its first topics are spread over all brokers, not over those that came first.
         """
         behind = (broker for broker, rack in self.racks.items() if told.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered

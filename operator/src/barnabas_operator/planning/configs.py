@@ -25,7 +25,7 @@ def config_text(value: str | int | float) -> str:
 
 
 def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """The keys that are to be set. Those declared as null are not among them: they are left alone."""
+    """The keys to set. Keys declared as null are left alone."""
     return {name: config_text(value) for name, value in config.items() if value is not None}
 
 
@@ -41,10 +41,10 @@ def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
 
 
 def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str | None]:
-    """What to change so that the topic has what is declared: a text to set, or None to go back to the default.
+    """What to change so that the topic has what is declared: a text to set, or None to reset to the default.
 
-    Kafka's topic is brought to exactly what is declared, so a key that is not named goes back to its default;
-    one that is declared as null may be anything, and so may the lists of replicas that move.
+    The topic gets exactly what is declared, so a key that is not named is reset to its default. A key that is declared
+    as null may be anything, and so may the lists of replicas that move.
     """
     wanted = declared_texts(config)
     changes: dict[str, str | None] = {

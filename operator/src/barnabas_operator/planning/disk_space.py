@@ -1,4 +1,4 @@
-"""What replicas weigh, and which brokers have room for more: as their log dirs told. Pure."""
+"""Sizes of replicas, and the room that brokers have for more, by what their log dirs report. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

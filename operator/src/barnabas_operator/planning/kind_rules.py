@@ -1,4 +1,4 @@
-"""What is judged and told of the resources of one kind, beyond what holds for all kinds. Pure."""
+"""Reviews, Events and statuses of one kind, beyond what holds for all kinds. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

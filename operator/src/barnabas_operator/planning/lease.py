@@ -17,7 +17,7 @@ RETRY_S: Final = 1.0
 
 
 class Sighting(NamedTuple):
-    """What a lease said, and when that was seen first, by a clock that never goes back."""
+    """What a lease said, and when that was seen first, by a monotonic clock."""
 
     spec: Spec
     seen_s: float

@@ -1,6 +1,6 @@
 """Whether a change of a resource may be stored: what the API server cannot know by itself. Pure.
 
-Conditions tell the same afterwards; here it is told to whoever applies the change, before anything has happened.
+Conditions say the same afterwards; here the user who applies the change learns it before anything has happened.
 """
 
 from collections.abc import Mapping

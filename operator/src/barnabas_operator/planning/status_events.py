@@ -1,6 +1,6 @@
 """What a change of a resource's status is worth telling as Kubernetes Events. Pure.
 
-Each is one more write, and Topics come by the thousand: that one is made, or ready, is told by its status alone.
+Each is one more write, and Topics come by the thousand: that one is created, or ready, only its status says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, LOGS_SET_ASI
 from barnabas_operator.resources.resource import Resource
 
 UNDER_WAY: Final = frozenset({HOLDS_REPLICAS, PODS_ENDING, REPLICAS_MOVING, WAITING_FOR_ADDRESSES})
-"""The operator is at work. Such messages count what is left: only the first is told."""
+"""Conditions of work under way. Their messages count what is left, so only the first becomes an Event."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 
 Json = Mapping[str, Any]

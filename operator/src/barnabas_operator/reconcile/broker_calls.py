@@ -18,7 +18,7 @@ _THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
 
 
 async def blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What it answers, or raises. Whoever is cancelled meanwhile leaves the thread to end by itself."""
+    """What the call returns or raises. If the caller is cancelled, the thread ends by itself."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(call, *args, **kwargs))
 
 

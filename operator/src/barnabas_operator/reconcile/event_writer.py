@@ -1,4 +1,4 @@
-"""Writes Events. One that is not taken holds nothing up."""
+"""Writes Events. A refused one stops nothing."""
 
 import logging
 from collections.abc import Mapping

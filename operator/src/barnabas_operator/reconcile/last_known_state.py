@@ -7,7 +7,7 @@ from typing import Final
 from barnabas_operator.planning.cluster_state import ClusterState
 
 PATIENCE_S: Final = 15.0
-"""A request to a broker that has just gone takes 10 s to fail. The next round asks another one."""
+"""A request to a broker that has just gone takes 10 s to fail. The next reconciliation asks another one."""
 
 
 class LastKnownState:

@@ -1,4 +1,4 @@
-"""What the operator is told when it starts."""
+"""The operator's settings, read when it starts."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Resources as the watch told them, read: each once for each version, for there may be thousands."""
+"""Parsed resources: each is parsed once for each version, for there may be thousands."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic

@@ -1,1 +1,1 @@
-"""The kopf adapter: what the API server tells goes to the workers. No other floor but `app` knows kopf."""
+"""The kopf adapter: passes events of the API server on to the workers. No other floor but `app` knows kopf."""

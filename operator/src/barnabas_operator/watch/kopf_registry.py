@@ -1,4 +1,4 @@
-"""What kopf does for the operator: it watches, asks whether it is well, and starts and stops it."""
+"""Registers the operator with kopf, which watches for it, and starts and stops it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -25,9 +25,9 @@ GONE: Final = "DELETED"
 
 
 class Backoffs(Iterable[float]):
-    """Seconds between the tries of a request: the first ones, then the last for ever. Each request begins anew.
+    """Seconds between the tries of a request: the first ones, then the last for ever. Each request starts again.
 
-    kopf ends a watch for good when a request has no tries left, and goes on without it.
+    kopf ends a watch for good when a request has no tries left, and runs on without it.
     """
 
     def __init__(self, first: Iterable[float], last: float) -> None:
@@ -94,7 +94,7 @@ def make_registry(start: Starter, stop: Callable[[], Awaitable[None]], on_error:
 
 @contextmanager
 def traced(event: Event, on_error: OnError) -> Iterator[None]:
-    """kopf ignores what goes wrong here, and nobody would know: the object is as if it had not been told of."""
+    """Logs and counts what goes wrong with one event: kopf ignores it, and nobody would know."""
     try:
         yield
     except Exception:
@@ -105,7 +105,7 @@ def traced(event: Event, on_error: OnError) -> Iterator[None]:
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:
-    """A watch that hangs is begun anew after minutes, one that is refused is tried for ever; kopf writes nothing.
+    """A watch that hangs restarts after minutes, a refused one is retried for ever; kopf writes nothing.
 
     An object's worker only takes a note, so there may be thousands at once: with a limit, objects would wait for those
     before them to have had nothing to do for `idle_timeout`.

@@ -1,4 +1,4 @@
-"""Resources of namespaces that end: kopf watches no namespace that ends already when the operator starts."""
+"""Resources of terminating namespaces: kopf does not watch one that is terminating when the operator starts."""
 
 import asyncio
 import logging

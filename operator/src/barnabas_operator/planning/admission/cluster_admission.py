@@ -40,7 +40,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """What whoever applies or deletes a Cluster may not think of."""
+    """What a user who applies or deletes a Cluster may overlook."""
     if new is None:
         yield from _lost_disks(old or {})
     else:
@@ -49,7 +49,7 @@ def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
 
 
 def _lost_disks(old: Json) -> Iterator[str]:
-    """What goes with a Cluster that keeps all else: who deletes it may not think of it."""
+    """What is deleted with a Cluster that keeps all else: its user may overlook that."""
     spec = old.get("spec", {})
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))

@@ -58,7 +58,7 @@ def _taken(wanted: Topic, around: Around) -> str | None:
 
 
 def _collides(wanted: Topic, before: Topic | None, around: Around) -> str | None:
-    """Of two that come before there is either topic, the second is told."""
+    """Of two Topics that come before either topic exists, the second is refused."""
     is_there = before is not None or (around.state is not None and wanted.topic_name in around.state.topics)
     if around.collides_with is None or is_there:
         return None

@@ -6,7 +6,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 
 
 class Verdict(NamedTuple):
-    """`refusal` names the field, the value and what is allowed; None: it may be stored. `warnings` are told anyway."""
+    """`refusal` names the field, the value and what is allowed; None allows it. `warnings` are sent either way."""
 
     refusal: str | None = None
     warnings: tuple[str, ...] = ()

@@ -11,8 +11,8 @@ from barnabas_operator.resources.cluster import Cluster
 class BrokerClaim(NamedTuple):
     """One disk of one broker: what it asks for, and its `storage_class`.
 
-    `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it goes, with
-    all that is on it, when its pod ends. `resize`: how far Kubernetes is with one that is to grow.
+    `is_emptied`: its broker held nothing any more when it was removed. One that `is_ending` was deleted: it is
+    lost with its records when its pod ends. `resize`: how far Kubernetes is with one that grows.
     """
 
     name: str

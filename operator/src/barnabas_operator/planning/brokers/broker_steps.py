@@ -104,7 +104,7 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """The same while `rolling.pause` holds: all but restarts, which are told of when there is nothing else to do."""
+    """The same while `rolling.pause` is set: every step but restarts, which are reported when nothing else is to do."""
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)
@@ -136,9 +136,9 @@ def _release(
 def _one_of(
     changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """One that is not ready goes first: no other may restart before it is, and better settings may be its cure.
+    """A broker that is not ready restarts first: no other may restart before it is ready, and new settings may cure it.
 
-    The controller goes last: each of its restarts before the last would move its work once more.
+    The controller restarts last: otherwise its work would move more than once.
     """
     controller = state.controller_id if state else None
     first = min(changed, key=lambda each: (each.is_ready, each.broker_id == controller, each.broker_id)).broker_id
@@ -159,7 +159,7 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
-    """Another broker goes already, or a disk would go with the pod that uses it."""
+    """Another broker ends already, or a disk would be lost with the pod that uses it."""
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None

@@ -60,7 +60,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """What is told of a claim that Kubernetes would not let grow."""
+    """The refusal for a claim that Kubernetes does not let grow."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = "allowed: set the size of the volume back to what its claims have, or allowVolumeExpansion in its class"
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")

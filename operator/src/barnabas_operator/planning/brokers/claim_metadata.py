@@ -14,7 +14,7 @@ FIELDS: Final = ("labels", "annotations")
 
 
 def claim_changes(cluster: Cluster, claims: Iterable[Json]) -> Iterator[dict[str, Any]]:
-    """What is to be applied so that claims have what templates say, and nothing that they said before."""
+    """What to apply so that claims have the labels and annotations of the templates, and none of earlier templates."""
     template = cluster.spec.template
     wanted = {
         field: {**getattr(template.metadata, field), **getattr(template.persistent_volume_claim.metadata, field)}

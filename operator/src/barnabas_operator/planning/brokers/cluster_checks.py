@@ -25,7 +25,7 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
 
 
 def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
-    """A disk that goes takes its partitions with it."""
+    """A removed disk would take its partitions along."""
     kept = {volume.id for volume in after.spec.storage.volumes}
     gone = [volume.id for volume in before.spec.storage.volumes if volume.id not in kept]
     if not gone:

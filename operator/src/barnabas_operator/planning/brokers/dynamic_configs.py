@@ -14,7 +14,7 @@ THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.t
 
 Overrides = Mapping[int, Mapping[str, str]]
 Settings = Mapping[str, str | None]
-"""What to set, and (None) what goes back to its default."""
+"""What to set; None resets a config to its default."""
 Changes = dict[int, Settings]
 
 

@@ -62,6 +62,6 @@ def is_outside(cluster: Cluster) -> bool:
 
 
 def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
-    """Of a node's addresses by type the one that clients are told; `host_ip` is what its pods know of it."""
+    """Which of a node's addresses (by type) a broker advertises; `host_ip` is the one that pods know."""
     order = (preferred, *get_args(NodeAddressType))
     return next((addresses[kind] for kind in order if kind in addresses), host_ip)

@@ -49,6 +49,6 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
 
 
 def stale_addresses(pods: PodsState) -> Refusal | None:
-    """What is told of pods that are marked: clients do not reach their brokers until those have restarted."""
+    """The refusal for marked pods: clients do not reach their brokers until those have restarted."""
     told = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
     return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(told)}: restarts") if told else None

@@ -1,4 +1,4 @@
-"""What a lag exporter is told of the names that its Cluster wants. Pure."""
+"""The options of a lag exporter for the names that its Cluster wants. Pure."""
 
 from barnabas_operator.resources.lag_exporter import LagExporter
 

@@ -37,7 +37,7 @@ class RaiseMetadataVersion:
 
 
 def metadata_version_of(state: ClusterState | None) -> int | None:
-    """The level that is finalized; None where nobody told."""
+    """The finalized level; None where no broker has reported it."""
     return state.metadata_versions.finalized if state is not None and state.metadata_versions is not None else None
 
 
@@ -50,8 +50,8 @@ def metadata_version_told(cluster: Cluster, state: ClusterState | None) -> int |
 def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
     """Whether every broker is to be asked what it supports: a higher level is wanted, and the roll is over.
 
-    `brokers` are all that have a place. As long as one is to restart, is away, or lacks records that others have, the
-    way back to the image before stays open.
+    `brokers` are all that have a place. As long as one has to restart, is away, or lacks records that others have, the
+    brokers can return to the previous image.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or cluster.spec.pause:
@@ -75,7 +75,7 @@ def next_version(
 ) -> RaiseMetadataVersion | Refusal | None:
     """The step from what `state` has to what is pinned, or to the highest that all support; None: there is none.
 
-    `supported` has the brokers that told it. Without all live ones nothing is done.
+    `supported` has the brokers that reported it. The level stays unless all live ones have.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or not state.racks or not supported.keys() >= state.racks.keys():

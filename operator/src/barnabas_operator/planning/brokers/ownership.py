@@ -27,7 +27,7 @@ def is_owned(cluster: Cluster, found: Json) -> bool:
 
 
 def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
-    """What is told of an object that has the name of one that the Cluster needs."""
+    """The refusal for an object that has the name of one that the Cluster needs."""
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
     message = f"{kind} {name} already exists and belongs to {whose}; allowed: delete or rename it,"

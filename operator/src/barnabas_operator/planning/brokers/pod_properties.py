@@ -33,7 +33,7 @@ _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 
 
 def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -> dict[str, str]:
-    """One broker's settings by Kafka's names; what the resource's config says goes last.
+    """One broker's settings by Kafka's names; the resource's config comes last.
 
     What running brokers take over (`dynamic_settings`) is not among them: in a file it would be as it was at the last
     start. The brokers replicate through a listener of their own; one without an outside address yet is left out.

@@ -57,7 +57,7 @@ class BrokerSet:
     """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
 
     `volumes` are what its claim templates are for, by their names. One that is ending has the name that another needs.
-    `given` is what its brokers were told of the Services for the outside, by their names.
+    `given` are the addresses outside that its brokers advertise, by Service.
     """
 
     replicas: int

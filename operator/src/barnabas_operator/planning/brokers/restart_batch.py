@@ -9,8 +9,8 @@ from barnabas_operator.planning.cluster_state import ClusterState
 def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState | None, count_max: int) -> list[int]:
     """`first` and up to `count_max` - 1 others.
 
-    Each partition loses one replica at most, as when brokers restart one by one. The controller is no other's
-    companion, for it goes last; without a rack, while replicas move or volumes are added, a broker goes alone.
+    Each partition loses one replica at most, as when brokers restart one by one. The controller joins no other, for it
+    restarts last. Without a rack, while replicas move or volumes are added, a broker restarts alone.
     """
     batch = [first]
     grows = any(broker.lacks_volume for broker in brokers)

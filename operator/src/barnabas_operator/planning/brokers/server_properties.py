@@ -55,7 +55,7 @@ class BrokerPlace:
 
 
 def server_properties(cluster: Cluster, place: BrokerPlace) -> dict[str, str]:
-    """One broker's settings by Kafka's names; what the manifest's config says goes last."""
+    """One broker's settings by Kafka's names; the manifest's config comes last."""
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)

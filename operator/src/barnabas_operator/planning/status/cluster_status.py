@@ -82,7 +82,7 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, told: str) -> str:
     """From inside one name for all brokers, from outside each broker's own address.
 
-    That of a broker whose pod is on no node stays as it was told: at nodes, each broker has a port of its own.
+    The address of a broker whose pod is on no node stays as it was: at nodes, each broker has a port of its own.
     """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"

@@ -61,7 +61,7 @@ class Unready(NamedTuple):
 
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
-    """Why the Cluster is not ready, if it is not. `why` is what a round came to: what is wrong, or waited for."""
+    """Why the Cluster is not ready, if it is not. `why` is what the reconciliation found wrong, or waits for."""
     last = why if why is not None and why.reason in TOLD_LAST else None
     if is_fault(why):
         return Unready(why)
@@ -77,7 +77,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """Whether somebody has to mend something, the resource above all: that is told before what clients feel."""
+    """Whether somebody has to fix something, the resource above all: that comes before what clients notice."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 

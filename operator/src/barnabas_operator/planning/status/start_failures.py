@@ -1,4 +1,4 @@
-"""Why Kubernetes makes no pod, or no disk for it: what its controllers told last in Events. Pure."""
+"""Why Kubernetes makes no pod, or no disk for it: what its controllers last said in Events. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime

@@ -37,7 +37,7 @@ def lost_in_cluster(state: ClusterState) -> Refusal | None:
 
 
 def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
-    """What is known of these partitions, and the command that goes on without the records; `which` are its options."""
+    """What is known of these partitions, and the command that gives the records up; `which` are its options."""
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` goes on with the longest logs"
     return Refusal(RECORDS_LOST, f"offline because every replica lacks records: {text}; {way_on}")

@@ -1,6 +1,6 @@
-"""Which of the moves that are wanted begin now: a few partitions at a time, the most urgent first. Pure.
+"""Which of the wanted moves begin now: a few partitions at a time, the most urgent first. Pure.
 
-What does not begin is planned anew in the next round, with what is so by then.
+The others are planned again in the next reconciliation, with what is true by then.
 """
 
 from collections import Counter

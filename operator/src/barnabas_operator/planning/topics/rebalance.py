@@ -33,12 +33,12 @@ class Rebalance(NamedTuple):
 
 
 def is_approved(cluster: Cluster) -> bool:
-    """By whoever is asked for it, or once for all."""
+    """By the annotation, or once for all by the resource."""
     return cluster.spec.rebalance == "Automatic" or is_asked_for(cluster)
 
 
 def is_asked_for(cluster: Cluster) -> bool:
-    """Whether the annotation says so; it goes when there is nothing left to move."""
+    """Whether the annotation says so. The operator removes it when nothing is left to move."""
     return cluster.metadata.annotations.get(APPROVAL) == APPROVED
 
 

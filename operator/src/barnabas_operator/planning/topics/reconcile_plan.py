@@ -1,4 +1,4 @@
-"""All that one round does to a cluster's topics: declared ones, those that go, the brokers' own, moves. Pure."""
+"""All that one reconciliation does to topics: declared ones, those to delete, the brokers' own, moves. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def _merged(steps: Sequence[Step], added: Iterable[AlterConfigs]) -> Iterator[St
 
 
 def _rebalance(wanted: DesiredState, state: ClusterState) -> Rebalance | None:
-    """One that was asked for goes on to its end; one that is automatic as long as something moves."""
+    """An approved rebalance runs to its end; an automatic one as long as something moves."""
     cluster = wanted.cluster
     goes_on = is_asked_for(cluster) or (is_approved(cluster) and state.is_moving)
     if not goes_on and not is_uneven(state):

@@ -28,7 +28,7 @@ def topic_status(
     """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
 
     `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
-    the others do not. Nor does `drift`, which tells what others have changed and nobody undoes.
+    the others do not. Nor does `drift`: what others have changed and nobody undoes.
 
     Only a resource that the topic belongs to claims it: `topicName` and `topicId` say which topic a deletion would be
     about, and `cluster` where it is. One that is refused or paused, goes or
@@ -71,7 +71,7 @@ def _offline(offline: Sequence[Trouble]) -> Refusal:
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
-    """Partitions whose replicas move, or were told to and do not show it yet."""
+    """Partitions whose replicas move, or that have the order to and do not show it yet."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 

@@ -1,4 +1,4 @@
-"""What is to be done to a cluster. Each step is one request of the Kafka protocol."""
+"""Steps that change topics. Each is one request of the Kafka protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

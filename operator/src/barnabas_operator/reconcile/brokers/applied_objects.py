@@ -39,10 +39,10 @@ class ObjectRefused(Exception):
 
 
 class AppliedObjects:
-    """What cannot be is asked again when it is another, or after `forget`: each round would hear the same.
+    """An object that can never be valid is sent again when it changes, or after `forget`: the answer would be the same.
 
     What was refused for another reason may be taken the next time: an API server that starts knows nobody's rights yet.
-    What others have changed or deleted since, of which `hear` is told, is applied again.
+    `hear` learns what others have changed or deleted, and that is applied again.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -63,7 +63,7 @@ class AppliedObjects:
             del self._said[kind, name]
 
     def hear(self, found: Json, *, is_gone: bool) -> bool:
-        """What the watch tells of an object; whether it is to be applied again, for others did that to it."""
+        """An event of the watch. Whether to apply the object again, because others changed or deleted it."""
         key, meta = _key(found), found["metadata"]
         said = self._said.get(key)
         if said is None or said.refusal is not None:

@@ -1,4 +1,4 @@
-"""One round over a Cluster's brokers: its objects applied, and one step taken with its pods."""
+"""One reconciliation of a Cluster's brokers: applies its objects, and takes one step with its pods."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -52,7 +52,7 @@ MADE_ANEW: Final = Refusal(
 
 
 class BrokersOutcome(NamedTuple):
-    """What was found, why the brokers are not as wanted (None: they are), whether leaders are to be balanced now.
+    """What was found, why the brokers are not as wanted (None: they are), whether to balance leaders now.
 
     `trouble` is what Kubernetes says of pods that do not run.
     """
@@ -64,7 +64,7 @@ class BrokersOutcome(NamedTuple):
 
 
 class BrokerReconciler:
-    """Of one Cluster. What it knows between rounds is only what spares requests."""
+    """Of one Cluster. It keeps knowledge between reconciliations only to spare requests."""
 
     def __init__(self, environment: WorkerEnvironment) -> None:
         api, settings, clock = environment.api, environment.settings, environment.clock
@@ -85,7 +85,7 @@ class BrokerReconciler:
         self.unbalanced = True  # An operator that starts anew does not know.
 
     def forget(self) -> None:
-        """Apply everything again: what others have changed goes back to what is declared."""
+        """Apply everything again: undoes what others have changed."""
         self._objects.forget()
         self._nodes.forget()
         self._disks.forget()
@@ -155,7 +155,7 @@ class BrokerReconciler:
             await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:
-        """Whether everything here goes, whatever anybody says."""
+        """Whether the namespace is being deleted, with everything in it."""
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
@@ -177,7 +177,7 @@ class BrokerReconciler:
     async def _make_way(self, cluster: Cluster) -> None:
         """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
 
-        Kubernetes takes a moment until it has let them go.
+        Kubernetes needs some time to orphan the pods.
         """
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
         self._objects.forget_one("StatefulSet", name)

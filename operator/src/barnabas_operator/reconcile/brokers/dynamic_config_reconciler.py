@@ -1,4 +1,4 @@
-"""What a Cluster's brokers are told while they run, and what only each of them knows."""
+"""Dynamic configs of a Cluster's brokers, their leaders, and what only each of them knows."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class DynamicConfigReconciler:
         """The logs that brokers said they have set aside; None where they were not asked yet."""
 
     def forget(self) -> None:
-        """Look at all again: what others have changed goes back to what is declared."""
+        """Look at all again: undoes what others have changed."""
         self._told = self._asked = None
 
     async def tell_settings(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:

@@ -1,4 +1,4 @@
-"""Takes away what a Cluster had for listeners, brokers and settings that it has no more."""
+"""Deletes objects of listeners, brokers and settings that a Cluster no longer has."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap"
 
 
 class GarbageCollector:
-    """Looks when the Cluster, its StatefulSet or who is registered has changed, and again after `forget`.
+    """Looks when the Cluster, its StatefulSet or the registered brokers have changed, and again after `forget`.
 
     Each look is a listing.
     """
@@ -32,7 +32,7 @@ class GarbageCollector:
         self._seen: object = None
 
     def forget(self) -> None:
-        """Look again: an operator of before may have left something."""
+        """Look again: an earlier operator may have left something."""
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:

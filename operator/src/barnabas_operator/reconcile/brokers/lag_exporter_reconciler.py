@@ -1,4 +1,4 @@
-"""The lag exporter of a Cluster: there where it is declared, gone where it is not. No broker waits for it."""
+"""Applies or deletes the lag exporter of a Cluster. No broker waits for it."""
 
 import logging
 from typing import Final
@@ -31,7 +31,7 @@ class LagExporterReconciler:
         self._is_away = False
 
     def forget(self) -> None:
-        """Look again: an operator of before may have left something."""
+        """Look again: an earlier operator may have left something."""
         self._is_away = False
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Restarts brokers: ends their pods, which their StatefulSet then makes anew."""
+"""Restarts brokers: ends their pods, which their StatefulSet then creates again."""
 
 import asyncio
 import logging

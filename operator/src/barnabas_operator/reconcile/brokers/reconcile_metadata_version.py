@@ -1,4 +1,4 @@
-"""Gather, plan, apply: raises the level of the metadata when a roll is over, a step a round."""
+"""Gather, plan, apply: raises the level of the metadata when a roll is over, one step at a time."""
 
 import logging
 from collections.abc import Sequence

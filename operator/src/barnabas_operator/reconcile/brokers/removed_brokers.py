@@ -1,4 +1,4 @@
-"""What becomes of the disks of brokers that are removed."""
+"""The claims of removed brokers: marks, keeps or deletes them."""
 
 import logging
 from collections.abc import Collection
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 
 class RemovedBrokers:
-    """A broker that holds nothing any more leaves a mark on its claims, before it goes: nothing on them is needed.
+    """Marks the claims of an empty broker before it is removed: nothing on them is needed.
 
-    A Cluster that is made anew starts every broker that has claims without it. Both methods may raise KubeUnreachable
+    A Cluster that is created again starts every broker that has unmarked claims. Both methods may raise KubeUnreachable
     and KubeRefused.
     """
 

@@ -1,4 +1,4 @@
-"""Asks brokers to restart that tell clients an address which Kubernetes has taken away."""
+"""Marks pods whose brokers advertise an address that Kubernetes has taken away, so that they restart."""
 
 import logging
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
     """They restart as any others, one by one and where it is safe. Raises KubeUnreachable and KubeRefused.
 
-    The marks are on the pods before the StatefulSet forgets what it told them: who dies in between has lost nothing.
+    The pods are marked before the StatefulSet loses the old addresses: an operator that dies in between loses nothing.
     """
     for broker_id, why in stale_brokers(cluster, pods).items():
         pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"

@@ -1,4 +1,4 @@
-"""Reads why Kubernetes makes no pod of a broker, or no disk for it, or does not end it."""
+"""Reads why Kubernetes does not create or end a broker's pod, or its disk."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ ASK_S: Final = 5.0
 
 
 class StartDiagnosis:
-    """Of one Cluster. Rounds come twice a second while something is waited for: not each of them asks."""
+    """Of one Cluster. Reconciliations come twice a second while something is waited for; not each of them asks."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""Applies what is around a Cluster's brokers: rights, Services, what guards and measures them."""
+"""Applies the objects that a Cluster's brokers need: rights, Services, budgets, policies, monitors."""
 
 import logging
 from collections.abc import Mapping

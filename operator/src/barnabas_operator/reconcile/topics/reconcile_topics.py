@@ -58,9 +58,9 @@ def reconcile_topics(
     told: Mapping[int, str | None] | None = None,
     restarting: Collection[int] = (),
 ) -> Outcome:
-    """One round. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
+    """One reconciliation. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
 
-    `told` are the brokers that have been told their settings, and the rack where that is known; None: all have.
+    `told` are the brokers that know their settings, with their racks where known; None: all do.
     Nothing is evened out while brokers are `restarting`.
     Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
     """
@@ -96,7 +96,7 @@ def _gather(
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Step], state: ClusterState) -> None:
-    """Where brokers are to put what they get. One that cannot be told chooses itself."""
+    """Names the log dir of each new replica to its broker. A broker that cannot be reached chooses itself."""
     if len(cluster.spec.storage.volumes) == 1:
         return
     for broker_id, replicas in new_replicas(steps, state.topics).items():
