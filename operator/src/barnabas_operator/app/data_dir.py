@@ -52,7 +52,7 @@ class DataDir:
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return
-        replace_file(self.path / STATUS_FILE, resources_text([wanted.cluster, *wanted.topics, *wanted.removed]))
+        replace_file(self.path / STATUS_FILE, resources_text(list(wanted.resources)))
         replace_file(self.path / MEMORY_FILE, memory.decode())
         self._written = memory
 

@@ -3,13 +3,21 @@
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.manifests import ManifestError
-from barnabas_operator.resources.object_meta import READY, RECONCILIATION_PAUSED, condition_of
+from barnabas_operator.resources.object_meta import (
+    READY,
+    RECONCILIATION_PAUSED,
+    WITHIN_OBJECTIVE,
+    Conditions,
+    condition_of,
+)
 from barnabas_operator.resources.topic import Topic
 
 WIDTH_WITHOUT_TERMINAL = 160
@@ -65,11 +73,45 @@ def topic_rows(topics: Iterable[Topic]) -> list[tuple[str, ...]]:
 def _topic_row(topic: Topic) -> tuple[str, ...]:
     status = topic.status
     assert status is not None, "only reconciled topics are shown"
-    ready = condition_of(status.conditions, READY)
-    paused = condition_of(status.conditions, RECONCILIATION_PAUSED)
-    word = "paused" if paused else (ready.status if ready else "Unknown")
-    message = f"{ready.reason}: {ready.message}" if ready and ready.message else ""
+    word, message = _ready(status.conditions)
     return topic.topic_name, word, number(status.partitions), number(status.replicas), message
+
+
+def _ready(conditions: Conditions) -> tuple[str, str]:
+    """Whether it is, in a word, and why, or what there is to be said besides."""
+    ready = condition_of(conditions, READY)
+    word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
+    return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
+
+
+GROUP_NUMBERS: Final = slice(3, 6)
+"""The columns of a group's row that change all the time."""
+
+
+def declared_groups_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Rows of `group_rows`, as `kubectl get consumergroups` would print them."""
+    headings = ("GROUP", "READY", "STATE", "MEMBERS>", "LAG>", "SECONDS>", "EVALUATION", "OBJECTIVE", "MESSAGE")
+    return table("", headings, rows)
+
+
+def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
+    """What a person wants to know of each group that a manifest declares."""
+    return [_group_row(group) for group in groups]
+
+
+def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a group: what is worth another table when it changes. The message has numbers where an objective is missed."""
+    return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1])
+
+
+def _group_row(group: ConsumerGroup) -> tuple[str, ...]:
+    status = group.status
+    assert status is not None, "only reconciled groups are shown"
+    objective = condition_of(status.conditions, WITHIN_OBJECTIVE)
+    numbers = map(number, (status.members, status.lag, status.seconds))
+    words = (status.evaluation or "-", objective.status if objective is not None else "-")
+    word, message = _ready(status.conditions)
+    return group.group_id, word, status.state or "-", *numbers, *words, message
 
 
 def number(value: int | None) -> str:

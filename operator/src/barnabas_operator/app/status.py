@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from barnabas_kafka.addresses import addresses
@@ -15,6 +15,7 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app import data_dir as data_dirs
 from barnabas_operator.app.data_dir import MemoryBroken, read_status
 from barnabas_operator.app.output import console, number, size, table
+from barnabas_operator.app.status_watch import watch
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.cluster_report import (
@@ -36,11 +37,17 @@ TROUBLES: Final = ("offline", "under-replicated")
 
 def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0, or 1 where no cluster answers."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.watch and options.output == "json":
+        parser.error("--watch: allowed without --output json")
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
     out = console()
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
+    if options.watch:
+        watch(out, lambda: ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S), _group_tables)
+        return 0
     try:
         with ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S) as admin:
             report = gather_report(admin)
@@ -63,7 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
+    parser.add_argument("-w", "--watch", action="store_true", help="groups and their lag, every 2 s until Ctrl-C")
     return parser
+
+
+def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
+    """What `--watch` shows."""
+    return groups_table(report.groups), lag_table(report.groups)
 
 
 def known_bootstrap(data_dir: Path) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +16,16 @@ from barnabas_operator.app.child_process import ChildFailed
 from barnabas_operator.app.data_dir import DataDir, MemoryBroken
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken
 from barnabas_operator.app.local_exporter import LocalExporter
+from barnabas_operator.app.local_groups import LOOK_S, LocalGroups
 from barnabas_operator.app.manifest_files import changes, read_manifests
-from barnabas_operator.app.output import Log, topic_rows, topics_table
+from barnabas_operator.app.output import (
+    Log,
+    declared_groups_table,
+    group_rows,
+    topic_rows,
+    topics_table,
+    without_numbers,
+)
 from barnabas_operator.app.rollout import Rollout
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
@@ -56,12 +65,14 @@ class Supervisor:
         self._nudged = asyncio.Event()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
         self._exporter = LocalExporter(data_dir, log.say)
+        self._groups = LocalGroups(lambda: self._cluster.bootstrap, nullcontext, SystemClock())
         self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
         self._pause_s = drift_check_s
         self._cluster_problem: Refusal | None = None
         self._rows_shown: list[tuple[str, ...]] = []
+        self._groups_shown: list[tuple[str, ...]] = []
         self._troubles_said = (0, 0)
         self._failures_said: Sequence[str] = ()
         self._version_refused: Refusal | None = None
@@ -146,13 +157,27 @@ class Supervisor:
             self._write_status(self._cluster_problem or waiting, None)
             return
         self._reachable = True
-        self._wanted = outcome.wanted
+        self._wanted = self._wanted._replace(topics=outcome.wanted.topics, removed=outcome.wanted.removed)
+        await self._bring_groups()
         if outcome.done or outcome.state.is_moving or outcome.state.troubles or version.done:
             self._pause_s = RETRY_S
         self._show(outcome)
         self._tell_version(version)
         problem = self._cluster_problem or waiting or version.refusal
         self._write_status(problem, outcome.state, outcome.ahead)
+
+    async def _bring_groups(self) -> None:
+        wanted = self._wanted
+        if not wanted.groups and not wanted.removed_groups:
+            return
+        brought = await self._groups.bring(wanted.cluster, wanted.groups, wanted.removed_groups)
+        self._wanted = wanted._replace(groups=brought.declared, removed_groups=brought.removed)
+        self._pause_s = min(self._pause_s, RETRY_S if brought.is_busy else LOOK_S)
+        groups = (*brought.declared, *brought.removed)
+        said = [without_numbers(row) for row in group_rows(groups)]
+        if said != self._groups_shown:
+            self._log.out.print(declared_groups_table(group_rows(groups)))
+        self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
         """Why the brokers are not yet as wanted. What a broker does not start with is taken back."""
@@ -288,6 +313,7 @@ class Supervisor:
     async def _end(self) -> None:
         self._log.say("stopping")
         await self._exporter.stop()
+        self._groups.close()
         await self._cluster.stop()
         self._drop_admin()
         if self._wanted.cluster.status is not None:

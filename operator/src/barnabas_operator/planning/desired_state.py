@@ -6,25 +6,42 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.manifests import Manifests, ResourceT
+from barnabas_operator.resources.resource import Resource
 from barnabas_operator.resources.topic import Topic
 
 
 class DesiredState(NamedTuple):
-    """What is declared now, with what is remembered of it, and the topics that are declared no more."""
+    """What is declared now, with what is remembered of it, and the topics and groups that are declared no more."""
 
     cluster: Cluster
     topics: tuple[Topic, ...]
     removed: tuple[Topic, ...]
+    groups: tuple[ConsumerGroup, ...] = ()
+    removed_groups: tuple[ConsumerGroup, ...] = ()
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """All of them."""
+        return (self.cluster, *self.topics, *self.removed, *self.groups, *self.removed_groups)
 
 
 def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
     """Gives each declared resource its uid, time of creation, generation and last status; exactly one is a Cluster."""
     topics = (*known.topics, *known.removed) if known else ()
+    groups = (*known.groups, *known.removed_groups) if known else ()
     (cluster,) = _merge(manifests.of_kind(Cluster), (known.cluster,) if known else (), now, new_uid)
     declared = _merge(manifests.of_kind(Topic), topics, now, new_uid)
-    names = {topic.metadata.name for topic in declared}
-    return DesiredState(cluster, declared, tuple(topic for topic in topics if topic.metadata.name not in names))
+    declared_groups = _merge(manifests.of_kind(ConsumerGroup), groups, now, new_uid)
+    return DesiredState(
+        cluster, declared, _no_more(topics, declared), declared_groups, _no_more(groups, declared_groups)
+    )
+
+
+def _no_more(known: Iterable[ResourceT], declared: Iterable[ResourceT]) -> tuple[ResourceT, ...]:
+    names = {resource.metadata.name for resource in declared}
+    return tuple(resource for resource in known if resource.metadata.name not in names)
 
 
 def _merge(

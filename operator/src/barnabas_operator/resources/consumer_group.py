@@ -352,4 +352,5 @@ CONSUMER_GROUP: Final = Kind(
     },
     name_field="groupId",
     status_is_news=False,
+    is_in_files=True,
 )

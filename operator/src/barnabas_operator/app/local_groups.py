@@ -1,0 +1,100 @@
+"""The consumer groups that manifest files declare, over the brokers of this machine."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from barnabas_core.clock import Clock
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import Writing
+from barnabas_operator.kafka.group_looks import GroupLooks, Looked
+from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
+from barnabas_operator.planning.conditions import with_problem
+from barnabas_operator.planning.groups.group_status import unheard
+from barnabas_operator.planning.owners import owners
+from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, Refusal
+from barnabas_operator.planning.time_text import time_text
+from barnabas_operator.reconcile.groups.group_client import GroupClient
+from barnabas_operator.reconcile.groups.group_parts import GroupTools
+from barnabas_operator.reconcile.groups.group_work import GroupWork
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.consumer_group import ConsumerGroup
+
+LOOK_S: Final = 15.0
+PATIENCE_S: Final = 60.0
+
+
+class NoKubeApi(KubeApi):
+    """Where there is no Kubernetes, there is nothing to be scaled either."""
+
+    def __init__(self) -> None:
+        """Nobody is asked."""
+
+    async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Refuses everything."""
+        raise KubeRefused(NOT_FOUND, "NotFound", "barnabas up has no Kubernetes")
+
+
+class Groups(NamedTuple):
+    """Those that are declared, and those that stay although they are declared no more, with their status."""
+
+    declared: tuple[ConsumerGroup, ...]
+    removed: tuple[ConsumerGroup, ...]
+    is_busy: bool
+
+
+class LocalGroups:
+    """Of one Cluster. `bootstrap` is where its first broker listens."""
+
+    def __init__(self, bootstrap: Callable[[], str], writing: Writing, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._client: Final = GroupClient(bootstrap)
+        self._looks: Final = GroupLooks(PATIENCE_S, clock)
+        self._work: Final = GroupWork(GroupTools(NoKubeApi(), "default", self._client.connected, writing, clock))
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.drop()
+
+    async def bring(
+        self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
+    ) -> Groups:
+        """Once."""
+        looked = await self._look(declared) if declared else Looked({}, "")
+        owned = owners(declared, lambda group: group.group_id)
+        worked = [await self._bring(cluster, group, owned, looked) for group in declared]
+        ended = [await self._end(cluster, group, owned) for group in removed]
+        stay = tuple(group for group in ended if group is not None)
+        groups = tuple(group for group, _ in worked)
+        return Groups(groups, stay, bool(stay) or any(is_busy for _, is_busy in worked))
+
+    async def _look(self, groups: Sequence[ConsumerGroup]) -> Looked:
+        group_ids = {group.group_id for group in groups}
+        try:
+            return await asyncio.to_thread(lambda: self._looks.look(self._client.connected(), group_ids))
+        except ClusterUnreachable as error:
+            self._client.drop()
+            return Looked({}, str(error))
+
+    async def _bring(
+        self, cluster: Cluster, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup], looked: Looked
+    ) -> tuple[ConsumerGroup, bool]:
+        seen = looked.groups.get(group.group_id)
+        worked = await self._work.bring(cluster, group, owned[group.group_id], seen) if seen is not None else None
+        if worked is not None:
+            return worked.group, worked.is_busy
+        why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {looked.unheard or 'trying again'}")
+        return unheard(group, why, self._now()), True
+
+    async def _end(
+        self, cluster: Cluster, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]
+    ) -> ConsumerGroup | None:
+        """None where the resource is gone."""
+        try:
+            why = await self._work.end(cluster, group, owned)
+        except ClusterUnreachable as error:
+            why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {error}")
+        return with_problem(group, why, self._now()) if why is not None else None
+
+    def _now(self) -> str:
+        return time_text(self._clock.now_ms())

@@ -1,0 +1,94 @@
+"""`barnabas up` over manifests of consumer groups, and `barnabas status --watch`."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from barnabas_operator.app.data_dir import read_status
+from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
+from harness.deadline import wait_for
+from harness.running_up import RunningUp, topic_manifest
+
+SECONDS_MAX = 60.0
+FLIGHTS = topic_manifest("flights", "partitions: 1")
+BILLING = """\
+apiVersion: barnabas.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: billing}
+spec:
+  deletionPolicy: DeleteGroup
+  lagObjective: {maxRecords: 5, for: 0s}
+"""
+RESET = BILLING + "  offsets: {reset: {id: again, to: {earliest: {}}}}\n"
+
+
+def status(up: RunningUp) -> ConsumerGroupStatus:
+    known = read_status(up.data)
+    groups = known.groups if known is not None else ()
+    return next((each.status for each in groups if each.status is not None), ConsumerGroupStatus())
+
+
+def said(up: RunningUp, kind: str) -> str:
+    """The reason of a condition."""
+    found = condition_of(status(up).conditions, kind)
+    return found.reason if found is not None else ""
+
+
+def commit(up: RunningUp, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": up.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("flights", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(up: RunningUp) -> int:
+    consumer = Consumer({"bootstrap.servers": up.bootstrap, "group.id": "billing"})
+    (found,) = consumer.committed([TopicPartition("flights", 0)], timeout=10)
+    consumer.close()
+    return int(found.offset)
+
+
+def test_a_declared_group_is_watched_reset_and_deleted(up: RunningUp) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.write("groups.yaml", BILLING)
+    up.start()
+    wait_for(lambda: said(up, READY) == "Reconciled", seconds_max=SECONDS_MAX)
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    for _ in range(10):
+        producer.produce("flights", b"x")
+    producer.flush()
+    commit(up, 2)
+    up.write("groups.yaml", BILLING.replace("maxRecords: 5", "maxRecords: 6"))  # Has a look taken at once.
+    wait_for(lambda: (status(up).lag, said(up, WITHIN_OBJECTIVE)) == (8, "LagObjectiveMissed"), seconds_max=SECONDS_MAX)
+    up.write("groups.yaml", RESET)
+    wait_for(lambda: said(up, OFFSETS_RESET) == "ResetDone", seconds_max=SECONDS_MAX)
+    assert committed(up) == 0
+    (up.manifests / "groups.yaml").unlink()
+    admin = AdminClient({"bootstrap.servers": up.bootstrap})
+    wait_for(
+        lambda: [each.group_id for each in admin.list_consumer_groups().result(10).valid],
+        lambda there: there == [],
+        SECONDS_MAX,
+    )
+
+
+def test_a_watch_that_goes_into_a_file_prints_a_line_when_a_group_has_changed(up: RunningUp, tmp_path: Path) -> None:
+    up.write("topics.yaml", FLIGHTS)
+    up.start()
+    wait_for(lambda: up.reason("flights") == "Reconciled")
+    command = [sys.executable, "-m", "barnabas", "status", "--watch", "--bootstrap", up.bootstrap]
+    log = tmp_path / "watch.log"
+    with log.open("wb") as out:
+        watching = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        wait_for(log.read_text, lambda text: "no consumer groups" in text, SECONDS_MAX)
+        commit(up, 0)
+        wait_for(log.read_text, lambda text: "billing: Empty, 0 members, lag 0" in text, SECONDS_MAX)
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(SECONDS_MAX) == 0
+    assert log.read_text().count("no consumer groups") == 1
