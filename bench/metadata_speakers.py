@@ -10,17 +10,17 @@ from typing import Final
 from uuid import uuid4
 
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.metadata import image_feed
-from barnabas_broker.metadata.controller import Controller
-from barnabas_broker.metadata.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
-from barnabas_broker.metadata.duties import ControllerDuties
+from barnabas_broker.metadata.controller.controller import ControllerDuties
+from barnabas_broker.metadata.controller.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
+from barnabas_broker.metadata.controller.metadata_writer import Controller
 from barnabas_broker.metadata.features import SUPPORTED
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
-from barnabas_broker.metadata.kubernetes.store import KubernetesStore
-from barnabas_broker.metadata.location import KubernetesCluster
-from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
+from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ApiError

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_core.errors import ApiError
 from bench.api_server_figures import Figures, read_figures

@@ -14,8 +14,8 @@ from typing import Any
 from barnabas_broker.app import broker, main, node
 from barnabas_broker.app.recovery import Recovery
 from barnabas_broker.app.stores import open_store
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.wakefulness import Wakefulness
 from barnabas_core.loop_turns import timed
 
 HANG_S, PROBE_S = 1.0, 0.1

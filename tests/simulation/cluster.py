@@ -9,11 +9,11 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
-from barnabas_broker.app.machine import Machine
 from barnabas_broker.app.node import Node
+from barnabas_broker.app.node_environment import Machine
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.storage import file_names

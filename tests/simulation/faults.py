@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from barnabas_broker.metadata.decisions.elections import ElectionType
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import SimulatedBroker, SimulatedCluster
 from simulation.disk import EIO, ENOSPC

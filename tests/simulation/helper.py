@@ -4,10 +4,10 @@ import asyncio
 from random import Random
 from typing import Final
 
-from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.requests import MapKeys, Request, Response
-from barnabas_broker.storage.cleaner.worker import Worker
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.helper.helper import HelperDied
+from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
+from barnabas_broker.storage.helper_worker import Worker
 
 DELAYS_S: Final = (0.0, 0.01, 0.1)
 MAP_DELAYS_S: Final = (0.01, 0.3, 1.0)

@@ -11,14 +11,14 @@ from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.tables import GroupTables
-from barnabas_broker.metadata import duties, transitions
-from barnabas_broker.metadata.decisions import elections, isr_changes, revisions
-from barnabas_broker.metadata.decisions.fencing import begin_life
-from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.controller import controller, transitions
+from barnabas_broker.metadata.controller.decisions import elections, isr_changes, state_changes
+from barnabas_broker.metadata.controller.decisions.fencing import begin_life
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
 from barnabas_broker.metadata.documents import AnyDocument
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
-from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_state import LeaderState
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
@@ -160,7 +160,7 @@ def keeps_the_leader_epoch() -> Iterator[None]:
     def mistaken(state: PartitionState, leader: int, terms: Any) -> PartitionState:
         return msgspec.structs.replace(led_by(state, leader, terms), leader_epoch=state.leader_epoch)
 
-    with patch.object(elections, "led_by", mistaken), patch.object(revisions, "led_by", mistaken):
+    with patch.object(elections, "led_by", mistaken), patch.object(state_changes, "led_by", mistaken):
         yield
 
 
@@ -190,7 +190,7 @@ def followers_forget_the_producers() -> Iterator[None]:
 @contextmanager
 def trusts_a_disk_that_lost_power() -> Iterator[None]:
     """A broker that may lack records comes back as if it had them."""
-    with patch("barnabas_broker.metadata.membership.may_lack_records", lambda *_: False):
+    with patch("barnabas_broker.metadata.membership.membership.may_lack_records", lambda *_: False):
         yield
 
 
@@ -275,7 +275,7 @@ def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
     with (
         patch.object(ReplicaManager, "_is_eligible", is_eligible),
         patch.object(isr_changes, "_complaint", complaint),
-        patch.object(duties, "begin_life", begin),
+        patch.object(controller, "begin_life", begin),
     ):
         yield
 

@@ -10,8 +10,8 @@ from unittest.mock import patch
 from uuid import UUID
 
 from barnabas_broker.metadata import topic_layout
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.elections import ElectionType, is_lost
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, is_lost
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves

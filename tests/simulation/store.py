@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     Change,
     Changes,

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Write
+from barnabas_broker.metadata.store.metadata_store import Write
 from simulation.store import StoreState
 from simulation.stored_epochs import StoredEpochs
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header

@@ -13,7 +13,7 @@ from kafka.protocol import admin, consumer, metadata, producer
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.apis import API_SPECS

@@ -17,13 +17,13 @@ from barnabas_broker.handlers.batch_trust import (
     ConnectionTrust,
     Untruth,
 )
-from barnabas_broker.storage.cleaner.inspector import (
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.helper_worker import Worker
+from barnabas_broker.storage.inspection.inspector import (
     SELDOM_HERE_MAX,
     BatchInspector,
 )
-from barnabas_broker.storage.cleaner.requests import Request, Response
-from barnabas_broker.storage.cleaner.worker import Worker
-from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.record_batch import crc_matches, parse_header, sealed_batch
 from barnabas_broker.wire.records import Record, encode_batch

@@ -11,7 +11,7 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.handlers import delete_records
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.messages import DeleteRecordsRequest

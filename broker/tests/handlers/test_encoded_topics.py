@@ -7,8 +7,8 @@ from typing import Any, cast
 from uuid import UUID
 
 from barnabas_broker.handlers import metadata
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas_broker.handlers import replica_fetch
-from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response

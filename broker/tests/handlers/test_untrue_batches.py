@@ -18,13 +18,13 @@ from barnabas_broker.handlers.batch_trust import (
     ConnectionTrust,
     Untruth,
 )
-from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.inspector import (
+from barnabas_broker.storage.helper.helper import HelperDied
+from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.inspection.inspector import (
     BYTES_IN_FLIGHT_MAX,
     KEPT_BYTES_MAX,
     BatchInspector,
 )
-from barnabas_broker.storage.cleaner.requests import Request, Response
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header, sealed_batch
 from barnabas_broker.wire.records import Record, encode_batch

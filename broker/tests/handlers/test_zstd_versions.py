@@ -11,7 +11,7 @@ from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.handlers import fetch, produce
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.storage.cleaner.inspector import BatchInspector
+from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -12,7 +12,7 @@ from barnabas_broker.metadata.model import (
     TombstoneDocument,
     TopicDocument,
 )
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     Change,
     Changes,
 )

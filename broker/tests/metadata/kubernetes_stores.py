@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from store_conformance import ManualClock, OpenStore
 
-from barnabas_broker.metadata.kubernetes.store import KubernetesStore
-from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
+from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_kube.access import Access
 from barnabas_kube.discovery import find_access
 from barnabas_operator.resources.cluster_roles import broker_rules

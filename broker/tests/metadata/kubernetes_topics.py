@@ -4,7 +4,7 @@ from uuid import UUID
 
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     MetadataStore,
 )
 

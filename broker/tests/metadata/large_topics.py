@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from metadata_cluster import Node
 
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.documents import FEATURES_KEY, encode
 from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     FeaturesDocument,
     PartitionState,
     TopicDocument,
 )
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import Change, Changes
+from barnabas_broker.metadata.store.metadata_store import Change, Changes
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.topic_partition import TopicPartition
 
 STATE = PartitionState((0,), 0, 0, (0,))

@@ -10,18 +10,18 @@ from uuid import UUID
 import msgspec
 from store_conformance import WAIT_S, ManualClock
 
-from barnabas_broker.metadata import image_feed
-from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.controller.controller import ControllerDuties
+from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.restorations import Restorations
+from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import encode, topic_key
-from barnabas_broker.metadata.duties import ControllerDuties
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.log_ends import HeldLog, LogEnds
-from barnabas_broker.metadata.membership import Membership
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
+from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_broker.metadata.restorations import Restorations
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import Write
-from barnabas_broker.metadata.transitions import Transitions
+from barnabas_broker.metadata.store.metadata_store import Write
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 
 HEARTBEAT_MS, SESSION_MS = 1000, 3000

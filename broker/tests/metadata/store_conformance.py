@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     Change,
     LeaseLost,

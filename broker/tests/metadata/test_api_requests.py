@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from barnabas_broker.metadata.kubernetes import api
-from barnabas_broker.metadata.kubernetes.api import ApiRequests
-from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable
+from barnabas_broker.metadata.store.kubernetes import api
+from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_kube.access import Access
 
 pytestmark = pytest.mark.anyio

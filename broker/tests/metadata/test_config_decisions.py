@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from decision_samples import a_cluster, a_topic, create, registration
 
-from barnabas_broker.metadata.decisions.alter_configs import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
     BrokerOverrides,
     ConfigChange,
     ConfigOperation,
@@ -14,8 +14,12 @@ from barnabas_broker.metadata.decisions.alter_configs import (
     decide_alter_topic,
     replace_all,
 )
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType, decide_update_features
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.update_features import (
+    FeatureUpdate,
+    UpgradeType,
+    decide_update_features,
+)
 from barnabas_broker.metadata.features import ELR, FIRST_LEVELS, METADATA_LEVEL, unsupported
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.errors import ApiError, ErrorCode

@@ -11,22 +11,22 @@ from uuid import UUID
 import pytest
 from store_conformance import ManualClock
 
-from barnabas_broker.metadata import image_feed
-from barnabas_broker.metadata.controller import Controller
-from barnabas_broker.metadata.decisions.alter_configs import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.metadata_writer import Controller
 from barnabas_broker.metadata.documents import broker_key, encode
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
-from barnabas_broker.metadata.membership import ensure_cluster_id
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
-from barnabas_broker.metadata.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode

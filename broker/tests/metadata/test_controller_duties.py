@@ -8,15 +8,15 @@ import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
 from store_conformance import WAIT_S
 
-from barnabas_broker.metadata.decisions.alter_configs import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.decisions.elections import ElectionType
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
-from barnabas_broker.metadata.log_ends import HeldLog
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from metadata_cluster import SESSION_MS, ClusterOfNodes, Node, a_topic, cluster_at, led
 
-from barnabas_broker.metadata import deletions
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.elections import ElectionType
-from barnabas_broker.metadata.decisions.restoration import compared, confirmed, unled, with_newer_partitions
+from barnabas_broker.metadata.controller import deletions
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.documents import broker_key, encode, tombstone_key, topic_key
+from barnabas_broker.metadata.image.restoration import compared, confirmed, unled, with_newer_partitions
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition

@@ -8,11 +8,11 @@ from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from store_conformance import WAIT_S, ManualClock, OpenStore
 
-from barnabas_broker.metadata.kubernetes.api import ApiRequests
-from barnabas_broker.metadata.kubernetes.lease_watch import CURRENT_MS
-from barnabas_broker.metadata.kubernetes.store import KubernetesStore
-from barnabas_broker.metadata.location import KubernetesCluster
-from barnabas_broker.metadata.store import Lease, MetadataStore
+from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
+from barnabas_broker.metadata.store.kubernetes.lease_watch import CURRENT_MS
+from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore
 
 pytestmark = pytest.mark.anyio
 

@@ -7,18 +7,19 @@ import msgspec
 import pytest
 from image_samples import a_tombstone, a_topic, changes
 
-from barnabas_broker.metadata import image_feed
+from barnabas_broker.metadata.controller.transitions import Planned, Transitions
 from barnabas_broker.metadata.documents import (
     encode,
     tombstone_key,
     topic_key,
 )
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     TombstoneDocument,
 )
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     Changes,
     Document,
     HistoryCompacted,
@@ -26,7 +27,6 @@ from barnabas_broker.metadata.store import (
     StoreUnavailable,
     Write,
 )
-from barnabas_broker.metadata.transitions import Planned, Transitions
 
 
 class WatchedLate:

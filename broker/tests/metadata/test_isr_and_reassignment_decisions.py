@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
-from barnabas_broker.metadata.decisions.balance import wants_preferred
-from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.decisions.isr_changes import (
+from barnabas_broker.metadata.controller.decisions.balance import wants_preferred
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.isr_changes import (
     UNKNOWN_BROKER_EPOCH,
     IsrChange,
     check_topic,
     decide_isr_change,
 )
-from barnabas_broker.metadata.decisions.reassignments import decide_reassignment, is_reassigned
-from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
 

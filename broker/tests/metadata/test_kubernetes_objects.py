@@ -14,9 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.metadata.documents import encode, topic_key, topic_part_key
-from barnabas_broker.metadata.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
-from barnabas_broker.metadata.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
-from barnabas_broker.metadata.kubernetes.watching import changes_in
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     PartitionState,
@@ -24,7 +21,10 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
     TopicPartDocument,
 )
-from barnabas_broker.metadata.store import Change, HistoryCompacted, Lease, StoreUnavailable
+from barnabas_broker.metadata.store.kubernetes.leases import TOKEN, LeaseList, LeaseObject, LeaseSpec, Observations
+from barnabas_broker.metadata.store.kubernetes.objects import Columns, ListMetadata, Metadata, columns, object_name
+from barnabas_broker.metadata.store.kubernetes.watching import changes_in
+from barnabas_broker.metadata.store.metadata_store import Change, HistoryCompacted, Lease, StoreUnavailable
 from barnabas_kube.access import NoAccess
 from barnabas_kube.discovery import find_access
 

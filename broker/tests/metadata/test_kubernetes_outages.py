@@ -13,14 +13,14 @@ from kubernetes_topics import a_topic, id_of
 from store_conformance import WAIT_S, ManualClock, OpenStore, changes_until
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_feed import ImageFeed, load
-from barnabas_broker.metadata.kubernetes import store as store_module
-from barnabas_broker.metadata.kubernetes.api import ApiRequests
-from barnabas_broker.metadata.kubernetes.store import KubernetesStore
-from barnabas_broker.metadata.location import KubernetesCluster
+from barnabas_broker.metadata.image.image_feed import ImageFeed, load
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TombstoneDocument
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.kubernetes import kubernetes_store as store_module
+from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
+from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     HistoryCompacted,
     MetadataStore,

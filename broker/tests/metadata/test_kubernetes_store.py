@@ -10,9 +10,9 @@ from kubernetes_stores import access_at
 from kubernetes_topics import a_topic
 from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until, next_changes
 
-from barnabas_broker.metadata.kubernetes.store import KubernetesStore
-from barnabas_broker.metadata.location import KubernetesCluster
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
+from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
     HistoryCompacted,
     MetadataStore,

@@ -9,12 +9,12 @@ import pytest
 from metadata_cluster import a_topic, led
 from store_conformance import ManualClock
 
+from barnabas_broker.metadata.controller.losses import TOLD_MAX, LossNews, config_value, lost_in
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.log_ends import NO_LOG, KnownEnds, part_of
-from barnabas_broker.metadata.losses import TOLD_MAX, LossNews, config_value, lost_in
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part_of
 from barnabas_broker.metadata.model import NO_LEADER, LogEnd, LogEndsDocument, PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_core.fair_turns import THINGS_MAX, FairTurn
 
 LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1, 2))

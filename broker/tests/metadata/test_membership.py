@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from store_conformance import ManualClock
 
-from barnabas_broker.metadata import image_feed
 from barnabas_broker.metadata.documents import broker_key, encode
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.membership import Membership
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import StoreUnavailable
+from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.errors import ApiError, ErrorCode
 
 pytestmark = pytest.mark.anyio

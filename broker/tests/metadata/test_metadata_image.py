@@ -17,8 +17,8 @@ from barnabas_broker.metadata.documents import (
     tombstone_key,
     topic_key,
 )
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,
@@ -29,7 +29,7 @@ from barnabas_broker.metadata.model import (
     TombstoneDocument,
     TopicDocument,
 )
-from barnabas_broker.metadata.store import (
+from barnabas_broker.metadata.store.metadata_store import (
     Change,
     Changes,
     Document,

@@ -7,15 +7,15 @@ from uuid import UUID
 import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
-from barnabas_broker.metadata.decisions.elections import ElectionType, choose_leader, decide_election
-from barnabas_broker.metadata.decisions.fencing import begin_life, counts_on, resign, settle
-from barnabas_broker.metadata.decisions.isr_changes import (
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, choose_leader, decide_election
+from barnabas_broker.metadata.controller.decisions.fencing import begin_life, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
 )
-from barnabas_broker.metadata.decisions.lives import may_lack_records
-from barnabas_broker.metadata.decisions.reassignments import decide_reassignment
-from barnabas_broker.metadata.decisions.terms import Terms, terms_of
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms, terms_of
+from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
+from barnabas_broker.metadata.membership.incarnations import may_lack_records
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_core.config.broker_config import parse_broker_config
 

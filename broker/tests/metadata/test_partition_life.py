@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from partition_samples import PARTITION, TOPIC_ID, brokers
 
-from barnabas_broker.metadata.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.decisions.fencing import begin_life, counts_on, resign, settle
-from barnabas_broker.metadata.decisions.isr_changes import (
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.fencing import begin_life, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
 )
-from barnabas_broker.metadata.decisions.reassignments import decide_reassignment
-from barnabas_broker.metadata.decisions.terms import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError
 

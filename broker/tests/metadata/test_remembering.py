@@ -10,7 +10,6 @@ from metadata_cluster import a_topic, led
 from store_conformance import ManualClock
 
 from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
-from barnabas_broker.metadata.decisions.restoration import compared
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     FEATURES_KEY,
@@ -22,8 +21,17 @@ from barnabas_broker.metadata.documents import (
     tombstone_key,
     topic_key,
 )
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_feed import load
+from barnabas_broker.metadata.image.image_feed import load
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.remembering import (
+    PRODUCER_IDS_MARGIN,
+    Remembered,
+    encode_copy,
+    newer_documents,
+    newest_copy,
+    restore,
+)
+from barnabas_broker.metadata.image.restoration import compared
 from barnabas_broker.metadata.model import (
     NO_LEADER,
     BrokerRegistration,
@@ -33,16 +41,8 @@ from barnabas_broker.metadata.model import (
     ProducerIdsDocument,
     TombstoneDocument,
 )
-from barnabas_broker.metadata.remembering import (
-    PRODUCER_IDS_MARGIN,
-    Remembered,
-    encode_copy,
-    newer_documents,
-    newest_copy,
-    restore,
-)
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import Write
+from barnabas_broker.metadata.store.metadata_store import Write
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir

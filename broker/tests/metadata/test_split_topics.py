@@ -11,17 +11,17 @@ import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, finalize, image_of, stored, with_level_2
 from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
 
-from barnabas_broker.metadata import deletions, transitions
-from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.controller import deletions, transitions
+from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
 from barnabas_broker.metadata.documents import broker_key, encode, topic_key
 from barnabas_broker.metadata.features import ELR, METADATA_LEVEL
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_broker.metadata.store import ABSENT, StoreUnavailable, Write
+from barnabas_broker.metadata.store.metadata_store import ABSENT, StoreUnavailable, Write
 from barnabas_broker.metadata.topic_layout import documents_of, joined, laid_out, part_keys
-from barnabas_broker.metadata.topic_writes import DocumentWrites, writes_of
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition

@@ -10,10 +10,12 @@ from large_topics import STATE, a_change, a_large_topic, changes_of, image_of, s
 from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
 from store_conformance import ManualClock
 
-from barnabas_broker.metadata import deletions, transitions
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller import deletions, transitions
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import CLUSTER_KEY, FEATURES_KEY, encode, topic_key
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.remembering import newer_documents, restore
+from barnabas_broker.metadata.image.topic_writes import writes_of
 from barnabas_broker.metadata.model import (
     NO_LEADER,
     BrokerRegistration,
@@ -21,11 +23,9 @@ from barnabas_broker.metadata.model import (
     PartitionState,
     TopicDocument,
 )
-from barnabas_broker.metadata.remembering import newer_documents, restore
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import Change, Changes
+from barnabas_broker.metadata.store.metadata_store import Change, Changes
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
-from barnabas_broker.metadata.topic_writes import writes_of
 from barnabas_core.errors import ApiError, ErrorCode
 
 pytestmark = pytest.mark.anyio

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until
 
-from barnabas_broker.metadata import sqlite_documents
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import HistoryCompacted, StoreUnavailable, Write
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable, Write
+from barnabas_broker.metadata.store.sqlite import documents
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
 PRELUDE = """
 import asyncio, sys, time
 from pathlib import Path
-from barnabas_broker.metadata.sqlite_store import SqliteStore
-from barnabas_broker.metadata.store import VersionConflict, Write
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
 class WallClock:
     def now_ms(self): return time.time_ns() // 1_000_000
@@ -55,7 +55,7 @@ asyncio.run(main())
 """
 
 TAKE_PRODUCER_IDS = """
-    from barnabas_broker.metadata.producer_id_blocks import allocate_block
+    from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
     while True:
         print((await allocate_block(store)).start, flush=True)
 asyncio.run(main())
@@ -235,7 +235,7 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watcher_that_is_too_far_behind_is_told_so(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_documents, "HISTORY_CHANGES", 100)
+        monkeypatch.setattr(documents, "HISTORY_CHANGES", 100)
         store = await open_store()
         await store.write([Write(f"k{number}", b"1") for number in range(2000)])
         with pytest.raises(HistoryCompacted):
@@ -321,8 +321,8 @@ class TestSqliteStore(StoreConformance):
     async def test_history_is_bounded_by_its_bytes(
         self, path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_documents, "HISTORY_BYTES", 100_000)
-        monkeypatch.setattr(sqlite_documents, "TRIM_EVERY_BYTES", 20_000)
+        monkeypatch.setattr(documents, "HISTORY_BYTES", 100_000)
+        monkeypatch.setattr(documents, "TRIM_EVERY_BYTES", 20_000)
         store = await open_store()
         for _ in range(40):
             await store.put("k", b"1" * 10_000)
@@ -334,8 +334,8 @@ class TestSqliteStore(StoreConformance):
     async def test_a_document_larger_than_the_history_is_told_to_who_watches(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_documents, "HISTORY_BYTES", 100)
-        monkeypatch.setattr(sqlite_documents, "TRIM_EVERY_BYTES", 10)
+        monkeypatch.setattr(documents, "HISTORY_BYTES", 100)
+        monkeypatch.setattr(documents, "TRIM_EVERY_BYTES", 10)
         store = await open_store()
         for number in range(1, 4):
             last = await store.put("k", b"1" * 1000)

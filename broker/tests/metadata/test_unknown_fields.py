@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metadata_cluster import a_topic, cluster_at, led
 
 from barnabas_broker.metadata import documents
-from barnabas_broker.metadata.decisions.alter_configs import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,

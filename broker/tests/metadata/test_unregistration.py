@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
 
-from barnabas_broker.metadata.membership import BROKER_LEASES
+from barnabas_broker.metadata.membership.membership import BROKER_LEASES
 from barnabas_core.errors import ApiError, ErrorCode
 
 pytestmark = pytest.mark.anyio

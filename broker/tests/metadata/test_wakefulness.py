@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.store import Listing, StoreUnavailable
-from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.store.metadata_store import Listing, StoreUnavailable
 
 LIMIT_MS = 1000
 

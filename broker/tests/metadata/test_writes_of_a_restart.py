@@ -8,7 +8,7 @@ import pytest
 from metadata_cluster import ClusterOfNodes, Node, a_topic, cluster_at, led
 
 from barnabas_broker.metadata.documents import topic_key
-from barnabas_broker.metadata.store import VersionConflict, Write
+from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
 pytestmark = pytest.mark.anyio
 

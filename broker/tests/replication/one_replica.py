@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.overtaken import LogAhead
+from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
 from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.metadata.store import Document, Listing
+from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.replication.log_fates import only_topic
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.checkpoints import LastLife
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem

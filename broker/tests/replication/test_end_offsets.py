@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.end_offsets import PARTITIONS_A_REQUEST, VERSION, EndOffsets
 from barnabas_broker.wire.codec import decode_request, encode_response

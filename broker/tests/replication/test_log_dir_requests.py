@@ -10,7 +10,7 @@ import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import alter_replica_log_dirs
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.log_mover import LogMover

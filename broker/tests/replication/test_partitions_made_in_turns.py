@@ -11,14 +11,14 @@ import pytest
 from one_replica import at_once
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
-from barnabas_broker.metadata.store import Change, Changes
+from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager
-from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment

@@ -12,13 +12,13 @@ from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity

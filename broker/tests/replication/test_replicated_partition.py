@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_context import PartitionContext
+from barnabas_broker.replication.partition_environment import PartitionContext
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_environment import LogEnvironment

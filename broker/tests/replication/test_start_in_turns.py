@@ -10,7 +10,7 @@ from one_replica import FLIGHTS, HERE, NOW_MS, Broker, StandingTime, led
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
-from barnabas_broker.metadata.store import Change, Changes
+from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_core.fair_turns import THINGS_MAX
 from barnabas_core.topic_partition import TopicPartition
 

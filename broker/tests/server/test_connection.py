@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.handlers.channel import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection

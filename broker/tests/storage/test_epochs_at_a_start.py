@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.app.log_end_news import held_logs
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.app.log_end_reports import held_logs
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.app.log_end_news import held_logs
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.app.log_end_reports import held_logs
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.checkpoints import NO_LIFE, LastLife
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.cleaner.requests import Request, Response
 from barnabas_broker.storage.cleaner.settings import CleanerSettings
-from barnabas_broker.storage.cleaner.worker import Worker
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.helper_worker import Worker
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment

@@ -11,14 +11,16 @@ from compaction_samples import COMPACT, NOW_MS, HelperHere, SetClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.inspection import (
+from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.helper.helper import HelperDied
+from barnabas_broker.storage.helper.requests import Failed, Inspected, Request, Response
+from barnabas_broker.storage.inspection.batch_inspection import (
     MESSAGES_MAX,
     RECORD_ERRORS_MAX,
     inspects_records,
     must_inspect,
 )
-from barnabas_broker.storage.cleaner.inspector import (
+from barnabas_broker.storage.inspection.inspector import (
     BYTES_IN_FLIGHT_MAX,
     HEADERS_A_RECORD_HERE,
     RECORDS_HERE_MAX,
@@ -28,8 +30,6 @@ from barnabas_broker.storage.cleaner.inspector import (
     CannotInspect,
     is_quick,
 )
-from barnabas_broker.storage.cleaner.requests import Failed, Inspected, Request, Response
-from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import crc_matches, parse_header
 from barnabas_broker.wire.records import Header, Record, decode_batch, encode_batch

@@ -12,10 +12,10 @@ from cleaner_samples import dirty
 from compaction_samples import PLANES, HelperHere, OneCompactedLog
 
 from barnabas_broker.storage.cleaner.backoff import PAUSE_MS_MAX
-from barnabas_broker.storage.cleaner.helper import HelperDied
 from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
-from barnabas_broker.storage.cleaner.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.files import PosixFileSystem
+from barnabas_broker.storage.helper.helper import HelperDied
+from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
-from barnabas_broker.storage.cleaner.requests import CleanSegments
+from barnabas_broker.storage.helper.requests import CleanSegments
 from barnabas_broker.wire.compression import Codec
 from barnabas_core.config.log_config import CleanupPolicy
 

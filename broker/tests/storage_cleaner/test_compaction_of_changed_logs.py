@@ -7,8 +7,8 @@ import pytest
 from cleaner_samples import dirty
 from compaction_samples import PLANES, OneCompactedLog
 
-from barnabas_broker.storage.cleaner.helper import HelperDied
-from barnabas_broker.storage.cleaner.requests import CleanSegments, MapKeys, Request
+from barnabas_broker.storage.helper.helper import HelperDied
+from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
 from barnabas_broker.storage.truncation import truncate_to
 
 

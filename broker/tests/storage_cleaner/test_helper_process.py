@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, ManualTimers, OneCompactedLog, SetClock
 
-from barnabas_broker.storage.cleaner.frames import frame
-from barnabas_broker.storage.cleaner.helper import WORKER_COMMAND, Helper, HelperDied
-from barnabas_broker.storage.cleaner.inspection import inspection
-from barnabas_broker.storage.cleaner.inspector import BatchInspector
-from barnabas_broker.storage.cleaner.requests import Failed, InspectBatch, Inspected, KeysMapped, MapKeys, SourceSegment
+from barnabas_broker.storage.helper.frames import frame
+from barnabas_broker.storage.helper.helper import WORKER_COMMAND, Helper, HelperDied
+from barnabas_broker.storage.helper.requests import Failed, InspectBatch, Inspected, KeysMapped, MapKeys, SourceSegment
+from barnabas_broker.storage.inspection.batch_inspection import inspection
+from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch

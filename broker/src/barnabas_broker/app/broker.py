@@ -16,14 +16,14 @@ from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspe
 from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.app.machine import Machine
 from barnabas_broker.app.node import Node
+from barnabas_broker.app.node_environment import Machine
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, message_handler
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.links import Links
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher

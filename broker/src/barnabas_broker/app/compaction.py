@@ -6,10 +6,10 @@ They are two because a round of compaction takes long, and a producer does not w
 from collections.abc import Callable
 
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.cleaner.helper import Helper
-from barnabas_broker.storage.cleaner.inspector import BatchInspector
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.cleaner.settings import BATCH_MEMORY_BYTES, CleanerSettings
+from barnabas_broker.storage.helper.helper import Helper
+from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from barnabas_broker.handlers.services import IgnoredConfig
 from barnabas_broker.metadata.documents import ALL_BROKERS
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_core.config.broker_config import BrokerConfig, unused_settings
 from barnabas_core.config.definitions import ConfigProblem

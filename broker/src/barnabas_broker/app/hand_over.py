@@ -4,10 +4,10 @@ import asyncio
 import logging
 from typing import Final
 
-from barnabas_broker.metadata.controller import Controller
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.departures import Departures
-from barnabas_broker.replication.leader_news import LeaderNews
+from barnabas_broker.replication.leader_propagation import LeaderNews
 from barnabas_core.errors import ApiError
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import msgspec
 
 from barnabas_broker.app.chores import Chore, in_thread
 from barnabas_broker.metadata.documents import CLUSTER_KEY, AnyDocument
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.remembering import Remembered, encode_copy, newest_copy, restore
 from barnabas_broker.metadata.model import ClusterDocument
-from barnabas_broker.metadata.remembering import Remembered, encode_copy, newest_copy, restore
-from barnabas_broker.metadata.store import ABSENT, MetadataStore
+from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import MetaProperties, decode_meta_properties
 from barnabas_broker.storage.errors import LogDirRefused

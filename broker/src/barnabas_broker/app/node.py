@@ -14,9 +14,9 @@ from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.app.log_end_news import LogEndNews
-from barnabas_broker.app.machine import Machine
+from barnabas_broker.app.log_end_reports import LogEndNews
 from barnabas_broker.app.metadata_memory import MetadataMemory
+from barnabas_broker.app.node_environment import Machine
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_life, registration_of
 from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
@@ -27,34 +27,34 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata import image_feed
-from barnabas_broker.metadata.controller import Controller
+from barnabas_broker.metadata.controller.controller import ControllerDuties
+from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.restorations import Restorations
+from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import ALL_BROKERS
-from barnabas_broker.metadata.duties import ControllerDuties
 from barnabas_broker.metadata.features import unsupported
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
-from barnabas_broker.metadata.membership import Membership, ensure_cluster_id
-from barnabas_broker.metadata.restorations import Restorations
-from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
-from barnabas_broker.metadata.transitions import Transitions
-from barnabas_broker.metadata.wakefulness import Wakefulness
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.membership.wakefulness import Wakefulness
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.departures import Departures
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.leader_news import LeaderNews
+from barnabas_broker.replication.leader_propagation import LeaderNews
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
-from barnabas_broker.replication.surroundings import Surroundings
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dir import BrokerIdentity

@@ -3,8 +3,8 @@
 from typing import Final
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.lives import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.features import SUPPORTED
+from barnabas_broker.metadata.membership.incarnations import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
 from barnabas_broker.storage.log_manager import LogManager

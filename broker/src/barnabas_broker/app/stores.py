@@ -7,8 +7,8 @@ import os
 from typing import Final
 
 from barnabas_broker.metadata.documents import CLUSTER_KEY
-from barnabas_broker.metadata.location import KubernetesCluster, SqliteFile, location
-from barnabas_broker.metadata.store import MetadataStore, StoreUnavailable
+from barnabas_broker.metadata.store.location import KubernetesCluster, SqliteFile, location
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.clock import Clock
 
 WAIT_S: Final = 1.0
@@ -28,7 +28,7 @@ async def open_store(metadata_store: str, clock: Clock, boot_id: str, stopping: 
 
 
 async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> MetadataStore:
-    from barnabas_broker.metadata.sqlite_store import SqliteStore
+    from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: a
     from barnabas_kube.discovery import find_access
 
     try:
-        from barnabas_broker.metadata.kubernetes.store import KubernetesStore
+        from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
     except ModuleNotFoundError as error:
         raise StoreUnavailable(f"{error}; `pip install 'barnabas[broker]'` brings it") from error
     try:

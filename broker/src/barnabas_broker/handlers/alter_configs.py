@@ -1,7 +1,7 @@
 """AlterConfigs (33), v0 to v2: all settings of each resource are replaced; IncrementalAlterConfigs is kinder."""
 
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.config_outcomes import alter_each
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import AlterConfigsRequest, AlterConfigsResponse
 

@@ -3,7 +3,7 @@
 v1 may forbid that the replication factor changes (KIP-860).
 """
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse

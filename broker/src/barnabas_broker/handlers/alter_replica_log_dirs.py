@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas_core.errors import ApiError, ErrorCode

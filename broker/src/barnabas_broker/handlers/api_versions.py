@@ -9,7 +9,7 @@ import struct
 from functools import cache, lru_cache
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.documents import FEATURES_KEY
 from barnabas_broker.metadata.features import SUPPORTED

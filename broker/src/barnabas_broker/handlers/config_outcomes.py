@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from barnabas_broker.metadata.decisions.alter_configs import ConfigResource, ConfigResourceType
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResource, ConfigResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 
 Wanted = TypeVar("Wanted")

@@ -1,8 +1,8 @@
 """CreatePartitions (37), v0 to v3: more partitions for a topic, never fewer."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.create_partitions import NewPartitions
+from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.metadata import NO_ID
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 from barnabas_core.config.describe import describe_topic

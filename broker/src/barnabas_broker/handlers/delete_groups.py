@@ -5,8 +5,8 @@ log.
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_core.errors import ErrorCode

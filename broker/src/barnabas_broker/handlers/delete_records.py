@@ -7,8 +7,8 @@ back. They tell it in their fetches.
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.metadata import NO_ID
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import TopicDocument

@@ -6,8 +6,8 @@ told, too, where the request wants them (KIP-1073).
 
 from typing import Final
 
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import CLUSTER_OPERATIONS
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import DescribeClusterRequest, DescribeClusterResponse

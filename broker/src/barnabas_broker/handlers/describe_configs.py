@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
+from barnabas_broker.metadata.controller.losses import LACKING_RECORDS, config_value, lost_in
 from barnabas_broker.metadata.documents import ALL_BROKERS
-from barnabas_broker.metadata.log_ends import KnownEnds
-from barnabas_broker.metadata.losses import LACKING_RECORDS, config_value, lost_in
+from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from barnabas_core.config.definitions import ConfigType

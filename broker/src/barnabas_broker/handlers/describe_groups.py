@@ -8,7 +8,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.coordinator import GroupDescription, MemberDescription
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode

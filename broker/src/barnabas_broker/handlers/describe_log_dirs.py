@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse

@@ -1,6 +1,6 @@
 """DescribeProducers (61), v0: the idempotent producers that a partition knows, told by its leader (KIP-664)."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import DescribeProducersRequest, DescribeProducersResponse
 from barnabas_core.errors import ApiError, ErrorCode

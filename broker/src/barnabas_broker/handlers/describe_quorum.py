@@ -7,9 +7,9 @@ the store. How far an observer is nobody is told (docs/decisions/quorum.md).
 
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.image import NO_CONTROLLER
+from barnabas_broker.metadata.image.metadata_image import NO_CONTROLLER
 from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas_core.errors import ErrorCode
 

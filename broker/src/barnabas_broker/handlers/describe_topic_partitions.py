@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.encoded_topics import TOPIC_OPERATIONS
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.metadata import NO_ID, why_missing
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument

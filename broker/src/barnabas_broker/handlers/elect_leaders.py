@@ -4,10 +4,10 @@ v0 knows preferred leaders only; from v1 on the request says which election. Nul
 then the answer has only those that an election was for.
 """
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.partition_results import by_topic, error_fields
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.elections import ElectionType
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.wire.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_broker.handlers import replica_fetch
-from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.partition import Partition

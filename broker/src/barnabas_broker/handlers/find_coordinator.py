@@ -7,7 +7,7 @@ the one error that makes every client give up at once instead of asking for ever
 from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_core.config.listeners import Endpoint

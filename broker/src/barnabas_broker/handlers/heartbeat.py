@@ -1,6 +1,6 @@
 """Heartbeat (12), v0 to v4: a member lives. v3 brings static members."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import HeartbeatRequest, HeartbeatResponse
 

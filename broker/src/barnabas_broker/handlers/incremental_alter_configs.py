@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs (44), v0 to v1: single settings set, removed, appended to or subtracted from (KIP-339)."""
 
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.config_outcomes import alter_each
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.alter_configs import ConfigChange, ConfigOperation
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
 ResourceResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse

@@ -5,7 +5,7 @@ A transactional id is refused, with the error that makes a producer give up at o
 
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_core.errors import ApiError, ErrorCode

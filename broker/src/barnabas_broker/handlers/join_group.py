@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, Protocol
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
 

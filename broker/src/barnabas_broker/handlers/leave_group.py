@@ -6,7 +6,7 @@ Before v3 the one member's error is the response's; v5 brings a reason.
 from typing import Final
 
 from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import LeaveGroupRequest, LeaveGroupResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -1,8 +1,8 @@
 """ListConfigResources (74), v0 to v1: the resources that have settings (KIP-1142); v0 asks for client metrics only."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.alter_configs import ConfigResourceType
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.wire.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_core.errors import ErrorCode
 

@@ -5,7 +5,7 @@ KIP-848).
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import ListGroupsRequest, ListGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -8,7 +8,7 @@ that does not know its high watermark yet answers OFFSET_NOT_AVAILABLE (v5), for
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.timestamp_lookup import max_timestamp, offset_for_timestamp

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (46), v0: which partitions get other replicas just now (KIP-455). Null means all."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.partition_results import by_topic
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 from uuid import UUID
 
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED, SLICE_PARTITIONS, EncodedTopic, Form, TopicResponse
-from barnabas_broker.handlers.exchange import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse

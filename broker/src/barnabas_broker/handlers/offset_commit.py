@@ -9,8 +9,8 @@ from typing import Final
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import CommitRequest
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode

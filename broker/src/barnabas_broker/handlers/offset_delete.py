@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Iterator
 
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (23), v2 to v4: where an epoch ends, so that clients notice truncation (KIP-320)."""
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Final, cast
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.exchange import Channel, CloseConnection
+from barnabas_broker.handlers.channel import Channel, CloseConnection
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
-from barnabas_broker.storage.cleaner.inspection import must_inspect
-from barnabas_broker.storage.cleaner.inspector import (
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.helper.requests import Inspected
+from barnabas_broker.storage.inspection.batch_inspection import must_inspect
+from barnabas_broker.storage.inspection.inspector import (
     BYTES_IN_FLIGHT_MAX,
     KEPT_BYTES_MAX,
     PRECAUTION_S_MAX,
@@ -25,8 +27,6 @@ from barnabas_broker.storage.cleaner.inspector import (
     CannotInspect,
     is_quick,
 )
-from barnabas_broker.storage.cleaner.requests import Inspected
-from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.parts import Part
 from barnabas_broker.wire.plausibility import is_implausible

@@ -5,7 +5,7 @@ later, yet the channel reads on: a second request ends the wait of the first, wh
 It must come in by the listener that is between brokers: a client elsewhere could move the high watermark.
 """
 
-from barnabas_broker.handlers.exchange import Channel
+from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.wire.fetch import FetchRequest, encode_fetch_response

@@ -8,8 +8,8 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.metadata.controller import Controller
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetchers import Fetchers
@@ -18,7 +18,7 @@ from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.cleaner.inspector import BatchInspector
+from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig

@@ -6,8 +6,8 @@ v3 brings static members; v5 lets a client say which protocol it thinks was chos
 from collections.abc import Awaitable
 
 from barnabas_broker.coordinators.groups.messages import SyncReply, SyncRequest
-from barnabas_broker.handlers.answering import answer_of
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import SyncGroupRequest, SyncGroupResponse
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from barnabas_broker.handlers import api_versions, fetch, produce
-from barnabas_broker.handlers.exchange import MessageHandler, RawHandler
+from barnabas_broker.handlers.channel import MessageHandler, RawHandler
 
 RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     0: produce.handle,

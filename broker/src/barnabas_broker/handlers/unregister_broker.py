@@ -4,7 +4,7 @@ Kafka also takes one that lives or has replicas, whose partitions then count on 
 INVALID_REQUEST.
 """
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 from barnabas_core.errors import ApiError, ErrorCode

@@ -5,9 +5,9 @@ v0 says whether a downgrade is allowed, from v1 on the request says which one. U
 
 from typing import Any
 
-from barnabas_broker.handlers.exchange import Context
+from barnabas_broker.handlers.channel import Context
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
 from barnabas_broker.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_core.errors import ApiError, ErrorCode
 
 

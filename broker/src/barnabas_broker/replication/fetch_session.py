@@ -13,7 +13,7 @@ from uuid import UUID
 
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_context import FetchPosition
+from barnabas_broker.replication.partition_environment import FetchPosition
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.fetch import FetchPartition

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_core.clock import Timers
 from barnabas_core.errors import ApiError, ErrorCode

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.errors import StorageError

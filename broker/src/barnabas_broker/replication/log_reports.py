@@ -3,12 +3,12 @@
 import logging
 from typing import Final
 
-from barnabas_broker.metadata.decisions.fencing import relies_on
-from barnabas_broker.metadata.decisions.overtaken import LogAhead
+from barnabas_broker.metadata.controller.decisions.fencing import relies_on
+from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_context import is_ahead
-from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.replication.partition_environment import is_ahead
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.storage.log import Log
 from barnabas_core.topic_partition import TopicPartition
 

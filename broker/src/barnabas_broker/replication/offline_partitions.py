@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_lookup import PartitionLookup
-from barnabas_broker.replication.surroundings import Fetching
+from barnabas_broker.replication.replica_environment import Fetching
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dir import LogDirState
 from barnabas_broker.storage.log_manager import LogManager

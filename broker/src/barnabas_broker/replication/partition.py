@@ -7,16 +7,16 @@ follower.
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.isr_changes import IsrChange
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.absences import no_replica, other_epoch
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
-from barnabas_broker.replication.partition_context import AppendWatcher, PartitionContext, is_ahead
+from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionContext, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
-from barnabas_broker.storage.cleaner.inspection import inspects_records
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.inspection.batch_inspection import inspects_records
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_offsets import LogAppend
 from barnabas_broker.wire.parts import FileSlice

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from barnabas_broker.metadata.image import MetadataImage
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.absences import why_missing
 from barnabas_broker.replication.hosted_topic import HostedTopic
 from barnabas_broker.replication.partition import Partition

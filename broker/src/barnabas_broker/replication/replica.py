@@ -7,7 +7,7 @@ It appends what it fetches, and truncates where its log parts from the leader's 
 from uuid import UUID
 
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
-from barnabas_broker.replication.partition_context import FetchPosition
+from barnabas_broker.replication.partition_environment import FetchPosition
 from barnabas_broker.storage.follower_append import append_as_follower
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.truncation import truncate_to

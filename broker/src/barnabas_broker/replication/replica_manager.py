@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.metadata.decisions.fencing import counts_on
-from barnabas_broker.metadata.image import MetadataImage
-from barnabas_broker.metadata.image_change import ImageChange
+from barnabas_broker.metadata.controller.decisions.fencing import counts_on
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.hosted_topic import HostedTopic
@@ -18,9 +18,9 @@ from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_reports import LogReports
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_context import PartitionContext
+from barnabas_broker.replication.partition_environment import PartitionContext
 from barnabas_broker.replication.partition_lookup import PartitionLookup
-from barnabas_broker.replication.surroundings import Surroundings
+from barnabas_broker.replication.replica_environment import Surroundings
 from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.exchange import CloseConnection
+from barnabas_broker.handlers.channel import CloseConnection
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads

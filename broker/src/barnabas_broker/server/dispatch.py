@@ -7,7 +7,7 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import Any, Final
 
-from barnabas_broker.handlers.exchange import CloseConnection, Context, MessageHandler, RawHandler
+from barnabas_broker.handlers.channel import CloseConnection, Context, MessageHandler, RawHandler
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.request_stats import RequestStats

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.decisions.elections import is_lost
-from barnabas_broker.metadata.decisions.reassignments import is_reassigned
+from barnabas_broker.metadata.controller.decisions.elections import is_lost
+from barnabas_broker.metadata.controller.decisions.reassignments import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.server.metrics.exposition import Family, Sample
 

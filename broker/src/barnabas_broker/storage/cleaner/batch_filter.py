@@ -1,12 +1,12 @@
 """Which records of a batch stay, and the batch that they make. Pure."""
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas_broker.storage.cleaner.batch_reader import ReadBatch
-from barnabas_broker.storage.cleaner.record_walk import WalkedRecord, unpacked_records
+from barnabas_broker.storage.helper.requests import FilterCounts, RetentionRules
+from barnabas_broker.storage.record_walk import WalkedRecord, unpacked_records
 from barnabas_broker.wire.compression import compress
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,
@@ -20,30 +20,6 @@ from barnabas_broker.wire.records import BrokenRecords, encode_varint
 NO_TIMESTAMP: Final = -1
 Cleaned = bytes | bytearray | memoryview | None
 """A batch as it is to be written; None when it goes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionRules:
-    """What a round of compaction goes by."""
-
-    end_offset: int
-    """The newest offset of every key is known up to here; what lies behind stays as it is."""
-    now_ms: int
-    delete_retention_ms: int
-    last_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By producer id: the last offset of an active producer. Its batch stays, for the sequence in it is what tells
-    the producer's duplicates after a restart."""
-    unpacked_bytes_max: int
-
-
-@dataclass(slots=True)
-class FilterCounts:
-    """What became of the records."""
-
-    records_read: int = 0
-    records_kept: int = 0
-    records_without_key: int = 0
-    batches_not_understood: int = 0
 
 
 class BatchFilter:

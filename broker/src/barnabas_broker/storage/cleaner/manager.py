@@ -11,26 +11,26 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.cleaner.backoff import Backoff
-from barnabas_broker.storage.cleaner.batch_filter import RetentionRules
-from barnabas_broker.storage.cleaner.helper import Helper, HelperDied
 from barnabas_broker.storage.cleaner.offset_map import SLOT_BYTES
 from barnabas_broker.storage.cleaner.planning import DirtySection, dirty_section, segments_to_rewrite
-from barnabas_broker.storage.cleaner.record_walk import RECORDS_BYTES_MAX
-from barnabas_broker.storage.cleaner.requests import (
+from barnabas_broker.storage.cleaner.settings import CleanerSettings
+from barnabas_broker.storage.cleaner.stats import CleanerStats
+from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
+from barnabas_broker.storage.helper.helper import Helper, HelperDied
+from barnabas_broker.storage.helper.requests import (
     CleanSegments,
     Failed,
     KeysMapped,
     MapKeys,
     Request,
     Response,
+    RetentionRules,
     SegmentCleaned,
     SourceSegment,
 )
-from barnabas_broker.storage.cleaner.settings import CleanerSettings
-from barnabas_broker.storage.cleaner.stats import CleanerStats
-from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
+from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX
 from barnabas_broker.storage.segment import Segment
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.fair_turns import FairTurn

@@ -5,8 +5,8 @@ from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pace, read_batches
 from barnabas_broker.storage.cleaner.cleaned_segment import CleanedSegment
 from barnabas_broker.storage.cleaner.offset_map import OffsetMap
-from barnabas_broker.storage.cleaner.requests import CleanSegments, SegmentCleaned
 from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleaned
 
 
 def clean_segments(files: FileSystem, request: CleanSegments, offsets: OffsetMap, pace: Pace) -> SegmentCleaned:

@@ -1,0 +1,94 @@
+"""What this broker's logs end at, as its log manager has them: for `metadata.log_ends`.
+
+It is told soon where a partition has no leader any more: somebody may choose the longest log of those that live, and
+what was told minutes ago could make a shorter one look longer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_broker.app.chores import Chore
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
+from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_manager import LogManager
+
+TOLD_S: Final = 300.0
+"""How old the last known end of a partition that is led may be."""
+LEADERLESS_S: Final = 2.0
+"""How old that of one that nobody leads may be."""
+
+log = logging.getLogger(__name__)
+
+
+class LogEndNews:
+    """`begin_life` and `admitted` are those of `LogEnds`; it is told again by a chore, and at a clean shutdown."""
+
+    def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
+        self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), lambda: asyncio.sleep(0))
+        self.begin_life = self._log_ends.begin_life
+        self.admitted = self._log_ends.admitted
+        self._broker_id = broker_id
+        self._leaderless: dict[str, frozenset[int]] = {}
+        """By topic, the partitions here that nobody leads."""
+        self._is_due = False
+        image.subscribe(self._image_changed)
+
+    def chores(self) -> list[Chore]:
+        """What comes round."""
+        return [
+            Chore("log ends", TOLD_S, self.tell),
+            Chore("log ends of the leaderless", LEADERLESS_S, self.tell_of_leaderless),
+        ]
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for topic in change.deleted:
+            self._leaderless.pop(topic.name, None)
+        for topic in (*change.created, *change.changed):
+            before, now = self._leaderless.pop(topic.name, frozenset()), self._leaderless_of(topic)
+            if now:
+                self._leaderless[topic.name] = now
+            self._is_due |= not now <= before
+
+    def _leaderless_of(self, topic: TopicDocument) -> frozenset[int]:
+        states = enumerate(topic.partitions)
+        return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
+
+    async def tell_of_leaderless(self) -> None:
+        """Where there are others than when it was told last."""
+        if self._is_due:
+            self._is_due = False
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Whatever the store does: they are told again later."""
+        try:
+            await self._log_ends.tell()
+        except StoreUnavailable as error:
+            log.warning("the metadata store does not answer; it does not hear what the logs end at: %s", error)
+
+
+def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
+    """All logs that are online, each as it is when its turn comes.
+
+    One that is from before its topic id was noted is of the topic of that name.
+    """
+    log_dirs = {log_dir.path: log_dir for log_dir in logs.log_dirs}
+    for where in logs.logs:
+        held, document = logs.get(where), image.topics.get(where.topic)
+        if held is None:  # It went while others had their turn.
+            continue
+        topic_id = held.topic_id or (document.topic_id if document is not None else None)
+        if topic_id is not None:
+            try:
+                end = held.epochs.latest_epoch, held.log_end_offset
+            except StorageError:  # Its disk fails just now: nobody may count on it.
+                continue
+            log_dir = log_dirs[held.log_dir]
+            is_whole = not log_dir.may_have_lost and where not in log_dir.cut
+            yield HeldLog(where.topic, topic_id, where.partition, *end, is_whole)

@@ -1,0 +1,25 @@
+"""What a node is given of the world: `app.broker` fills it with a real machine, the simulation with its own."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.replication.links import Links
+from barnabas_broker.storage.files import FileSystem
+from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_core.clock import Clock, Timers
+from barnabas_core.config.broker_config import BrokerConfig
+
+
+class Machine(NamedTuple):
+    """`boot_id` is another one whenever the machine has started anew."""
+
+    clock: Clock
+    timers: Timers
+    random: Random
+    files: FileSystem
+    open_files_max: int
+    boot_id: str
+    inspector: BatchInspector
+    make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], Links]

@@ -1,0 +1,310 @@
+"""What the holder of the controller's lease does besides answering requests.
+
+It fences brokers whose lease has ended, lets those in that are alive, elects leaders for partitions without one, and
+gives leadership back to preferred replicas. All of it is found by comparing what is with what should be, so that a
+successor goes on where another stopped, and two that do the same at once do no harm: each write is by compare-and-set.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.balance import unbalanced
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.fencing import begin_life, settle_the_dead
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.deletions import Deletions
+from barnabas_broker.metadata.controller.losses import LossNews
+from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
+from barnabas_broker.metadata.controller.transitions import Planned, Transitions
+from barnabas_broker.metadata.documents import broker_key
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import KnownEnds
+from barnabas_broker.metadata.membership.membership import BROKER_LEASES, Membership
+from barnabas_broker.metadata.membership.past_incarnations import PastLives
+from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore, StoreUnavailable
+from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError
+from barnabas_core.fair_turns import FairTurn
+from barnabas_core.topic_partition import TopicPartition
+
+SOON_S: Final = 0.01
+"""A lease that is about to expire is looked at no sooner than after this."""
+
+log = logging.getLogger(__name__)
+
+
+class Known(NamedTuple):
+    """A registration, as it was before the leases were read that something is decided on."""
+
+    broker_id: int
+    version: int
+    registration: BrokerRegistration
+
+
+class ControllerDuties:
+    """`run` is a task of its own on every broker; on all but the controller it only follows up suspicions."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        image: MetadataImage,
+        membership: Membership,
+        partitions: PartitionChanges,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._image = image
+        self._membership = membership
+        self._partitions = partitions
+        self._config = config
+        self._clock = clock
+        self._timers = timers
+        self._transitions = Transitions(store, image)
+        self._losses = LossNews(image)
+        self._past_lives = PastLives(image)
+        self._deletions = Deletions(image, self._transitions, clock)
+        self._woken = asyncio.Event()
+        self._timer: Cancellable | None = None
+        self._controls = False
+        self._suspicious = False
+        self._brokers_changed = True
+        self._beat = False
+        """A look at the leases is due."""
+        self._changed_topics: set[str] = set()
+        self._next_expiry_ms: int | None = None
+        self._balance_at_s = 0.0
+        self._passes = 0
+
+    def progress(self) -> object:
+        """Another value whenever `run` has gone on: it went round, or wrote some of what it found to be done."""
+        return self._passes, self._transitions.rounds, self._partitions.rounds
+
+    def suspect(self, broker_id: int) -> None:
+        """Looks at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
+        registration = self._image.brokers.get(broker_id)
+        if registration is not None and not registration.fenced:
+            self._suspicious = True
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        self._past_lives.start()
+        self._image.subscribe(self._image_changed)
+        while True:
+            try:
+                await self._look()
+            except StoreUnavailable as error:
+                self._next_expiry_ms = None  # What was known of leases is out of date.
+                log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
+            self._passes += 1
+            self._wake_later()
+            await self._woken.wait()
+            self._woken.clear()
+
+    def _image_changed(self, change: ImageChange) -> None:
+        self._changed_topics.update(topic.name for topics in (change.created, change.changed) for topic in topics)
+        if change.brokers or change.controller or change.configs:
+            self._brokers_changed = True
+            self._changed_topics.update(self._image.topics)
+        self._woken.set()
+
+    def _wake_later(self) -> None:
+        """At the next heartbeat, or when the first of the leases expires if it is not renewed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = self._config().broker_heartbeat_interval_ms / 1000
+        if self._controls and self._next_expiry_ms is not None:
+            delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - monotonic_ms(self._clock)) / 1000))
+        self._timer = self._timers.call_later(delay_s, self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        self._beat = True
+        self._woken.set()
+
+    async def _look(self) -> None:
+        if self._suspicious:
+            await self._fence(*await self._registrations_and_leases())
+            self._suspicious = False
+        if not self._membership.is_controller and self._controller_is_gone():
+            await self._membership.try_for_controller()
+        if not self._check_control():
+            return
+        if self._beat and await self._leases_tell_otherwise():
+            self._brokers_changed = True
+        self._beat = False
+        while self._brokers_changed:  # Who can be let in is not to be seen as fenced below.
+            self._brokers_changed = False
+            await self._care_for_brokers()
+        await self._settle()
+        await self._balance()
+        await self._deletions.tend()
+
+    def _controller_is_gone(self) -> bool:
+        registration = self._image.brokers.get(self._image.controller_id)
+        return registration is None or registration.fenced
+
+    def _check_control(self) -> bool:
+        """Whether this broker is the controller. One that becomes it looks at everything."""
+        began = self._membership.is_controller and not self._controls
+        self._controls = self._membership.is_controller
+        if began:
+            log.info("broker %d is the controller", self._broker_id)
+            self._deletions.begin()
+            self._brokers_changed = True
+            self._changed_topics.update(self._image.topics)
+            self._balance_at_s = self._clock.monotonic_s() + self._config().leader_imbalance_check_interval_seconds
+        if not self._controls:
+            self._changed_topics.clear()
+        return self._controls
+
+    async def _care_for_brokers(self) -> None:
+        try:
+            known, leases = await self._registrations_and_leases()
+        except StoreUnavailable:
+            self._brokers_changed = True
+            raise
+        await self._fence(known, leases)
+        await self._admit(known, leases)
+
+    async def _registrations_and_leases(self) -> tuple[Sequence[Known], Mapping[str, Lease]]:
+        """In this order: nobody is let in by a lease that was read before it was fenced, or fenced by an older one."""
+        known = [
+            Known(broker_id, self._image.version(broker_key(broker_id)), registration)
+            for broker_id, registration in self._image.brokers.items()
+        ]
+        return known, self._by_name(await self._store.leases(BROKER_LEASES))
+
+    async def _leases_tell_otherwise(self) -> bool:
+        """Whether a broker's registration does not fit its lease, as far as this broker has heard."""
+        leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
+        now_ms = monotonic_ms(self._clock)
+        return any(
+            _holds(leases, each, now_ms) == each.fenced
+            for broker_id, each in self._image.brokers.items()
+            if broker_id != self._broker_id and not (each.fenced and each.is_shutting_down)
+        )
+
+    def _by_name(self, leases: Sequence[Lease]) -> Mapping[str, Lease]:
+        now_ms = monotonic_ms(self._clock)
+        self._next_expiry_ms = min((each.expires_at_ms for each in leases if each.expires_at_ms > now_ms), default=None)
+        return {each.name: each for each in leases}
+
+    async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
+        """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""
+        now_ms = monotonic_ms(self._clock)
+        since_ms = now_ms if self._membership.trusts_expiry(now_ms) else 0
+        ended = [
+            each
+            for each in known
+            if each.broker_id != self._broker_id
+            and not each.registration.fenced
+            and not _holds(leases, each.registration, since_ms)
+        ]
+        for broker_id in await self._change_registrations(ended, _fenced):
+            log.warning("broker %d is fenced: its lease has ended", broker_id)
+
+    async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
+        """Fenced brokers that are alive: first their partitions forget the life before, then they are let in."""
+        now_ms = monotonic_ms(self._clock)
+        returning = {
+            each.broker_id: each
+            for each in known
+            if each.registration.fenced
+            and not each.registration.is_shutting_down
+            and _holds(leases, each.registration, now_ms)
+        }
+
+        known_ends = KnownEnds(self._image)
+
+        def begin_lives(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            for broker_id, each in returning.items():
+                is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
+                if broker_id in state.replicas and not is_let_in:
+                    lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
+                    is_past = self._past_lives.is_past(broker_id, topic, which.partition)
+                    state = begin_life(state, broker_id, lacks, terms, is_past=is_past)
+            return state
+
+        names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
+        if returning and not await self._partitions.change_topics(names, begin_lives):
+            for broker_id in await self._change_registrations(list(returning.values()), _admitted):
+                log.info("broker %d is let in", broker_id)
+
+    async def _change_registrations(
+        self, known: Sequence[Known], change: Callable[[BrokerRegistration], BrokerRegistration]
+    ) -> list[int]:
+        """The brokers for which that was done: those whose registration is still the one that is known."""
+        by_id = {each.broker_id: each for each in known}
+
+        def decide(wanted: Sequence[int]) -> dict[int, Planned | ApiError]:
+            return {
+                broker_id: Planned(broker_key(broker_id), change(by_id[broker_id].registration))
+                for broker_id in wanted
+                if self._image.version(broker_key(broker_id)) == by_id[broker_id].version
+            }
+
+        outcomes = await self._transitions.carry_out(list(by_id), decide)
+        return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
+
+    async def _settle(self) -> None:
+        """Topics whose records nobody can write come first; that a follower has left waits until they are done.
+
+        All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
+        """
+        changed, self._changed_topics = self._changed_topics, set()
+        turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(settle_the_dead)
+        names = [name for name in topics if await self._partitions.would_change(name, decide, turn)]
+        if names:
+            names.sort(key=lambda name: not self._is_leaderless(name))
+            self._changed_topics |= (await self._partitions.change_topics(names, decide)).keys()
+        await self._losses.look(topics, turn)
+
+    def _is_leaderless(self, name: str) -> bool:
+        topic = self._image.topics.get(name)
+        return topic is not None and any(state.leader not in self._image.live for state in topic.partitions)
+
+    async def _balance(self) -> None:
+        """Now and then, for a broker that comes back leads nothing at first."""
+        config, now_s = self._config(), self._clock.monotonic_s()
+        if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
+            return
+        self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
+        wanted = list(unbalanced(self._image.topics.values(), Terms(self._image.brokers)))
+        if wanted:
+            log.info("%d partitions go back to their preferred leaders", len(wanted))
+            await self._partitions.change(wanted, _prefer)
+
+
+def _prefer(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+    return decide_election(topic.partitions[which.partition], ElectionType.PREFERRED, terms)
+
+
+def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
+    """Whether this life of the broker has its lease still."""
+    lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
+    return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
+
+
+def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
+    return msgspec.structs.replace(registration, fenced=True)
+
+
+def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
+    """What it lacked its partitions know by now."""
+    return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
+
+
+def _is_on(partitions: Sequence[PartitionState], brokers: Mapping[int, Known]) -> bool:
+    return any(not brokers.keys().isdisjoint(state.replicas) for state in partitions)

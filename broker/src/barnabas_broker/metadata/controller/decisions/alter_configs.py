@@ -1,0 +1,217 @@
+"""Changes of dynamic configs: one by one (KIP-339), or all of a resource at once as the older API does."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
+from barnabas_broker.metadata.controller.decisions.partition_rules import MIN_ISR
+from barnabas_broker.metadata.documents import ALL_BROKERS
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_core.config.broker_config import BrokerConfig, UsableConfig
+from barnabas_core.config.broker_definitions import BROKER_CONFIGS
+from barnabas_core.config.definitions import (
+    ConfigDefinition,
+    ConfigProblem,
+    ConfigType,
+    Dynamic,
+    InvalidConfig,
+    Value,
+    format_value,
+)
+from barnabas_core.config.topic_configs import CONTRADICTED, check_topics_under, topic_config_problems
+from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
+from barnabas_core.config.unused import unused_definitions
+from barnabas_core.errors import ApiError, ErrorCode
+
+Inherited = Callable[[ConfigDefinition], Value]
+"""The value of a setting where a resource has none of its own."""
+
+
+class ConfigResourceType(IntEnum):
+    """What configs belong to, by the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """A topic by name, or a broker by id as text; a broker without a name stands for all of them."""
+
+    type: ConfigResourceType
+    name: str
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does with a value. APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One setting and what becomes of it; DELETE takes no value."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOverrides:
+    """The dynamic configs of the broker that is asked, and those of all brokers."""
+
+    broker: Mapping[str, str]
+    cluster: Mapping[str, str]
+
+
+def replace_all(configs: Mapping[str, str | None], current: Mapping[str, str]) -> list[ConfigChange]:
+    """AlterConfigs in these terms: what is not named is removed."""
+    removed = [ConfigChange(name, ConfigOperation.DELETE, None) for name in current if name not in configs]
+    return [*removed, *(ConfigChange(name, ConfigOperation.SET, value) for name, value in configs.items())]
+
+
+def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigChange]) -> TopicDocument:
+    """The topic with its new configs. Raises ApiError."""
+    topic = view.topics.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    def inherited(definition: ConfigDefinition) -> Value:
+        synonyms = definition.synonyms
+        return view.config.value(synonyms[0].name) if synonyms else definition.default
+
+    configs = _changed(changes, topic.configs, TOPIC_CONFIGS, inherited)
+    stored = {name: text for name, text in topic.configs.items() if configs.get(name) == text}
+    check_new_topic_configs(view, configs, stored)
+    return msgspec.structs.replace(topic, configs=configs)
+
+
+def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    """Raises ApiError where a topic's settings are wrong by themselves, or beside those of any broker.
+
+    What is wrong with those that are `stored` already was told when it came, and is in nobody's way.
+    """
+    problems: list[ConfigProblem] = []
+    for config in (view.config, *_differing_brokers(view, view.overrides.get(ALL_BROKERS, {}))):
+        known = topic_config_problems(stored, config)
+        problems += [each for each in topic_config_problems(configs, config) if each not in (*known, *problems)]
+    if problems:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(InvalidConfig(problems)))
+
+
+def _differing_brokers(view: ClusterView, cluster_overrides: Mapping[str, str]) -> Iterator[BrokerConfig]:
+    """The settings of brokers that have their own of those that a topic can contradict.
+
+    Their files are not known here: where those differ, what contradicts them is ignored there, and told.
+    """
+    for broker, overrides in view.overrides.items():
+        if broker != ALL_BROKERS and not CONTRADICTED.isdisjoint(overrides):
+            yield view.config.with_usable(overrides, cluster_overrides).config
+
+
+def decide_alter_broker(
+    view: ClusterView, broker: str, changes: Sequence[ConfigChange], current: BrokerOverrides
+) -> dict[str, str]:
+    """The new dynamic configs of one broker, or of all (ALL_BROKERS). Raises ApiError."""
+    if broker != ALL_BROKERS and (not broker.isdecimal() or int(broker) not in view.racks):
+        message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    _check_dynamic([change.name for change in changes])
+    _check_min_isr(broker, changes)
+    before = current.cluster if broker == ALL_BROKERS else current.broker
+    definitions = {**BROKER_CONFIGS, **unused_definitions(change.name for change in changes)}
+    configs = _changed(changes, before, definitions, lambda definition: view.config.value(definition.name))
+    if broker == ALL_BROKERS:
+        after = _usable(view, BrokerOverrides(current.broker, configs))
+    else:
+        after = _usable(view, BrokerOverrides(configs, current.cluster))
+    known = _usable(view, current)
+    try:
+        problems = [problem for problem in after.ignored if problem not in known.ignored]
+        if problems:
+            raise InvalidConfig(problems)
+        if not CONTRADICTED.isdisjoint(change.name for change in changes):
+            _check_topics(view, after.config, _differing_brokers(view, configs) if broker == ALL_BROKERS else ())
+    except InvalidConfig as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return configs
+
+
+def _usable(view: ClusterView, overrides: BrokerOverrides) -> UsableConfig:
+    return view.config.with_usable(overrides.broker, overrides.cluster)
+
+
+def _check_topics(view: ClusterView, after: BrokerConfig, others: Iterable[BrokerConfig]) -> None:
+    """Raises InvalidConfig where a topic's own settings contradict what brokers would have."""
+    topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
+    for config in (after, *others):
+        check_topics_under(topics, config)
+
+
+def _check_dynamic(names: Sequence[str]) -> None:
+    for name in names:
+        definition = BROKER_CONFIGS.get(name)
+        if definition is not None and definition.dynamic is Dynamic.READ_ONLY:
+            message = f"Cannot update {name} dynamically: it is read when the broker starts."
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
+    """What is committed goes by it, with eligible leader replicas as well: it is one for all brokers (KIP-966)."""
+    operations = {change.operation for change in changes if change.name == MIN_ISR}
+    if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
+        message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    if broker != ALL_BROKERS and operations - {ConfigOperation.DELETE}:
+        message = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _changed(
+    changes: Sequence[ConfigChange],
+    current: Mapping[str, str],
+    definitions: Mapping[str, ConfigDefinition],
+    inherited: Inherited,
+) -> dict[str, str]:
+    """`current` after all changes; each name may come once."""
+    twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
+    if twice:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+    configs = dict(current)
+    for change in changes:
+        if change.name not in definitions and change.operation is not ConfigOperation.DELETE:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+        if change.operation is ConfigOperation.DELETE:
+            configs.pop(change.name, None)
+        else:
+            configs[change.name] = _new_text(change, configs, definitions[change.name], inherited)
+    return configs
+
+
+def _new_text(
+    change: ConfigChange, configs: Mapping[str, str], definition: ConfigDefinition, inherited: Inherited
+) -> str:
+    if change.value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {change.name}")
+    if change.operation is ConfigOperation.SET:
+        return change.value
+    if definition.type is not ConfigType.LIST:
+        message = f"Can't {change.operation.name} to key {change.name} because its type is not LIST."
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+    present = configs.get(change.name, format_value(inherited(definition)) or "")
+    entries = [entry.strip() for entry in present.split(",") if entry.strip()]
+    named = [entry.strip() for entry in change.value.split(",")]
+    if change.operation is ConfigOperation.SUBTRACT:
+        return ",".join(entry for entry in entries if entry not in named)
+    return ",".join([*entries, *(entry for entry in named if entry not in entries)])

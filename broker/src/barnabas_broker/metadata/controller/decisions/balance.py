@@ -1,0 +1,21 @@
+"""Which partitions are led by another replica than the preferred one, though that could lead."""
+
+from collections.abc import Iterable, Iterator
+
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_core.topic_partition import TopicPartition
+
+
+def wants_preferred(state: PartitionState, terms: Terms) -> bool:
+    """Whether the first replica should be elected."""
+    preferred = state.replicas[0]
+    return state.leader != preferred and preferred in state.isr and terms.may_lead(preferred)
+
+
+def unbalanced(topics: Iterable[TopicDocument], terms: Terms) -> Iterator[TopicPartition]:
+    """All such partitions; what the terms ask of a topic does not matter here."""
+    for topic in topics:
+        for number, state in enumerate(topic.partitions):
+            if wants_preferred(state, terms):
+                yield TopicPartition(topic.name, number)

@@ -1,0 +1,122 @@
+"""Who leads a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
+
+Those have everything that is committed, or nobody has more. Any other replica, and one that is known to lack records,
+leads only where `unclean.leader.election.enable` allows it, or an administrator asks for it; then it is the one with
+the longest log, as far as that is known.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders asks for, by the protocol's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def choose_leader(state: PartitionState, terms: Terms) -> int:
+    """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
+    if state.leader in state.isr and terms.may_lead(state.leader):
+        return state.leader
+    if state.unconfirmed and not terms.unclean:
+        return NO_LEADER  # One of those may know of a later state than this one.
+    unclean = [sorted(state.replicas, key=terms.log_end, reverse=True)] if terms.unclean else []
+    for candidates in (*_candidates(state), *unclean):
+        leader = _first(candidates, state.leader, terms)
+        if leader != NO_LEADER:
+            return leader
+    return NO_LEADER
+
+
+def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
+    """Those that have all that is committed, or nobody has more."""
+    yield [replica for replica in state.replicas if replica in state.isr]
+    yield [replica for replica in state.replicas if replica in state.elr]
+    last_known = state.last_known_leader
+    if not state.isr and not state.elr and last_known in state.replicas and last_known not in state.lacking:
+        yield (last_known,)
+
+
+def is_lost(state: PartitionState) -> bool:
+    """Whether nobody leads because every replica that had what is committed lacks records by now.
+
+    Then it takes an unclean election to go on: who asks for one accepts the loss.
+    """
+    return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
+
+
+def _first(candidates: Sequence[int], leader: int, terms: Terms) -> int:
+    """A broker that is shutting down leads only where no other can; the leader of now, if that is one, stays."""
+    staying = [broker for broker in candidates if terms.may_lead(broker)]
+    if staying:
+        return staying[0]
+    living = [broker for broker in candidates if terms.lives(broker)]
+    if leader in living:
+        return leader
+    return living[0] if living else NO_LEADER
+
+
+def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
+    """`state` in the next leader epoch; whoever was not in the ISR leads alone.
+
+    Other eligible leader replicas stay so while nothing can have been committed without them. After an unclean election
+    nobody lacks anything, for it is the new leader's log that counts.
+    """
+    if leader == NO_LEADER:
+        last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader
+        return msgspec.structs.replace(
+            state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1, last_known_leader=last_known
+        )
+    isr = state.isr if leader in state.isr else (leader,)
+    has_all = leader in state.isr or leader in state.elr
+    stays = has_all and not terms.suffices(isr, state.replicas)
+    lacking = tuple(broker for broker in state.lacking if broker not in isr) if has_all else ()
+    return msgspec.structs.replace(
+        state,
+        leader=leader,
+        leader_epoch=state.leader_epoch + 1,
+        isr=isr,
+        elr=tuple(broker for broker in state.elr if broker not in isr) if stays else (),
+        last_known_leader=NO_LEADER,
+        unconfirmed=(),
+        restored_epoch=0,
+        lacking=lacking,
+    )
+
+
+def decide_election(state: PartitionState, election: ElectionType, terms: Terms) -> PartitionState:
+    """What an administrator asks for (KIP-460). Raises ApiError where it is not needed, or nobody can lead."""
+    decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
+    elected = led_by(state, decide(state, terms), terms)
+    return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)
+
+
+def _preferred(state: PartitionState, terms: Terms) -> int:
+    preferred = state.replicas[0]
+    if state.leader == preferred:
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
+    if preferred not in state.isr or not terms.may_lead(preferred) or state.unconfirmed:
+        why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
+        why = f"waiting for {list(state.unconfirmed)} to compare what they know" if state.unconfirmed else why
+        message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
+        raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
+    return preferred
+
+
+def _unclean(state: PartitionState, terms: Terms) -> int:
+    if state.leader != NO_LEADER:
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader.")
+    leader = choose_leader(state, replace(terms, unclean=True))
+    if leader == NO_LEADER:
+        message = f"None of the replicas {list(state.replicas)} is alive."
+        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
+    return leader

@@ -1,0 +1,104 @@
+"""What becomes of a partition when its brokers die, begin a new life or shut down."""
+
+from dataclasses import replace
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.elections import led_by
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.state_changes import revised
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+
+
+def settle(state: PartitionState, terms: Terms) -> PartitionState:
+    """The partition as it should be, given who lives; `state` itself where it is so.
+
+    Fenced brokers are in no ISR. Brokers that are shutting down are in none either, where another one can lead. The ISR
+    may become empty; then there is no leader until an eligible one is back.
+    """
+    if state.leader in state.isr and not state.elr and all(map(terms.may_lead, state.isr)):
+        return state
+    living = tuple(broker for broker in state.isr if terms.lives(broker))
+    staying = tuple(broker for broker in living if terms.may_lead(broker))
+    return revised(state, msgspec.structs.replace(state, isr=staying or living), terms)
+
+
+def settle_the_dead(state: PartitionState, terms: Terms) -> PartitionState:
+    """As `settle`, but where all members live, one that is shutting down is left alone: it hands over by itself.
+
+    So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
+    """
+    if state.leader in state.isr and not state.elr and all(map(terms.lives, state.isr)):
+        return state
+    return settle(state, terms)
+
+
+def begin_life(
+    state: PartitionState, broker: int, lacks_records: bool, terms: Terms, *, is_past: bool = False
+) -> PartitionState:
+    """The partition before a broker that started anew is let back in: it begins as a follower.
+
+    The partition epoch rises, so that nothing comes true any more that was decided on the life before, such as to take
+    it into the ISR; unless the broker is out of the ISR and the life before `is_past`: whoever knows the partition as
+    it is now knows that it has ended. Only where it is the one replica, so that nobody can have decided anything, it
+    goes on where it stopped, if it lacks nothing.
+    """
+    if lacks_records:
+        return lose(state, broker, terms)
+    if state.replicas == (broker,) or (is_past and broker not in state.isr and broker != state.leader):
+        return state
+    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
+    after = revised(state, msgspec.structs.replace(state, isr=isr), terms)
+    return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def lose(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
+    """The partition once it is known that a broker's log lacks records: it is no leader and no candidate.
+
+    Where nobody else has what is committed there is no leader until somebody accepts the loss. The partition epoch
+    rises in any case.
+    """
+    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
+    wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
+    after = revised(state, wanted, terms, (broker,))
+    return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
+
+
+def _lacking_with(state: PartitionState, broker: int) -> tuple[int, ...]:
+    return tuple(replica for replica in state.replicas if replica in state.lacking or replica == broker)
+
+
+def relies_on(state: PartitionState, broker: int) -> bool:
+    """Whether a broker leads, or may come to lead by itself: then it must not begin anew with an empty log."""
+    is_last_known = broker == state.last_known_leader and broker not in state.lacking
+    return broker in (state.leader, *state.isr, *state.elr) or is_last_known
+
+
+def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
+    """Whether the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
+
+    A log that comes back may lack what that replica has acknowledged, so it begins anew: in neither ISR nor ELR,
+    and in a later epoch, for a fetch from before the failure may be under way still and would bring it into the ISR.
+    Where nobody else has what is committed it leads all the same.
+    """
+    members = {*state.isr, *state.elr}
+    return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
+
+
+def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) -> PartitionState:
+    """The partition without a broker that cannot use its log, in the next leader epoch; `state` where it is so.
+
+    Its log may lack records when it is back, so it is no candidate before it is in sync. Where nobody else has what is
+    committed the broker leads on in that epoch, once its log is back, if that has all.
+    """
+    if not counts_on(state, broker, failed_epoch):
+        return state
+    others = replace(terms, brokers={each: known for each, known in terms.brokers.items() if each != broker})
+    isr = tuple(replica for replica in state.isr if others.lives(replica))
+    wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
+    after = revised(state, wanted, others, (broker,))
+    if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
+        after = led_by(state, broker, terms) if terms.lives(broker) and not state.unconfirmed else state
+    elif after.leader_epoch <= failed_epoch:
+        after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
+    return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)

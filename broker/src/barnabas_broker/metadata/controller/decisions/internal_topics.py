@@ -1,0 +1,21 @@
+"""Topics that are made without anybody asking for them by name, number and config."""
+
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+
+
+def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
+    """A topic as it is made on first use: the offsets topic as the group coordinator needs it, others by default."""
+    if name == CONSUMER_OFFSETS:
+        return NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    return NewTopic(name)

@@ -1,0 +1,46 @@
+"""What becomes of a partition whose logs are ahead of the metadata: somebody has restored an older copy of it.
+
+Its ISR tells nothing then, for whoever led since may have committed without some of it. The logs tell more: as in
+Raft, the one with the latest epoch, and of those the longest, has all that the replicas which live can know of.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+
+
+class LogAhead(NamedTuple):
+    """A replica's log has a later epoch than the metadata. `waits`: the other replicas still get time to come."""
+
+    epoch: int
+    waits: bool
+
+
+def overtake(state: PartitionState, ahead: LogAhead, terms: Terms) -> PartitionState:
+    """The partition led by the longest of the logs, in an epoch above all of them; `state` where that is done already.
+
+    `terms.log_ends` must be of the lives that are registered. Replicas whose logs end as the leader's does are in sync
+    with it, all others have to fetch first. Who lacks records does not count.
+    """
+    if ahead.epoch <= state.leader_epoch or state.unconfirmed:
+        return state
+    others_come = any(not terms.lives(replica) for replica in state.replicas if replica in terms.brokers)
+    candidates = [each for each in state.replicas if terms.lives(each) and each not in state.lacking]
+    if not candidates or (ahead.waits and others_come):
+        return state
+    leader = max(candidates, key=terms.log_end)
+    longest = terms.log_end(leader)
+    isr = tuple(each for each in candidates if each == leader or terms.log_end(each) == longest)
+    known = [terms.log_end(each)[0] for each in state.replicas]
+    return msgspec.structs.replace(
+        state,
+        leader=leader,
+        leader_epoch=max(ahead.epoch, *known) + 1,
+        partition_epoch=state.partition_epoch + 1,
+        isr=isr,
+        elr=(),
+        last_known_leader=NO_LEADER,
+    )

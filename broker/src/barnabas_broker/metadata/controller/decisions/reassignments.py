@@ -1,0 +1,77 @@
+"""Other replicas for a partition while it is used (KIP-455).
+
+Those that come are added to the replicas, and fetch; those that go stay until all that shall be there are in sync.
+`revisions` ends a reassignment, with whatever change of the ISR completes it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.state_changes import revised, with_replicas
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_core.errors import ApiError, ErrorCode
+
+
+def decide_reassignment(
+    state: PartitionState, targets: Sequence[int] | None, terms: Terms, *, may_change_factor: bool = True
+) -> PartitionState:
+    """The partition on its way to `targets`, the preferred leader first; None ends a reassignment undone.
+
+    One that is in progress is replaced: what it had added and `targets` has not is dropped. Raises ApiError:
+    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
+    """
+    original = [replica for replica in state.replicas if replica not in state.adding_replicas]
+    if targets is None:
+        if not is_reassigned(state):
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")
+        return _revised(state, original, (), (), terms)
+    _check_targets(targets, terms)
+    if not may_change_factor and len(targets) != len(original):
+        message = f"The replication factor is {len(original)} and must not change; there are {len(targets)} replicas."
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    adding = tuple(replica for replica in targets if replica not in original)
+    removing = tuple(sorted(replica for replica in original if replica not in targets))
+    return _revised(state, [*targets, *removing], adding, removing, terms)
+
+
+def is_reassigned(state: PartitionState) -> bool:
+    """Whether a reassignment of this partition is in progress."""
+    return bool(state.adding_replicas or state.removing_replicas)
+
+
+def _check_targets(targets: Sequence[int], terms: Terms) -> None:
+    complaint = _complaint(targets, terms)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replica assignment {list(targets)} {complaint}.")
+
+
+def _complaint(targets: Sequence[int], terms: Terms) -> str | None:
+    if not targets:
+        return "is empty"
+    negative = [broker for broker in targets if broker < 0]
+    if negative:
+        return f"includes broker {negative[0]}; ids are at least 0"
+    if len(set(targets)) < len(targets):
+        return "includes a broker more than once"
+    unknown = [broker for broker in targets if broker not in terms.brokers]
+    if unknown:
+        return f"includes broker {unknown[0]}; registered are {sorted(terms.brokers)}"
+    return None
+
+
+def _revised(
+    state: PartitionState, replicas: list[int], adding: tuple[int, ...], removing: tuple[int, ...], terms: Terms
+) -> PartitionState:
+    have_all = {*state.isr, *state.elr}
+    if have_all and have_all.isdisjoint(replicas):
+        message = f"No one of {replicas} has all records: in sync are {list(state.isr)}. Wait until others are, too."
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    wanted = msgspec.structs.replace(
+        with_replicas(state, replicas),
+        isr=tuple(broker for broker in state.isr if broker in replicas),
+        adding_replicas=adding,
+        removing_replicas=removing,
+    )
+    return revised(state, wanted, terms)

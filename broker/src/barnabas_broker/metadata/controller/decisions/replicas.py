@@ -1,0 +1,97 @@
+"""Who holds a new partition: placed by rule, or as the request says."""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final
+
+from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView
+from barnabas_broker.metadata.model import PartitionState
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.placement import assign_replicas, start_index_for_added
+
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""Kafka's own bound. A larger number is a slip of the hand, and would keep the broker busy for minutes."""
+
+
+def check_partitions_added(added: int) -> None:
+    """Raises ApiError(POLICY_VIOLATION) for more new partitions than one request may ask for."""
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        message = f"Excessively large number of partitions per request: {added}; {PARTITIONS_PER_REQUEST_MAX} at most."
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def place(view: ClusterView, partitions: int, replication_factor: int, random: Random) -> list[PartitionState]:
+    """The partitions of a new topic, from a random broker on with a random shift.
+
+    Raises ApiError(INVALID_REPLICATION_FACTOR) where there are too few brokers.
+    """
+    brokers = _candidates(view, replication_factor)
+    start_index, shift = random.randrange(len(brokers)), random.randrange(len(brokers))
+    rows = assign_replicas(brokers, partitions, replication_factor, start_index, shift, view.racks)
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
+
+
+def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
+    """More partitions for a topic, which go on where its first ones began. Raises as `place` does."""
+    replication_factor = replication_factor_of(existing[0])
+    brokers = _candidates(view, replication_factor)
+    start_index = start_index_for_added(brokers, existing[0].replicas[0])
+    rows = assign_replicas(
+        brokers, added, replication_factor, start_index, start_index, view.racks, first_partition=len(existing)
+    )
+    return [initial_state(view, _with_a_live_one(view, row, number)) for number, row in enumerate(rows)]
+
+
+def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
+    """Where most brokers are down, all of the replicas may be: then one that is alive comes first in their place."""
+    live = view.live_brokers
+    return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
+
+
+def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
+    """Live brokers; fenced ones only where those do not suffice."""
+    live, registered = list(view.live_brokers), list(view.racks)
+    if replication_factor > len(registered) or not live:
+        message = (
+            f"Unable to replicate the partition {replication_factor} time(s): the replication factor must be at most "
+            f"{len(registered)}, the number of registered brokers, of which {len(live)} are alive."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return live if replication_factor <= len(live) else registered
+
+
+def replication_factor_of(state: PartitionState) -> int:
+    """How many replicas a partition has, or will have once its reassignment is done."""
+    return len(state.replicas) - len(state.removing_replicas)
+
+
+def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:
+    """Raises ApiError(INVALID_REPLICA_ASSIGNMENT) for replicas that cannot be, or are not `replication_factor` many."""
+    complaint = _complaint(view, replicas, replication_factor)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {complaint}")
+
+
+def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> str | None:
+    if not replicas:
+        return "includes an empty replica list."
+    unknown = [broker for broker in replicas if broker not in view.racks]
+    if unknown:
+        return f"includes broker {unknown[0]}, but no such broker is registered; there are {list(view.racks)}."
+    if len(set(replicas)) < len(replicas):
+        return f"includes a broker more than once: {list(replicas)}."
+    if replication_factor is not None and len(replicas) != replication_factor:
+        return (
+            f"includes a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {replication_factor} replica(s)."
+        )
+    if not any(broker in replicas for broker in view.live_brokers):
+        return f"gives a partition to brokers of which none is alive: {list(replicas)}."
+    return None
+
+
+def initial_state(view: ClusterView, replicas: Iterable[int]) -> PartitionState:
+    """A new partition: the first replica that is alive leads, all that are alive are in sync."""
+    placed = tuple(replicas)
+    in_sync = tuple(broker for broker in placed if broker in view.live_brokers)
+    return PartitionState(replicas=placed, leader=in_sync[0], leader_epoch=0, isr=in_sync)

@@ -1,0 +1,98 @@
+"""Partitions that have no leader because every replica lacks records: how that is told, wherever it shows."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas_broker.metadata.controller.decisions.elections import is_lost
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds
+from barnabas_broker.metadata.model import LogEnd, TopicDocument
+from barnabas_core.fair_turns import FairTurn
+from barnabas_core.topic_partition import TopicPartition
+
+LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
+"""As a read-only topic config, so that every tool of Kafka's can ask for it; it is there only where there is any."""
+TOLD_MAX: Final = 100
+LINES_MAX: Final = 20
+
+log = logging.getLogger(__name__)
+
+
+class Lost(NamedTuple):
+    """`ends` is what the replicas' logs end at now, NO_LOG where a broker does not find its log any more."""
+
+    where: TopicPartition
+    replicas: tuple[int, ...]
+    ends: Mapping[int, LogEnd]
+
+    @property
+    def known_end(self) -> int:
+        """The highest end that any replica has told of before; NO_LOG where none has."""
+        return max((end.known for end in self.ends.values()), default=NO_LOG)
+
+    @property
+    def longest(self) -> int:
+        """What would be left if the loss were accepted now, were all replicas alive."""
+        return max((end.offset for end in self.ends.values()), default=NO_LOG)
+
+    def text(self) -> str:
+        """What is known of it."""
+        known = f"last known end {self.known_end}" if self.known_end != NO_LOG else "last known end unknown"
+        return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
+
+
+def _end_text(broker_id: int, end: LogEnd | None) -> str:
+    if end is None:
+        return f"broker {broker_id} has not told its end"
+    return f"broker {broker_id} has no log" if end.offset == NO_LOG else f"broker {broker_id} ends at {end.offset}"
+
+
+def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
+    """The partitions of a topic that only an unclean election can bring back."""
+    return [
+        Lost(
+            TopicPartition(topic.name, number),
+            state.replicas,
+            known.of_replicas(topic.topic_id, number, state.replicas),
+        )
+        for number, state in enumerate(topic.partitions)
+        if is_lost(state)
+    ]
+
+
+def config_value(lost: Sequence[Lost]) -> str:
+    """All of one topic, as the value of LACKING_RECORDS: `0: last known end 9308, broker 1 ends at 0; 3: ...`."""
+    told = [f"{each.where.partition}: {each.text()}" for each in lost[:TOLD_MAX]]
+    return "; ".join(told + [f"and {len(lost) - TOLD_MAX} more"] * (len(lost) > TOLD_MAX))
+
+
+class LossNews:
+    """Says in the controller's log, once each, which partitions are lost, and which no more."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._told: dict[str, frozenset[int]] = {}
+
+    async def look(self, names: Iterable[str], turn: FairTurn) -> None:
+        """At these topics, some a turn of the loop."""
+        known = KnownEnds(self._image)
+        async for name in turn.over(names):
+            topic = self._image.topics.get(name)
+            lost = lost_in(topic, known) if topic is not None else []
+            before, now = self._told.pop(name, frozenset()), frozenset(each.where.partition for each in lost)
+            if now:
+                self._told[name] = now
+            news = [each for each in lost if each.where.partition not in before]
+            for each in islice(news, LINES_MAX):
+                log.error(
+                    "%s is offline, for every replica lacks records: %s; %s", each.where, each.text(), _way_on(each)
+                )
+            if len(news) > LINES_MAX:
+                log.error("%d more partitions of %s are offline for that", len(news) - LINES_MAX, name)
+
+
+def _way_on(lost: Lost) -> str:
+    topic, partition = lost.where
+    return f"`barnabas accept-loss --topic {topic} --partition {partition}` goes on with the longest log"

@@ -1,0 +1,279 @@
+"""Changes of the cluster's metadata, asked for through any broker.
+
+Each is decided by a pure function of `decisions`, written by compare-and-set, and answered when this broker's image
+holds the result, so that a client which asks on sees it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.alter_configs import (
+    BrokerOverrides,
+    ConfigChange,
+    ConfigResource,
+    ConfigResourceType,
+    decide_alter_broker,
+    decide_alter_topic,
+    replace_all,
+)
+from barnabas_broker.metadata.controller.decisions.cluster_view import ClusterView, view_cluster
+from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions, decide_create_partitions
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
+from barnabas_broker.metadata.controller.decisions.delete_topics import decide_delete_topic
+from barnabas_broker.metadata.controller.decisions.fencing import settle
+from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
+from barnabas_broker.metadata.controller.decisions.unregistration import check_unregistration
+from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, decide_update_features
+from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
+from barnabas_broker.metadata.controller.partition_state_writer import PartitionController, failures_of
+from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
+from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
+from barnabas_broker.metadata.documents import (
+    ALL_BROKERS,
+    FEATURES_KEY,
+    broker_configs_key,
+    broker_key,
+    tombstone_key,
+    topic_key,
+)
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.membership import BROKER_LEASES
+from barnabas_broker.metadata.model import ConfigDocument, FeaturesDocument, TopicDocument
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+
+log = logging.getLogger(__name__)
+
+UNREGISTRATION_MS: Final = 5_000
+"""How long, at most, a broker that starts waits for who unregisters it and dies meanwhile."""
+
+ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
+
+
+class Controller(PartitionController):
+    """`config` gives this broker's settings of now, `now_ms` the time; `random` places replicas and makes topic ids."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        image: MetadataImage,
+        config: Callable[[], BrokerConfig],
+        random: Random,
+        now_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(broker_id, image, Transitions(store, image), config)
+        self._store = store
+        self._config = config
+        self._random = random
+        self._now_ms = now_ms
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicDocument | ApiError]:
+        """The new topics, or why not, by name; with `validate_only` what they would be."""
+        by_name: dict[str, list[NewTopic]] = {}
+        for topic in topics:
+            by_name.setdefault(topic.name, []).append(topic)
+        created: dict[str, TopicDocument] = {}
+
+        def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
+            wanted = [topic for name in names for topic in by_name[name]]
+            decided = decide_create_topics(self._view(), wanted, self._random) | self._incomplete(names)
+            created.update({name: topic for name, topic in decided.items() if isinstance(topic, TopicDocument)})
+            return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in decided.items()}
+
+        outcomes = await self._carry_out(list(by_name), decide, validate_only)
+        return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
+
+    def _incomplete(self, names: Sequence[str]) -> dict[str, TopicDocument | ApiError]:
+        """A topic of which only a part has vanished is still there."""
+        message = (
+            "Topic '%s' exists, and documents of it have vanished from the metadata store: "
+            "start the brokers that have its replicas, they remember it, or delete the topic."
+        )
+        found = [name for name in names if name in self._image.incomplete]
+        return {name: ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message % name) for name in found}
+
+    async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Makes topics that are used before anybody has made them; why not, by name.
+
+        That a topic is there already is no failure.
+        """
+        config = self._config()
+        outcomes = await self.create_topics([automatic_topic(name, config) for name in dict.fromkeys(names)])
+        failures: dict[str, ErrorCode] = {}
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                log.warning("topic %s is not created automatically: %s", name, outcome)
+                failures[name] = outcome.code
+        return failures
+
+    async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
+        """The topics that are gone now, or why not, by the name or id that was given.
+
+        Once a tombstone is written the topic is deleted, by the controller if not by this broker. A topic of which
+        parts have vanished can be deleted, too.
+        """
+        found: dict[str | UUID, TopicDocument] = {}
+
+        def decide(topic: str | UUID) -> Planned:
+            view, incomplete = self._view(), self._image.incomplete
+            names = {head.topic_id: name for name, head in incomplete.items()}
+            whole = replace(view, topics={**incomplete, **view.topics}) if incomplete else view
+            document = decide_delete_topic(whole, topic, lambda each: self._image.topic_name(each) or names.get(each))
+            found[topic] = document
+            return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
+
+        outcomes = await self._carry_out(list(dict.fromkeys(topics)), each(decide))
+        buried = [found[topic] for topic, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        gone = await delete_documents({each.name: each for each in buried}, self._transitions, self._image)
+        return {
+            topic: outcome if isinstance(outcome, ApiError) else _answer(gone.get(found[topic].name), found[topic])
+            for topic, outcome in outcomes.items()
+        }
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, ApiError | None]:
+        """None where the topic has its new partitions, or why not, by name."""
+        by_name = {request.name: request for request in requests}
+        times = Counter(request.name for request in requests)
+
+        def decide(name: str) -> Planned:
+            if times[name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {name}")
+            return Planned(topic_key(name), decide_create_partitions(self._view(), by_name[name]))
+
+        return failures_of(await self._carry_out(list(by_name), each(decide), validate_only))
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Changes single settings (IncrementalAlterConfigs): None where that is done, or why not."""
+        return await self._alter(list(changes), lambda resource, _: changes[resource], validate_only)
+
+    async def replace_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, ApiError | None]:
+        """Replaces all settings of each resource (AlterConfigs): None where that is done, or why not."""
+        return await self._alter(
+            list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
+        )
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Finalize these levels. ApiError, and then none changes."""
+
+        def decide(key: str) -> Planned:
+            registered = [*self._image.brokers.values()]
+            topics = (*self._image.topics.values(), *self._image.incomplete.values())
+            split = [topic.name for topic in topics if topic.parts]
+            levels = decide_update_features(self._image.features, updates, registered, split)
+            return Planned(key, FeaturesDocument(levels=levels))
+
+        outcome = (await self._carry_out([FEATURES_KEY], each(decide), validate_only))[FEATURES_KEY]
+        if isinstance(outcome, ApiError):
+            raise outcome
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is gone for good; a later life of it registers anew. ApiError says why it cannot be.
+
+        Meanwhile no life of it can begin: for that it would need the lease.
+        """
+
+        def decide(broker: int) -> Planned:
+            registration = self._image.brokers.get(broker)
+            check_unregistration(broker, registration, self._image.topics.values())
+            assert registration is not None, "it was checked"
+            marked = msgspec.structs.replace(registration, is_unregistered=True)
+            return Planned(broker_key(broker), None if registration.is_unregistered else marked)
+
+        decide(broker_id)
+        holder = f"unregistration by broker {self._broker_id}"
+        try:
+            lease = await self._store.acquire_lease(f"{BROKER_LEASES}{broker_id}", holder, UNREGISTRATION_MS)
+            if lease is None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was just now alive")
+            outcome = await self._marked_and_gone(broker_id, decide)
+            await self._store.release_lease(lease)
+        except StoreUnavailable as error:
+            message = f"the metadata store does not answer: {error}"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message) from error
+        if isinstance(outcome, ApiError):
+            raise outcome
+
+    async def _marked_and_gone(self, broker_id: int, decide: Callable[[int], Planned]) -> Planned | ApiError:
+        """A registration that vanishes without the mark is written anew."""
+        outcome: Planned | ApiError
+        for _ in range(2):
+            outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
+            if isinstance(outcome, ApiError) or outcome.document is None:
+                break
+        return outcome
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
+        try:
+            return await allocate_block(self._store, self._image.next_producer_id)
+        except StoreUnavailable as error:
+            message = f"the metadata store does not answer: {error}"
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
+
+    async def _alter(
+        self, resources: Sequence[ConfigResource], changes_of: ChangesOf, validate_only: bool
+    ) -> dict[ConfigResource, ApiError | None]:
+        deciders = {
+            ConfigResourceType.TOPIC: self._decide_topic_configs,
+            ConfigResourceType.BROKER: self._decide_broker_configs,
+        }
+
+        def decide(resource: ConfigResource) -> Planned:
+            decider = deciders.get(resource.type)
+            if decider is None:
+                message = f"{resource.type.name} {resource.name} has no configs to change; TOPIC and BROKER have."
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            return decider(resource, changes_of)
+
+        return failures_of(await self._carry_out(resources, each(decide), validate_only))
+
+    def _decide_topic_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
+        topic = self._image.topics.get(resource.name)
+        changes = changes_of(resource, topic.configs if topic is not None else {})
+        altered = decide_alter_topic(self._view(), resource.name, changes)
+        terms = self.partitions.terms(altered)
+        partitions = tuple(
+            settle(state, terms(n)) for n, state in enumerate(altered.partitions)
+        )  # By min.insync.replicas as it is now.
+        epoch = altered.configs_epoch + 1
+        changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
+        return Planned(topic_key(resource.name), changed)
+
+    def _decide_broker_configs(self, resource: ConfigResource, changes_of: ChangesOf) -> Planned:
+        owner = str(self._broker_id) if resource.name == ALL_BROKERS else resource.name
+        current = BrokerOverrides(self._image.configs_of_broker(owner), self._image.configs_of_broker(ALL_BROKERS))
+        changes = changes_of(resource, self._image.configs_of_broker(resource.name))
+        configs = decide_alter_broker(self._view(), resource.name, changes, current)
+        return Planned(broker_configs_key(resource.name), ConfigDocument(configs))
+
+    async def _carry_out(
+        self, items: Sequence[Item], decide: Decide[Item], validate_only: bool = False
+    ) -> Mapping[Item, Planned | ApiError]:
+        return decide(items) if validate_only else await self._transitions.carry_out(items, decide)
+
+    def _view(self) -> ClusterView:
+        return view_cluster(self._image.topics, self._image.brokers, self._config(), self._image.broker_configs)
+
+
+def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:
+    if isinstance(outcome, ApiError):
+        return outcome
+    assert document is not None, "what was carried out was decided on"
+    return document

@@ -1,0 +1,199 @@
+"""Changes of single partitions: decided one by one, written a document at a time, by compare-and-set."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms, terms_of
+from barnabas_broker.metadata.controller.transitions import Planned, Transitions
+from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import KnownEnds
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument, TopicPartDocument
+from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, part_with, pieces_of
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.fair_turns import FairTurn
+from barnabas_core.topic_partition import TopicPartition
+
+Outcome = PartitionState | ApiError
+
+DecidePartition = Callable[[TopicPartition, TopicDocument, Terms], PartitionState]
+"""The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
+
+DecideState = Callable[[PartitionState, Terms], PartitionState]
+
+
+def for_each(decide: DecideState) -> DecidePartition:
+    """A decision that looks at nothing but the state."""
+    return lambda which, topic, terms: decide(topic.partitions[which.partition], terms)
+
+
+NO_TOPIC: Final = "The topic '%s' does not exist."
+
+
+class Piece(NamedTuple):
+    """Partitions of a topic that are in one document."""
+
+    topic: str
+    numbers: Sequence[int]
+
+    def partitions(self) -> list[TopicPartition]:
+        """By name and number."""
+        return [TopicPartition(self.topic, number) for number in self.numbers]
+
+
+class _Plan(NamedTuple):
+    """A document to write, and how many leaders are elected in it."""
+
+    planned: Planned
+    elections: int
+
+
+class PartitionChanges:
+    """What the controller's duties and everybody's requests change partitions with."""
+
+    def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
+        self._transitions = transitions
+        self._image = image
+        self._config = config
+        self.elections_total = 0
+        """Leaders that were elected from here."""
+
+    @property
+    def rounds(self) -> int:
+        """Of writing: `Transitions.rounds`."""
+        return self._transitions.rounds
+
+    def terms(self, topic: TopicDocument) -> Callable[[int], Terms]:
+        """What decisions on each partition of `topic` go by at this moment."""
+        terms, known_ends = terms_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
+
+        def at(number: int) -> Terms:
+            if not terms.unclean:
+                return terms
+            replicas = topic.partitions[number].replicas
+            return replace(terms, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
+
+        return at
+
+    async def change(
+        self, partitions: Iterable[TopicPartition], decide: DecidePartition
+    ) -> dict[TopicPartition, Outcome]:
+        """What each of the partitions has become, or why not, once the image holds it."""
+        answers: dict[TopicPartition, Outcome] = {}
+        pieces = self._pieces(dict.fromkeys(partitions))
+
+        def decide_piece(piece: Piece) -> _Plan | None:
+            decided = self._decide(piece, decide)
+            answers.update(decided)
+            states = {number: state for (_, number), state in decided.items() if isinstance(state, PartitionState)}
+            return self._planned(piece.topic, states)
+
+        for piece, failure in (await self._carry_out(pieces, decide_piece)).items():
+            answers |= {each: failure for each in piece.partitions() if not isinstance(answers.get(each), ApiError)}
+        return answers
+
+    async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
+        """Decides on every partition of each topic that is there; the topics for which that could not be written."""
+        topics = (self._image.topics.get(name) for name in names)
+        pieces = [
+            Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
+        ]
+        failures = await self._carry_out(pieces, lambda piece: self._plan(piece, decide))
+        return {piece.topic: failure for piece, failure in failures.items()}
+
+    async def would_change(self, name: str, decide: DecidePartition, turn: FairTurn) -> bool:
+        """Whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
+        begin = 0
+        while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
+            terms, states = self.terms(topic), topic.partitions[begin : begin + PARTITIONS_MAX]
+            for number, state in enumerate(states, begin):
+                if decide(TopicPartition(name, number), topic, terms(number)) is not state:
+                    return True
+            begin += PARTITIONS_MAX
+            await turn.give_way()
+        return False
+
+    def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
+        """Each has what is in one document: only that can be written, or not be written, as one."""
+        found: dict[tuple[str, int], list[int]] = {}
+        begins: dict[str, list[int]] = {}
+        for name, number in partitions:
+            if name not in begins:
+                topic = self._image.topics.get(name)
+                begins[name] = [0] if topic is None else [each.start for each in pieces_of(topic)]
+            found.setdefault((name, bisect_right(begins[name], number)), []).append(number)
+        return [Piece(name, tuple(numbers)) for (name, _), numbers in found.items()]
+
+    def _plan(self, piece: Piece, decide: DecidePartition) -> _Plan | None:
+        topic = self._image.topics.get(piece.topic)
+        if topic is None:
+            return None
+        terms, numbers = self.terms(topic), [n for n in piece.numbers if n < len(topic.partitions)]
+        return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, terms(n)) for n in numbers})
+
+    def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, Outcome]:
+        partitions = piece.partitions()
+        topic = self._image.topics.get(piece.topic)
+        if topic is None:
+            return dict.fromkeys(partitions, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC % piece.topic))
+        terms = self.terms(topic)
+        return {each: _decide_one(each, topic, terms, decide) for each in partitions}
+
+    def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
+        """The topic, or the part of it, with these states, where one of them is new."""
+        topic = self._image.topics.get(name)
+        new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
+        if topic is None or not new:
+            return None
+        elections = sum(_is_elected(topic.partitions[number], state) for number, state in new.items())
+        return _Plan(_with_states(topic, new, self._image), elections)
+
+    async def _carry_out(
+        self, pieces: Sequence[Piece], decide: Callable[[Piece], _Plan | None]
+    ) -> dict[Piece, ApiError]:
+        elections: dict[Piece, int] = {}
+
+        def decide_all(wanted: Sequence[Piece]) -> dict[Piece, Planned | ApiError]:
+            decided: dict[Piece, Planned | ApiError] = {}
+            for piece in wanted:
+                plan = decide(piece)
+                if plan is not None:
+                    decided[piece], elections[piece] = plan
+            return decided
+
+        outcomes = await self._transitions.carry_out(pieces, decide_all, lambda piece: len(piece.numbers))
+        failures = {piece: outcome for piece, outcome in outcomes.items() if isinstance(outcome, ApiError)}
+        self.elections_total += sum(elections[piece] for piece in outcomes.keys() - failures.keys())
+        return failures
+
+
+def _with_states(topic: TopicDocument, states: Mapping[int, PartitionState], image: MetadataImage) -> Planned:
+    key = part_with(topic, states, image.stored)
+    part = None if key is None else image.stored(key)
+    if key is None or not isinstance(part, TopicPartDocument):
+        all_states = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
+        return Planned(topic_key(topic.name), msgspec.structs.replace(topic, partitions=all_states))
+    numbers = range(part.first, part.first + len(part.partitions))
+    mine = tuple(states.get(number, topic.partitions[number]) for number in numbers)
+    return Planned(key, msgspec.structs.replace(part, partitions=mine))
+
+
+def _is_elected(before: PartitionState, now: PartitionState) -> bool:
+    return now.leader_epoch > before.leader_epoch and now.leader != NO_LEADER
+
+
+def _decide_one(
+    topic_partition: TopicPartition, topic: TopicDocument, terms: Callable[[int], Terms], decide: DecidePartition
+) -> Outcome:
+    if not 0 <= topic_partition.partition < len(topic.partitions):
+        message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    try:
+        return decide(topic_partition, topic, terms(topic_partition.partition))
+    except ApiError as error:
+        return error

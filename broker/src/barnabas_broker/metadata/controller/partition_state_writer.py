@@ -1,0 +1,176 @@
+"""Changes of partitions that leaders, brokers and administrators ask for, through any broker."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.fencing import lose, resign, settle
+from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
+from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead, overtake
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment, is_reassigned
+from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
+from barnabas_broker.metadata.controller.transitions import Item, Planned, Transitions, each
+from barnabas_broker.metadata.documents import broker_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import KnownEnds
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class PartitionController:
+    """The part of `controller.Controller` that is about partitions; `partitions` is what it changes them with."""
+
+    def __init__(
+        self, broker_id: int, image: MetadataImage, transitions: Transitions, config: Callable[[], BrokerConfig]
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._transitions = transitions
+        self.partitions = PartitionChanges(transitions, image, config)
+
+    async def change_isr(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, PartitionState | ApiError]:
+        """The partitions with the ISR that their leaders propose, or why not.
+
+        REQUEST_TIMED_OUT leaves open whether the change is written; all other errors mean that it is not.
+        """
+        proposed = {change.topic_partition: change for change in changes}
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            check_topic(topic, proposed[which])
+            return decide_isr_change(topic.partitions[which.partition], proposed[which], terms)
+
+        return await self.partitions.change(proposed, decide)
+
+    async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
+        """This broker's logs of these partitions failed, in these leader epochs: they go on without it."""
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], terms)
+
+        for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
+            if isinstance(outcome, ApiError):
+                log.warning("%s counts on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
+
+    async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
+        """This broker's logs of these partitions lack records, as was found in these leader epochs."""
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            return state if state.leader_epoch != leader_epochs[which] else lose(state, self._broker_id, terms)
+
+        for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
+            if isinstance(outcome, ApiError):
+                log.warning("%s relies on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
+
+    async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
+        """This broker's logs of these partitions have later epochs than the metadata."""
+        known_ends = KnownEnds(self._image)
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            ends = known_ends.of_lives(topic.topic_id, which.partition, state.replicas)
+            return overtake(state, ahead[which], replace(terms, log_ends=ends))
+
+        for which, outcome in (await self.partitions.change(ahead, decide)).items():
+            if isinstance(outcome, ApiError):
+                log.warning("%s has a log of a later epoch than the metadata: %s", which, outcome)
+
+    async def hand_over(self, broker_id: int) -> list[TopicPartition]:
+        """A broker is about to stop (controlled shutdown): others lead, and it is in no ISR, where others can lead.
+
+        The partitions that nobody else can lead. Raises ApiError where the metadata cannot be changed.
+        """
+        await self._begin_shutdown(broker_id)
+        topics = [topic for topic in self._image.topics.values() if _in_sync(topic, broker_id)]
+        failures = await self.partitions.change_topics([topic.name for topic in topics], for_each(settle))
+        if failures:
+            raise next(iter(failures.values()))
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self._image.topics.values()
+            for number in _in_sync(topic, broker_id)
+        ]
+
+    async def _begin_shutdown(self, broker_id: int) -> None:
+        def decide(broker: int) -> Planned:
+            found = self._image.brokers.get(broker)
+            if found is None:
+                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker has the id {broker}.")
+            return Planned(broker_key(broker), msgspec.structs.replace(found, is_shutting_down=True))
+
+        outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
+        if isinstance(outcome, ApiError):
+            raise outcome
+
+    async def elect_leaders(
+        self, election: ElectionType, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ApiError | None]:
+        """None where a leader was elected, or why not; of all partitions (None) those that an election was for."""
+
+        known_ends = KnownEnds(self._image)
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            if election is ElectionType.UNCLEAN:
+                ends = known_ends.of_replicas(topic.topic_id, which.partition, state.replicas)
+                terms = replace(terms, log_ends=ends)
+            return decide_election(state, election, terms)
+
+        wanted = self._all_partitions() if partitions is None else partitions
+        outcomes = await self.partitions.change(wanted, decide)
+        if election is ElectionType.UNCLEAN:
+            _say_accepted(outcomes)
+        failures = failures_of(outcomes)
+        if partitions is not None:
+            return failures
+        not_needed = ErrorCode.ELECTION_NOT_NEEDED
+        return {which: error for which, error in failures.items() if error is None or error.code is not not_needed}
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
+    ) -> dict[TopicPartition, ApiError | None]:
+        """None where a partition is on its way to these replicas, or where its reassignment is undone; or why not."""
+
+        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+            state = topic.partitions[which.partition]
+            return decide_reassignment(state, wanted[which], terms, may_change_factor=may_change_factor)
+
+        return failures_of(await self.partitions.change(wanted, decide))
+
+    def reassignments(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, PartitionState]:
+        """Those of `partitions`, or of all (None), that are being reassigned."""
+        found = {}
+        for which in self._all_partitions() if partitions is None else partitions:
+            topic = self._image.topics.get(which.topic)
+            if topic is not None and 0 <= which.partition < len(topic.partitions):
+                found[which] = topic.partitions[which.partition]
+        return {which: state for which, state in found.items() if is_reassigned(state)}
+
+    def _all_partitions(self) -> list[TopicPartition]:
+        topics = self._image.topics.values()
+        return [TopicPartition(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
+
+
+def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) -> None:
+    for which, outcome in outcomes.items():
+        if isinstance(outcome, PartitionState):
+            log.warning(
+                "%s goes on with the log of broker %d, as somebody asked: what it lacks is lost", which, outcome.leader
+            )
+
+
+def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
+    return [number for number, state in enumerate(topic.partitions) if broker_id in state.isr]
+
+
+def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
+    """For each item why it failed, None where it did not."""
+    return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

@@ -1,0 +1,97 @@
+"""Writes anew what vanished from the store or was put back to an older state, while brokers know better.
+
+Nobody deletes a document without saying so (`MetadataImage.lost`). The controller does this at once, every other broker
+a moment later, for a controller that started just now may not have known what is missing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from barnabas_broker.metadata.controller.transitions import Planned, Transitions
+from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.image.image_change import ImageChange
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.restoration import confirmed
+from barnabas_core.errors import ApiError
+
+OTHERS_FIRST_S: Final = 1.0
+RETRY_S: Final = 1.0
+NAMED_MAX: Final = 5
+
+log = logging.getLogger(__name__)
+
+
+class Restorations:
+    """`run` is a task of its own on every broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: MetadataImage,
+        transitions: Transitions,
+        is_controller: Callable[[], bool],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._transitions = transitions
+        self._is_controller = is_controller
+        self._sleep = sleep
+        self._woken = asyncio.Event()
+        self._unconfirmed: set[str] = set()
+        """Topics that may wait for this broker to say that it has compared."""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        self._image.subscribe(self._image_changed)
+        self._see(list(self._image.topics))
+        while True:
+            if not self._image.lost and not self._unconfirmed:
+                await self._woken.wait()
+            self._woken.clear()
+            await self._confirm()
+            if self._image.lost and not self._is_controller():
+                await self._sleep(OTHERS_FIRST_S)
+            await self._write_anew()
+            if self._image.lost or self._unconfirmed:
+                await self._sleep(RETRY_S)
+
+    def _image_changed(self, change: ImageChange) -> None:
+        self._see([topic.name for topics in (change.created, change.changed) for topic in topics])
+        if change.lost or self._unconfirmed:
+            self._woken.set()
+
+    def _see(self, names: Sequence[str]) -> None:
+        """What this image knows was compared when it came in, or at the start."""
+        for name in names:
+            if any(self._broker_id in state.unconfirmed for state in self._image.topics[name].partitions):
+                self._unconfirmed.add(name)
+
+    async def _write_anew(self) -> None:
+        image = self._image
+
+        def decide(keys: Sequence[str]) -> dict[str, Planned | ApiError]:
+            return {key: Planned(key, image.lost[key]) for key in keys if key in image.lost}
+
+        outcomes = await self._transitions.carry_out(list(image.lost), decide)
+        written = [key for key, outcome in outcomes.items() if isinstance(outcome, Planned)]
+        self._image.restored_total += len(written)
+        if written:
+            named = ", ".join(written[:NAMED_MAX]) + (" and others" if len(written) > NAMED_MAX else "")
+            log.error(
+                "%d documents had vanished from the metadata store or were older; written anew: %s", len(written), named
+            )
+
+    async def _confirm(self) -> None:
+        names, image = self._unconfirmed, self._image
+        self._unconfirmed = set()
+
+        def decide(wanted: Sequence[str]) -> dict[str, Planned | ApiError]:
+            found = {name: topic for name in wanted if (topic := image.topics.get(name)) is not None}
+            after = {name: confirmed(topic, self._broker_id) for name, topic in found.items()}
+            return {name: Planned(topic_key(name), after[name]) for name in after if after[name] is not found[name]}
+
+        outcomes = await self._transitions.carry_out(list(names), decide)
+        self._unconfirmed |= {name for name, outcome in outcomes.items() if isinstance(outcome, ApiError)}

@@ -1,0 +1,130 @@
+"""How a decision becomes a fact: decided on the image, written on the versions it was decided on, seen by the image."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from barnabas_broker.metadata.documents import AnyDocument
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.topic_writes import write_in_order, writes_of
+from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
+from barnabas_core.errors import ApiError, ErrorCode
+
+ATTEMPTS_MAX: Final = 20
+AT_ONCE_MAX: Final = 100
+"""Items decided in one turn of the loop and written in one transaction: about 10 ms for topics of a few partitions."""
+SIZE_AT_ONCE_MAX: Final = 2_000
+"""Partitions of those items: 15 ms. One item may have more."""
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Planned(NamedTuple):
+    """A document to write under `key`, or to delete where it is None. A topic is one, in however many it is stored."""
+
+    key: str
+    document: AnyDocument | None
+
+
+Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
+"""Decides on items as the image is now; for those that it leaves out nothing is to be done. It must not wait."""
+
+
+def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
+    """Decides on items one by one; an ApiError is the decision on that one."""
+
+    def decide_one(item: Item) -> Planned | ApiError:
+        try:
+            return decide(item)
+        except ApiError as error:
+            return error
+
+    return lambda items: {item: decide_one(item) for item in items}
+
+
+class Transitions:
+    """Carries decisions out, and decides again where somebody else was faster."""
+
+    def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
+        self._store = store
+        self._image = image
+        self.rounds = 0
+        """Of deciding and writing, so far."""
+
+    async def carry_out(
+        self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
+    ) -> dict[Item, Planned | ApiError]:
+        """What became of each item that something was decided on, once the image holds it.
+
+        One item's failure is no other's. `size` is how many partitions of an item are decided on.
+
+        While the store does not answer, neither is it known what it has written: REQUEST_TIMED_OUT.
+        """
+        outcomes: dict[Item, Planned | ApiError] = {}
+        try:
+            for number, some in enumerate(_slices(items, size)):
+                if number:
+                    await asyncio.sleep(0)  # Where nothing is to be written nothing waits for the store.
+                await self._carry_out_some(some, decide, outcomes)
+        except StoreUnavailable as error:
+            log.warning("metadata cannot be changed: %s", error)
+            failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
+            outcomes |= {item: failure for item in items if item not in outcomes}
+        return outcomes
+
+    async def _carry_out_some(
+        self, items: Sequence[Item], decide: Decide[Item], outcomes: dict[Item, Planned | ApiError]
+    ) -> None:
+        left = items
+        for _ in range(ATTEMPTS_MAX):
+            self.rounds += 1
+            decisions = decide(left)
+            outcomes |= {item: decision for item, decision in decisions.items() if isinstance(decision, ApiError)}
+            planned = {item: decision for item, decision in decisions.items() if isinstance(decision, Planned)}
+            left = await self._write(planned, outcomes)
+            if not left:
+                return
+        failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"others changed the same {ATTEMPTS_MAX} times; try again")
+        outcomes |= dict.fromkeys(left, failure)
+
+    async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
+        """The items whose documents were changed by somebody else in between; the image has caught up with that."""
+        if not planned:
+            return ()
+        plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}
+        results = await write_in_order(plans.values(), self._store)
+        await self._image.reached(max((each for each in results.values() if isinstance(each, int)), default=0))
+        conflicts = [each for each in results.values() if isinstance(each, VersionConflict)]
+        in_conflict = {each.key for each in conflicts}
+        left = [item for item, plan in plans.items() if not in_conflict.isdisjoint(plan.keys())]
+        for item in [item for item in planned if item not in set(left)]:
+            outcomes[item] = planned[item]
+            self._image.wrote(planned[item].document)
+        if conflicts:
+            await self._catch_up(conflicts)
+        return left
+
+    async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
+        """With what is there instead. Of documents that are gone no watch may tell: their file was edited by hand."""
+        await self._image.reached(max(conflict.actual for conflict in conflicts))
+        absent = [each for each in conflicts if each.actual == ABSENT]
+        if absent:
+            await self._image.reached(await self._store.latest_revision())
+        for conflict in absent:
+            if self._image.version(conflict.key) == conflict.expected != ABSENT:
+                self._image.vanished(conflict.key)
+
+
+def _slices(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequence[Item]]:
+    """As many items as may be decided on in one turn of the loop, one at least."""
+    begin, total = 0, 0
+    for end, item in enumerate(items):
+        total += size(item)
+        if end > begin and (end - begin >= AT_ONCE_MAX or total > SIZE_AT_ONCE_MAX):
+            yield items[begin:end]
+            begin, total = end, size(item)
+    if begin < len(items):
+        yield items[begin:]

@@ -1,0 +1,1 @@
+"""What every broker knows of the metadata, in memory and always current."""

@@ -1,0 +1,355 @@
+"""The cluster's metadata in memory: what a broker reads, always current up to `revision`.
+
+It holds what the store holds; `image_feed` keeps it so. What somebody deletes goes: a topic with a tombstone, a broker
+that was unregistered. What vanishes otherwise, or is put back to an older state, stays as it was known, and is `lost`
+until somebody has written it anew (`restorations`). Everything here runs on the event loop's thread.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.metadata.documents import (
+    ALL_BROKERS,
+    FEATURES_KEY,
+    AnyDocument,
+    MalformedDocument,
+    broker_configs_key,
+    decode,
+    topic_key,
+)
+from barnabas_broker.metadata.features import FIRST_LEVELS, METADATA_LEVEL, SPLIT_TOPICS_LEVEL
+from barnabas_broker.metadata.image.image_change import ImageChange, Pending
+from barnabas_broker.metadata.image.image_waiters import ImageWaiters
+from barnabas_broker.metadata.image.restoration import is_older, with_newer_partitions
+from barnabas_broker.metadata.model import (
+    BrokerRegistration,
+    ClusterDocument,
+    ConfigDocument,
+    ControllerDocument,
+    FeaturesDocument,
+    LogEndsDocument,
+    ProducerIdsDocument,
+    TombstoneDocument,
+    TopicDocument,
+    TopicPartDocument,
+)
+from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Listing
+from barnabas_broker.metadata.topic_layout import head_of, joined, with_part
+from barnabas_core.loop_turns import timed
+
+NO_CONTROLLER: Final = -1
+NO_CONFIGS: Final[Mapping[str, str]] = {}
+
+log = logging.getLogger(__name__)
+
+
+Listener = Callable[[ImageChange], object]
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A document as it is in the store, for compare-and-set."""
+
+    document: AnyDocument
+    version: int
+
+
+class MetadataImage:
+    """Read `topics`, `brokers` and the rest freely; they are replaced by nobody but the feed, between two turns."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self.revision = 0
+        self.topics: dict[str, TopicDocument] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.live: frozenset[int] = frozenset()
+        """Brokers that are not fenced."""
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        self.tombstones: dict[UUID, TombstoneDocument] = {}
+        self.buried: dict[str, TopicDocument] = {}
+        """By name, topics that have a tombstone and whose documents are still in the store. They are nowhere else."""
+        self.next_producer_id = 0
+        """The highest that was ever known."""
+        self.lost: dict[str, AnyDocument] = {}
+        """By key, what is to be written anew; of a topic all of it, whichever document of it is missing."""
+        self.incomplete: dict[str, TopicDocument] = {}
+        """By name, heads of topics of which a part has vanished that is not known here. They are nowhere else."""
+        self.parts: dict[str, TopicPartDocument] = {}
+        """By key, all that the store has, those too that no topic names."""
+        self.restored_total = 0
+        """Documents that this broker wrote anew."""
+        self.log_ends: dict[str, LogEndsDocument] = {}
+        """By key; `log_ends.find` looks into them. Nobody is told of their changes."""
+        self._names: dict[UUID, str] = {}
+        self._stored: dict[str, _Stored] = {}
+        self._listeners: list[Listener] = []
+        self._waiters = ImageWaiters()
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with this id."""
+        return self._names.get(topic_id)
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """Levels of features that are finalized, by name."""
+        found = self.document(FEATURES_KEY)
+        return found.levels if isinstance(found, FeaturesDocument) else FIRST_LEVELS
+
+    @property
+    def splits_topics(self) -> bool:
+        """Whether a topic of many partitions may have several documents."""
+        return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
+
+    def version(self, key: str) -> int:
+        """The version of a document, to expect when writing it; ABSENT where there is none."""
+        stored = self._stored.get(key)
+        return ABSENT if stored is None else stored.version
+
+    def document(self, key: str) -> AnyDocument | None:
+        """As the store has it, or had it before it vanished."""
+        stored = self._stored.get(key)
+        return self.lost.get(key) if stored is None else stored.document
+
+    def configs_of_broker(self, broker: str) -> Mapping[str, str]:
+        """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
+        return self.broker_configs.get(broker, NO_CONFIGS)
+
+    def registered_epoch(self, broker_id: int) -> int | None:
+        """The broker epoch of the life of a broker that registered last; None where it is not registered."""
+        found = self.brokers.get(broker_id)
+        return None if found is None else found.broker_epoch
+
+    def live_brokers(self) -> list[int]:
+        """Brokers that are not fenced, in order."""
+        return sorted(self.live)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Calls `listener` after each change, on the loop, once the image holds it."""
+        self._listeners.append(listener)
+
+    async def reached(self, revision: int) -> None:
+        """Returns when the image holds everything up to `revision`."""
+        if self.revision < revision:
+            await self._waiters.reached(revision)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when the image is such that `condition` holds; it is asked after each change."""
+        if not condition():
+            await self._waiters.until(condition)
+
+    @timed("metadata image")
+    def apply_listing(self, listing: Listing) -> None:
+        """Takes over the whole state of the store; listeners hear of the differences."""
+        pending = Pending()
+        present = {document.key for document in listing.documents}
+        for key, value, version in listing.documents:
+            if self.version(key) != version:
+                self._put(key, value, version, pending)
+        for key in [key for key in self._stored if key not in present]:  # The tombstones are known by now.
+            self._remove(key, pending)
+        self._finish(listing.revision, pending)
+
+    @timed("metadata image")
+    def apply_changes(self, changes: Changes) -> None:
+        """Takes over the next changes."""
+        pending = Pending()
+        for change in changes.changes:
+            if change.value is None:
+                self._remove(change.key, pending)
+            else:
+                self._put(change.key, change.value, change.revision, pending)
+        self._finish(changes.revision, pending)
+
+    def vanished(self, key: str) -> None:
+        """The store has no such document any more, though no watch has told so: its file was edited by hand."""
+        pending = Pending()
+        self._remove(key, pending)
+        self._finish(self.revision, pending)
+
+    def wrote(self, document: AnyDocument | None) -> None:
+        """This broker has written it, and the image has caught up; a listing lacks it where it has vanished since."""
+        if isinstance(document, TopicPartDocument) and document.name in self.topics:
+            topic, end = self.topics[document.name], document.first + len(document.partitions)
+            if topic.partitions[document.first : end] == document.partitions:  # Nearly always; the rest costs more.
+                return
+            document = with_part(topic, document)
+        if not isinstance(document, TopicDocument):
+            return
+        known = self.topics.get(document.name, self.incomplete.get(document.name))
+        if known is None or known.topic_id != document.topic_id or not is_older(document, known):
+            return
+        pending = Pending(lost=True)
+        self.lost[topic_key(document.name)] = newest = with_newer_partitions(document, known)
+        self._show_topic(newest, pending)
+        self._finish(self.revision, pending)
+
+    def stored(self, key: str) -> AnyDocument | None:
+        """As the store has it."""
+        found = self._stored.get(key)
+        return None if found is None else found.document
+
+    def _put(self, key: str, value: bytes, version: int, pending: Pending) -> None:
+        try:
+            document = decode(key, value)
+        except MalformedDocument as error:
+            log.error("the metadata store holds a document that cannot be read; what was there before stays: %s", error)
+            return
+        if document is None:
+            return
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            self._touch(key, document.name, pending)
+        self._stored[key] = _Stored(document, version)
+        if isinstance(document, TopicPartDocument):
+            self.parts[key] = document
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            return
+        self.lost.pop(key, None)
+        if isinstance(document, ProducerIdsDocument) and document.next_producer_id < self.next_producer_id:
+            document = self.lost[key] = ProducerIdsDocument(self.next_producer_id)
+            pending.lost = True
+        self._show(key, document, pending)
+
+    def _show(self, key: str, document: AnyDocument, pending: Pending) -> None:
+        match document:
+            case BrokerRegistration():
+                self.brokers[document.broker_id] = document
+                pending.brokers.add(document.broker_id)
+            case LogEndsDocument():
+                self.log_ends[key] = document
+            case ConfigDocument():
+                self.broker_configs[_config_owner(key)] = document.configs
+                pending.configs.add(_config_owner(key))
+            case ClusterDocument():
+                self.cluster_id = document.cluster_id
+            case ControllerDocument():
+                self.controller_id, self.controller_epoch = document.broker_id, document.epoch
+                pending.controller = True
+            case ProducerIdsDocument():
+                self.next_producer_id = document.next_producer_id
+            case TombstoneDocument():
+                self.tombstones[document.topic_id] = document
+                pending.buried.add(document.topic_id)
+                pending.touched[document.name] = None
+
+    def _touch(self, key: str, name: str, pending: Pending) -> None:
+        if key in pending.touched_keys:
+            self._look_at_topics(pending)
+        pending.touched_keys.add(key)
+        pending.touched[name] = None
+
+    def _look_at_topics(self, pending: Pending) -> None:
+        """Once all of their documents are known that came together."""
+        touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
+        for name in touched:
+            head = self.stored(topic_key(name))
+            if isinstance(head, TopicDocument):
+                self._look_at_head(head, pending)
+            else:
+                self._look_at_absence(name, pending)
+
+    def _look_at_head(self, head: TopicDocument, pending: Pending) -> None:
+        key, before = topic_key(head.name), self.topics.get(head.name)
+        self.lost.pop(key, None)
+        self.incomplete.pop(head.name, None)
+        if head.topic_id in self.tombstones:
+            self._hide_topic(head.name, pending)
+            self.buried[head.name] = head
+            return
+        known = before if before is not None and before.topic_id == head.topic_id else None
+        found, is_complete = joined(head, self.stored, known)
+        if found is None:
+            log.error(
+                "parts of topic %s have vanished: it is not known before a broker comes that remembers", head.name
+            )
+            self.incomplete[head.name] = head
+            return
+        newest = found if known is None else with_newer_partitions(known, found)
+        if newest is not found or not is_complete:
+            self.lost[key], pending.lost = newest, True
+        self._show_topic(newest, pending)
+
+    def _look_at_absence(self, name: str, pending: Pending) -> None:
+        """Its head is not there: somebody has deleted it, or it has vanished. Then parts may change all the same."""
+        self.incomplete.pop(name, None)
+        self.buried.pop(name, None)
+        known = self.topics.get(name)
+        if known is None:
+            return
+        if known.topic_id in self.tombstones:
+            self.lost.pop(topic_key(name), None)
+            self._hide_topic(name, pending)
+        else:
+            found, _ = joined(head_of(known), self.stored, known)
+            newest = known if found is None else with_newer_partitions(known, found)
+            self.lost[topic_key(name)], pending.lost = newest, True
+            if newest != known:
+                self._show_topic(newest, pending)
+
+    def _show_topic(self, document: TopicDocument, pending: Pending) -> None:
+        previous = self.topics.get(document.name)
+        if previous is not None:
+            self._names.pop(previous.topic_id, None)
+        pending.topics.setdefault(document.name, previous)
+        self.buried.pop(document.name, None)
+        self.incomplete.pop(document.name, None)
+        self.topics[document.name] = document
+        self._names[document.topic_id] = document.name
+
+    def _hide_topic(self, name: str, pending: Pending) -> None:
+        previous = self.topics.pop(name, None)
+        pending.topics.setdefault(name, previous)
+        if previous is not None:
+            self._names.pop(previous.topic_id, None)
+
+    def _remove(self, key: str, pending: Pending) -> None:
+        document = self.stored(key)
+        if document is None:
+            return
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            self._touch(key, document.name, pending)
+        self._stored.pop(key)
+        self.log_ends.pop(key, None)
+        self.parts.pop(key, None)
+        if isinstance(document, TopicDocument | TopicPartDocument):
+            return
+        if self._is_deleted(document):
+            self.lost.pop(key, None)
+            self._hide(document, pending)
+        else:
+            self.lost.setdefault(key, document)
+            pending.lost = True
+
+    def _is_deleted(self, document: AnyDocument) -> bool:
+        """Whether somebody has said so."""
+        if isinstance(document, BrokerRegistration):
+            return document.is_unregistered
+        return isinstance(document, TombstoneDocument | LogEndsDocument)  # Its broker writes the latter again.
+
+    def _hide(self, document: AnyDocument, pending: Pending) -> None:
+        match document:
+            case BrokerRegistration(broker_id=broker_id):
+                self.brokers.pop(broker_id, None)
+                pending.brokers.add(broker_id)
+            case TombstoneDocument(topic_id=topic_id):
+                self._look_at_topics(pending)  # What it tells of is gone, and did not vanish.
+                self.tombstones.pop(topic_id, None)
+
+    def _finish(self, revision: int, pending: Pending) -> None:
+        self._look_at_topics(pending)
+        is_put_back, self.revision = revision < self.revision, revision
+        if pending.brokers:
+            self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
+        change = pending.difference(self.topics)
+        if change != ImageChange():
+            for listener in self._listeners:
+                listener(change)
+        self._waiters.wake(revision, is_put_back=is_put_back)
+
+
+def _config_owner(key: str) -> str:
+    return ALL_BROKERS if key == broker_configs_key(ALL_BROKERS) else key.partition("/")[2]

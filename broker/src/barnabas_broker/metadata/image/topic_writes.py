@@ -1,0 +1,61 @@
+"""From a document that is decided on to writes of the documents that the store has in its place."""
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, VersionConflict, Write
+from barnabas_broker.metadata.topic_layout import changed, documents_of, laid_out, part_keys
+
+
+class DocumentWrites(NamedTuple):
+    """`new_parts` are to be there before `rest` is written, which names them."""
+
+    new_parts: tuple[Write, ...]
+    rest: tuple[Write, ...]
+
+    def keys(self) -> Set[str]:
+        """Of all the documents."""
+        return {write.key for write in (*self.new_parts, *self.rest)}
+
+
+def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
+    """By compare-and-set on what the image knows; None deletes. Of a topic only what differs from what is stored."""
+    if isinstance(document, TopicDocument):
+        return _writes_of_topic(document, image)
+    keys = [key]
+    if document is None and key.startswith(topic_key("")):
+        buried = image.buried.get(key.removeprefix(topic_key("")))
+        keys += [part for part in part_keys(buried) if part in image.parts] if buried is not None else []
+    value = None if document is None else encode(document)
+    return DocumentWrites((), tuple(Write(each, value, image.version(each)) for each in keys))
+
+
+def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrites:
+    wanted = documents_of(laid_out(topic, splits=image.splits_topics), image.stored)
+    first, then = changed(wanted, image.stored)
+    new_parts, rest = (
+        tuple(Write(key, encode(wanted[key]), image.version(key)) for key in keys) for keys in (first, then)
+    )
+    return DocumentWrites(new_parts, rest)
+
+
+async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
+    """What became of each document. Where new parts cannot be made, what is to name them is not written either.
+
+    Raises StoreUnavailable.
+    """
+    new_parts = [write for plan in plans for write in plan.new_parts]
+    results = await _written(new_parts, store) if new_parts else {}
+    rest = [write for plan in plans if not _conflicts(plan.new_parts, results) for write in plan.rest]
+    return results | (await _written(rest, store) if rest else {})
+
+
+async def _written(writes: Sequence[Write], store: MetadataStore) -> dict[str, int | VersionConflict]:
+    return {write.key: outcome for write, outcome in zip(writes, await store.write(writes), strict=True)}
+
+
+def _conflicts(writes: Collection[Write], results: Mapping[str, int | VersionConflict]) -> bool:
+    return any(isinstance(results[write.key], VersionConflict) for write in writes)

@@ -1,0 +1,221 @@
+"""What each broker's logs end at, as far as it has told: for the choice of a leader where every replica lacks records.
+
+It is told at each start, before the broker is let in, every few minutes, and at a clean shutdown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from barnabas_broker.metadata.documents import encode, log_ends_key
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
+
+PARTS: Final = 32
+"""Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
+PARTITIONS_TOGETHER: Final = 500
+"""Of one topic, in one part."""
+LOGS_A_TURN: Final = 256
+NO_LOG: Final = -1
+"""In place of an offset: there was a log, and the broker does not find it any more."""
+
+_ENDS: Final = msgspec.json.Decoder(tuple[LogEnd, ...])
+_ENCODER: Final = msgspec.json.Encoder()
+
+Thing = TypeVar("Thing")
+
+
+class HeldLog(NamedTuple):
+    """A log as it is now. `is_whole`: its log dir has kept all that was written before this start."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    epoch: int
+    offset: int
+    is_whole: bool
+
+
+def part_of(topic_id: UUID, partition: int) -> int:
+    """Which of a broker's documents tells of a partition."""
+    return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
+
+
+class KnownEnds:
+    """What all brokers have told of their logs, as it is now. Each document's topic is decoded once."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._decoded: dict[tuple[str, UUID], Mapping[int, LogEnd]] = {}
+
+    def find(self, broker_id: int, topic_id: UUID, partition: int) -> LogEnd | None:
+        """Of one broker's log of a partition."""
+        key = log_ends_key(broker_id, part_of(topic_id, partition))
+        if (key, topic_id) not in self._decoded:
+            self._decoded[key, topic_id] = _entries(self._image.log_ends.get(key), topic_id)
+        return self._decoded[key, topic_id].get(partition)
+
+    def of_replicas(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
+        """Of those that have told."""
+        found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
+        return {broker_id: end for broker_id, end in found.items() if end is not None}
+
+    def of_lives(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
+        """Of those that have told in the life that is registered."""
+        lives = self._image.brokers
+        found = {each: self._of_life(lives[each], topic_id, partition) for each in replicas if each in lives}
+        return {broker_id: end for broker_id, end in found.items() if end is not None}
+
+    def _of_life(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> LogEnd | None:
+        key = log_ends_key(registration.broker_id, part_of(topic_id, partition))
+        document = self._image.log_ends.get(key)
+        if document is None or document.broker_epoch != registration.broker_epoch:
+            return None
+        return self.find(registration.broker_id, topic_id, partition)
+
+    def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
+        """Whether this life of a broker may lack records here (`lives.may_lack_records`).
+
+        A log that it did not find is lost, unless a log dir did not work: then it may lie there.
+        """
+        if not registration.may_lack_records:
+            return False
+        entry = self._of_life(registration, topic_id, partition)
+        is_gone = entry is None or entry.offset == NO_LOG
+        return not registration.dirs_away if is_gone or entry is None else entry.lacks
+
+
+def _partition(end: LogEnd) -> int:
+    return end.partition
+
+
+def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, LogEnd]:
+    raw = document.topics.get(topic_id) if document is not None else None
+    return {} if raw is None else {each.partition: each for each in _ENDS.decode(raw)}
+
+
+class LogEnds:
+    """Tells of one broker's logs. `logs` gives them as they are now; `pause` lets others run between two turns."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        image: MetadataImage,
+        logs: Callable[[], Iterable[HeldLog]],
+        pause: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._image = image
+        self._logs = logs
+        self._pause = pause
+        self._broker_epoch = -1
+        self._lacking: set[tuple[UUID, int]] = set()
+        """What the start found incomplete and the metadata may not know of yet."""
+        self._turns = asyncio.Lock()
+
+    async def begin_life(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
+        """Before the broker registers. `undealt_epoch` is the life before, if nobody has dealt with what it lacked.
+
+        Raises StoreUnavailable.
+        """
+        if self._broker_epoch < 0:
+            known = KnownEnds(self._image)
+            self._lacking = {
+                (each.topic_id, each.partition)
+                async for each in self._in_turns(self._logs())
+                if not each.is_whole or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
+            }
+        self._broker_epoch = broker_epoch
+        await self._tell(starts=True)
+
+    def _lacked(self, known: KnownEnds, held: HeldLog, life: int) -> bool:
+        """Whether an earlier life told so, and nobody has taken note.
+
+        One after `life` may have told it again and died before it was registered.
+        """
+        document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
+        if document is None or document.broker_epoch < life:
+            return False
+        entry = known.find(self._broker_id, held.topic_id, held.partition)
+        return entry is None or entry.lacks
+
+    def admitted(self) -> None:
+        """The metadata know what was lacking."""
+        self._lacking.clear()
+
+    async def tell(self) -> None:
+        """Writes what is not in the store so. Raises StoreUnavailable."""
+        if self._broker_epoch >= 0:
+            await self._tell(starts=False)
+
+    async def _tell(self, *, starts: bool) -> None:
+        async with self._turns:
+            parts = await self._collected(starts=starts)
+            writes: list[Write] = []
+            for part in range(PARTS):
+                await self._pause()
+                news = self._news(part, parts.get(part, {}))
+                writes += [] if news is None else [news]
+            if writes:
+                await self._store.write(writes)
+
+    def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
+        """None where the store has that already, as far as this broker has heard."""
+        key = log_ends_key(self._broker_id, part)
+        known = self._image.log_ends.get(key)
+        for ends in topics.values():
+            ends.sort(key=_partition)
+        if known is None and not topics:
+            return None
+        is_of_now = known is not None and known.broker_epoch == self._broker_epoch
+        if is_of_now and known is not None and known.topics.keys() == topics.keys():
+            changed = [each for each, ends in topics.items() if _ENDS.decode(known.topics[each]) != tuple(ends)]
+            if not changed:
+                return None
+        encoded = {topic_id: msgspec.Raw(_ENCODER.encode(ends)) for topic_id, ends in topics.items()}
+        return Write(key, encode(LogEndsDocument(self._broker_epoch, encoded)) if topics else None)
+
+    async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
+        """By part and topic, in no order."""
+        known = KnownEnds(self._image)
+        found: dict[tuple[UUID, int], LogEnd] = {}
+        async for topic in self._in_turns(list(self._image.topics.values())):
+            found |= {(topic.topic_id, end.partition): end for end in self._not_found_again(topic, known)}
+        async for held in self._in_turns(self._logs()):
+            known_end = held.offset
+            if starts or not self._is_in_sync(held):
+                earlier = known.find(self._broker_id, held.topic_id, held.partition)
+                known_end = max(known_end, earlier.known if earlier is not None else 0)
+            where = held.topic_id, held.partition
+            found[where] = LogEnd(held.partition, held.epoch, held.offset, known_end, where in self._lacking)
+        parts: dict[int, dict[UUID, list[LogEnd]]] = {}
+        async for (topic_id, partition), end in self._in_turns(found.items()):
+            parts.setdefault(part_of(topic_id, partition), {}).setdefault(topic_id, []).append(end)
+        return parts
+
+    async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
+        """Some a turn of the loop."""
+        for number, thing in enumerate(things):
+            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+                await self._pause()
+            yield thing
+
+    def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
+        """What was told of logs of this broker, as if they were gone: those that are here tell of themselves."""
+        for number, state in enumerate(topic.partitions):
+            end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
+            if end is not None:
+                yield LogEnd(number, -1, NO_LOG, end.known)
+
+    def _is_in_sync(self, held: HeldLog) -> bool:
+        topic = self._image.topics.get(held.topic)
+        if topic is None or topic.topic_id != held.topic_id or held.partition >= len(topic.partitions):
+            return False
+        state = topic.partitions[held.partition]
+        return state.leader != NO_LEADER and self._broker_id in state.isr

@@ -1,0 +1,300 @@
+"""This broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
+
+A broker is alive while it renews its lease, whose token is its broker epoch: it tells this life of it from the one
+before (KIP-903). One broker at a time holds the controller's lease.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final, Protocol
+
+import msgspec
+
+from barnabas_broker.metadata.documents import (
+    CLUSTER_KEY,
+    CONTROLLER_KEY,
+    FEATURES_KEY,
+    MalformedDocument,
+    broker_key,
+    decode,
+    encode,
+)
+from barnabas_broker.metadata.features import NEW_LEVELS
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.incarnations import away_since, may_lack_records, remembered_dirs
+from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ControllerDocument, FeaturesDocument
+from barnabas_broker.metadata.store.metadata_store import (
+    ABSENT,
+    Lease,
+    LeaseLost,
+    MetadataStore,
+    StoreUnavailable,
+    VersionConflict,
+)
+from barnabas_core import kafka_uuid
+from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_core.config.listeners import Endpoint
+from barnabas_core.errors import ApiError, ErrorCode
+
+CONTROLLER_LEASE: Final = "controller"
+BROKER_LEASES: Final = "broker-"
+NO_EPOCH: Final = -1
+
+log = logging.getLogger(__name__)
+
+
+async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
+    """The cluster's id, made by whoever comes first. Raises StoreUnavailable."""
+    while True:
+        found = await store.get(CLUSTER_KEY)
+        if found is not None:
+            document = decode(CLUSTER_KEY, found.value)
+            if not isinstance(document, ClusterDocument):
+                raise MalformedDocument(f"{CLUSTER_KEY}: has no cluster_id")
+            return document.cluster_id
+        made = ClusterDocument(kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
+        try:
+            await store.put(CLUSTER_KEY, encode(made), ABSENT)
+            await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
+        except VersionConflict:
+            continue
+
+
+class TellLogEnds(Protocol):
+    """`log_ends.LogEnds.begin_life`."""
+
+    async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None: ...
+
+
+async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
+    """For a broker without logs."""
+
+
+class Membership:
+    """`sleep` waits for seconds; `heartbeat_ms` is how often leases are renewed, `session_ms` how long they last.
+
+    `registration` is this life of the broker; join makes the rest of it: the epoch, and whether it may lack records,
+    for which `was_clean` tells that the life before ended with a clean shutdown. `tell_log_ends` is called in between:
+    whoever sees the registration knows what the logs of this life end at.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        registration: BrokerRegistration,
+        heartbeat_ms: int,
+        session_ms: int,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]],
+        *,
+        was_clean: bool = False,
+        tell_log_ends: TellLogEnds = _tell_nothing,
+    ) -> None:
+        self._store = store
+        self._registration = registration
+        self._was_clean = was_clean
+        self._tell_log_ends = tell_log_ends
+        self._heartbeat_ms = heartbeat_ms
+        self._session_ms = session_ms
+        self._attempts = session_ms // heartbeat_ms + 2
+        self._clock = clock
+        self._sleep = sleep
+        self._holder = f"broker {registration.broker_id}, incarnation {registration.incarnation_id}"
+        self._lease: Lease | None = None
+        self._controller_lease: Lease | None = None
+        self._controller_expires_at_ms: int | None = None
+        self._punctual_from_ms = 0
+        self.registered_epoch = NO_EPOCH
+        """Of the present life, as it is registered."""
+        self._has_left = False
+        self._turns = asyncio.Lock()
+        self.passes = 0
+        """How often `keep` went round."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker holds the controller's lease, as far as it knows."""
+        return self._controller_lease is not None
+
+    def trusts_expiry(self, now_ms: int) -> bool:
+        """Whether this broker may take others' leases that expired for a sign that they are dead.
+
+        Where it is, or was just now, too late itself to renew its lease, it was the store or the machine that stood
+        still, and the others get a session to find it again, as from a Kafka controller that takes over.
+        """
+        is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
+        return not is_late and now_ms >= self._punctual_from_ms
+
+    async def join(self) -> None:
+        """Registers this broker, fenced, and makes it the controller if there is none.
+
+        Waits as long as a life of it that was cut short may still hold the lease. Raises
+        ApiError(DUPLICATE_BROKER_REGISTRATION) where another process goes on being this broker.
+        """
+        name = f"{BROKER_LEASES}{self._registration.broker_id}"
+        for _ in range(self._attempts):
+            self._lease = await self._store.acquire_lease(name, self._holder, self._session_ms)
+            if self._lease is not None:
+                await self._register(self._lease.token)
+                await self._hold_control()
+                return
+            await self._sleep(self._heartbeat_ms / 1000)
+        message = f"another process is broker {self._registration.broker_id}; each broker's node.id must be its own"
+        raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
+
+    async def admitted(self, image: MetadataImage) -> None:
+        """Returns when the controller has let this life of the broker in. `keep` has to run meanwhile."""
+        lease = self._lease
+        assert lease is not None, "a broker joins first"
+
+        def is_admitted() -> bool:
+            found = image.brokers.get(self._registration.broker_id)
+            return found is not None and found.broker_epoch >= lease.token and not found.fenced
+
+        await image.until(is_admitted)
+
+    async def keep(self) -> None:
+        """Renews until `leave`. While the store is away everything stays as it is. Raises as `join` does."""
+        while True:
+            self.passes += 1
+            await self._sleep(self._pause_s())
+            async with self._turns:
+                if self._has_left:
+                    return
+                try:
+                    await self._renew()
+                    if self.is_controller or await self._is_uncontrolled():
+                        await self._hold_control()
+                except StoreUnavailable as error:
+                    log.warning("the metadata store does not answer, leases are not renewed: %s", error)
+
+    async def try_for_controller(self) -> None:
+        """Takes the controller's lease now where its holder is gone. Raises StoreUnavailable."""
+        async with self._turns:
+            if self._lease is not None:
+                await self._hold_control()
+
+    async def leave(self) -> None:
+        """Gives everything back, so that others need not wait for leases to expire."""
+        async with self._turns:
+            lease, controller_lease = self._lease, self._controller_lease
+            self._has_left = True
+            self._lease = self._controller_lease = None
+            try:
+                if controller_lease is not None:
+                    await self._store.release_lease(controller_lease)
+                if lease is not None:
+                    await self._amend(lease.token, fenced=True)
+                    await self._store.release_lease(lease)
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
+
+    def _pause_s(self) -> float:
+        """Until the next heartbeat, or until the controller's lease expires if nobody renews it."""
+        if self._controller_expires_at_ms is None:
+            return self._heartbeat_ms / 1000
+        until_s = (self._controller_expires_at_ms - monotonic_ms(self._clock)) / 1000
+        return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
+
+    async def _register(self, broker_epoch: int) -> None:
+        """Writes over what is there: nobody but the holder of the lease begins a life of this broker."""
+        key = broker_key(self._registration.broker_id)
+        found = await self._store.get(key)
+        previous = decode(key, found.value) if found is not None else None
+        registration = msgspec.structs.replace(self._registration, fenced=True, broker_epoch=broker_epoch)
+        undealt_epoch = None
+        if isinstance(previous, BrokerRegistration):
+            undealt_epoch = previous.broker_epoch if previous.may_lack_records else None
+            lacks = may_lack_records(previous, registration, self._was_clean)
+            ids, since = remembered_dirs(previous, registration), away_since(previous, registration)
+            registration = msgspec.structs.replace(
+                registration, may_lack_records=lacks, directory_ids=ids, away_since=since
+            )
+        else:  # A new broker, or its registration has vanished and with it what could be compared.
+            registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
+        await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
+        await self._store.put(key, encode(registration))
+        self.registered_epoch = broker_epoch
+
+    async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
+        """Tells all where this broker is now; also those lives of it that are to begin in this process.
+
+        Raises StoreUnavailable.
+        """
+        async with self._turns:
+            self._registration = msgspec.structs.replace(self._registration, rack=rack, listeners=listeners)
+            if self._lease is not None:
+                await self._amend(self._lease.token, rack=rack, listeners=listeners)
+
+    async def _amend(self, broker_epoch: int, **fields: object) -> None:
+        """Changes what is registered of this life of the broker, unless it is another's turn already."""
+        key = broker_key(self._registration.broker_id)
+        while True:
+            found = await self._store.get(key)
+            known = decode(key, found.value) if found is not None else None
+            if found is None or not isinstance(known, BrokerRegistration) or known.broker_epoch != broker_epoch:
+                return
+            try:
+                await self._store.put(key, encode(msgspec.structs.replace(known, **fields)), found.version)
+                return
+            except VersionConflict:
+                continue
+
+    async def _renew(self) -> None:
+        lease = self._lease
+        if lease is None or lease.token != self.registered_epoch:  # The store went away while this broker joined anew.
+            await self.join()
+            return
+        if lease.expires_at_ms <= monotonic_ms(self._clock):
+            self._punctual_from_ms = monotonic_ms(self._clock) + self._session_ms
+        try:
+            self._lease = await self._store.renew_lease(lease)
+        except LeaseLost:
+            log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
+            self._was_clean = True  # This process has lost nothing since.
+            self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
+            await self.join()
+
+    async def _is_uncontrolled(self) -> bool:
+        """Whether it is worth asking for the controller's lease, as far as this broker has heard."""
+        followed = await self._store.followed_leases(CONTROLLER_LEASE)
+        expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
+        is_held = expires_at_ms > monotonic_ms(self._clock)
+        self._controller_expires_at_ms = expires_at_ms if is_held else None
+        return not is_held
+
+    async def _hold_control(self) -> None:
+        """Renews the controller's lease, or takes it when nobody has it."""
+        held = self._controller_lease
+        try:
+            if held is not None:
+                self._controller_lease = await self._store.renew_lease(held)
+                return
+        except LeaseLost:
+            log.warning("broker %d is the controller no longer", self._registration.broker_id)
+        lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
+        self._controller_lease = lease  # Whoever hears of the announcement finds it so.
+        try:
+            if lease is not None:
+                await self._announce(lease)
+        except StoreUnavailable:
+            self._controller_lease = None
+            raise
+        if lease is not None:
+            self._controller_expires_at_ms = None
+        else:
+            await self._is_uncontrolled()
+
+    async def _announce(self, lease: Lease) -> None:
+        """Tells all who is the controller; a later one, whose token is higher, is not overwritten."""
+        found = await self._store.get(CONTROLLER_KEY)
+        known = decode(CONTROLLER_KEY, found.value) if found is not None else None
+        if isinstance(known, ControllerDocument) and known.epoch > lease.token:
+            return
+        document = ControllerDocument(self._registration.broker_id, lease.token)
+        try:
+            await self._store.put(CONTROLLER_KEY, encode(document), found.version if found is not None else ABSENT)
+        except VersionConflict:
+            log.info("another broker became the controller in between")

@@ -1,0 +1,80 @@
+"""The store's requests to the API server.
+
+What is no answer to the question is StoreUnavailable: no connection, no time, no permission, errors of the server.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Final
+
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
+from barnabas_kube.access import Access
+from barnabas_kube.client import Answer, ApiClient, NoAnswer, StreamRefused, parse_status
+
+REQUEST_S: Final = 3.0
+"""Shorter than a session, so that a lease is tried to be renewed again before it ends."""
+BULK_S: Final = 20.0
+"""For listings, which may be tens of MB."""
+RETRY_AFTER_S: Final = 1.0
+ANSWER_S: Final = 0.5
+"""Who asks again waits at least so long: no answer would end the watches, which makes a busy server busier."""
+AGENT: Final = "barnabas-broker"
+
+
+class ApiRequests:
+    """Those of one store."""
+
+    def __init__(self, access: Access) -> None:
+        self._client = ApiClient(access, AGENT)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = REQUEST_S,
+    ) -> Answer:
+        """The answer to a request; one that the server has no time for is made again. Raises StoreUnavailable."""
+        time_s = asyncio.get_running_loop().time
+        end_s = time_s() + timeout_s
+        try:
+            while True:
+                left_s = end_s - time_s()
+                answer = await self._client.request(method, path, query, body, content_type, timeout_s=left_s)
+                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or end_s - time_s() < RETRY_AFTER_S + ANSWER_S:
+                    break
+                await asyncio.sleep(RETRY_AFTER_S)
+        except NoAnswer as error:
+            raise StoreUnavailable(str(error)) from error
+        _check(f"{method} {path}", answer)
+        return answer
+
+    async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+        """The lines of a body that goes on, as they come, until the server ends it.
+
+        Raises StoreUnavailable, HistoryCompacted.
+        """
+        try:
+            async with aclosing(self._client.stream(path, query)) as stream:
+                async for lines in stream:
+                    yield lines
+        except StreamRefused as refusal:
+            kind = HistoryCompacted if refusal.status == HTTPStatus.GONE else StoreUnavailable
+            raise kind(str(refusal)) from refusal
+        except NoAnswer as error:
+            raise StoreUnavailable(str(error)) from error
+
+    async def close(self) -> None:
+        """Ends all that is under way."""
+        await self._client.close()
+
+
+def _check(what: str, answer: Answer) -> None:
+    """Raises StoreUnavailable where the server did not deal with the request."""
+    refused = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+    if answer.status in refused or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise StoreUnavailable(f"{what}: {answer.status} {parse_status(answer.body).message}")

@@ -1,0 +1,339 @@
+"""The metadata store of brokers in Kubernetes: one custom resource a document, one Lease a lease.
+
+A resource version is the version of a document and its revision: etcd counts them up with every write, and one watch
+over all documents of a cluster brings them in that order.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from barnabas_broker.metadata.store.kubernetes import leases as lease_objects
+from barnabas_broker.metadata.store.kubernetes import objects
+from barnabas_broker.metadata.store.kubernetes.api import BULK_S, ApiRequests
+from barnabas_broker.metadata.store.kubernetes.lease_watch import LeaseWatch
+from barnabas_broker.metadata.store.kubernetes.leases import LeaseList, LeaseObject, Observations
+from barnabas_broker.metadata.store.kubernetes.watching import changes_in, is_document
+from barnabas_broker.metadata.store.location import KubernetesCluster
+from barnabas_broker.metadata.store.metadata_store import (
+    ABSENT,
+    Changes,
+    Document,
+    HistoryCompacted,
+    Lease,
+    LeaseLost,
+    Listing,
+    StoreUnavailable,
+    VersionConflict,
+    Write,
+)
+from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_kube.access import Access
+from barnabas_kube.client import Answer, parse_status
+
+WRITES_AT_ONCE: Final = 16
+WATCH_S: Final = 300
+"""How long the server keeps a watch open; it goes on where it ended."""
+ATTEMPTS_MAX: Final = 20
+
+T = TypeVar("T")
+
+
+class KubernetesStore:
+    """A MetadataStore. Leases last by the clock of this process, from when it saw their renewal."""
+
+    def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
+        """Within a running loop. Nothing is asked of the API server yet. `pod_uid` is "" outside of pods."""
+        self._cluster = cluster.cluster
+        self._clock = clock
+        self._pod_uid = pod_uid
+        self._api = ApiRequests(access)
+        self._documents = f"/apis/{objects.GROUP}/{objects.VERSION}/namespaces/{cluster.namespace}/{objects.PLURAL}"
+        self._leases = f"/apis/{lease_objects.API_VERSION}/namespaces/{cluster.namespace}/leases"
+        self._ours = {"labelSelector": f"{objects.CLUSTER_LABEL}={self._cluster}"}
+        self._observations = Observations(self._cluster, clock)
+        self._lease_watch = LeaseWatch(
+            self._api, self._leases, self._ours, self._list_leases, self._observations, clock
+        )
+        self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._marks = (f'"{uuid4().hex}-{number}"'.encode() for number in itertools.count())
+        self._closed = False
+
+    async def get(self, key: str) -> Document | None:
+        answer = await self._request("GET", self._path(key))
+        if _is_absent(answer):
+            return None
+        return objects.document_of(_parse(answer, objects.StateObject))
+
+    async def listing(self, prefix: str) -> Listing:
+        answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
+        found = _parse(answer, objects.StateObjectList)
+        documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
+        below = sorted(document for document in documents if document.key.startswith(prefix))
+        return Listing(int(found.metadata.resource_version), below)
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        if expected_version is None:
+            return await self._put_whatever_is_there(key, value)
+        if expected_version == ABSENT:
+            version = await self._create(key, value)
+        else:
+            version = await self._replace(key, value, expected_version)
+        if version is None:
+            raise await self._conflict(key, expected_version)
+        return version
+
+    async def _put_whatever_is_there(self, key: str, value: bytes) -> int:
+        for _ in range(ATTEMPTS_MAX):
+            version = await self._replace(key, value, None) or await self._create(key, value)
+            if version is not None:
+                return version
+        raise StoreUnavailable(f"{key}: others wrote and deleted it {ATTEMPTS_MAX} times meanwhile")
+
+    async def _create(self, key: str, value: bytes) -> int | None:
+        """None where it is there already."""
+        answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
+        return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
+
+    async def _adopt(self, key: str, value: bytes) -> int | None:
+        """An object whose label somebody took away is in no list and no watch: it is labelled, and written anew."""
+        answer = await self._request("GET", self._path(key))
+        if _is_absent(answer):
+            return None
+        found = _parse(answer, objects.StateObject)
+        if found.metadata.labels.get(objects.CLUSTER_LABEL) == self._cluster:
+            return None
+        body = objects.adoption(found, self._cluster, key, value)
+        answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
+        is_gone = answer.status in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY) or _is_absent(answer)
+        return None if is_gone else _version(answer)
+
+    async def _replace(self, key: str, value: bytes, expected_version: int | None) -> int | None:
+        """None where it is not as expected."""
+        body = objects.replacement(key, value, expected_version)
+        answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
+        failed_test = expected_version is not None and answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
+        if failed_test or answer.status == HTTPStatus.CONFLICT or _is_absent(answer):
+            return None
+        return _version(answer)
+
+    async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
+        found = await self.get(key)
+        actual = ABSENT if found is None else found.version
+        if actual == expected_version:  # A test that fails and an object that is not valid are one status, 422.
+            raise StoreUnavailable(f"{key}: the API server refuses what is to be written over version {actual}")
+        return VersionConflict(key, expected_version, actual)
+
+    async def delete(self, key: str, expected_version: int | None = None) -> int:
+        await self._delete(key, expected_version)
+        return await self.latest_revision()
+
+    async def _delete(self, key: str, expected_version: int | None) -> None:
+        if expected_version == ABSENT:
+            if await self.get(key) is not None:
+                raise await self._conflict(key, ABSENT)
+            return
+        answer = await self._request("DELETE", self._path(key), body=objects.deletion(expected_version))
+        if expected_version is not None and (answer.status == HTTPStatus.CONFLICT or _is_absent(answer)):
+            raise await self._conflict(key, expected_version)
+        if not _is_absent(answer):
+            _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
+
+    async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        by_key: dict[str, list[int]] = {}
+        for number, write in enumerate(writes):
+            by_key.setdefault(write.key, []).append(number)
+        results: list[int | VersionConflict] = [0] * len(writes)
+
+        async def write_one_after_another(numbers: Sequence[int]) -> None:
+            async with self._writing:
+                for number in numbers:
+                    results[number] = await self._outcome(writes[number])
+
+        await _all_of([write_one_after_another(numbers) for numbers in by_key.values()])
+        if any(write.value is None for write in writes):
+            latest = await self.latest_revision()
+            results = [result or latest for result in results]
+        return results
+
+    async def _outcome(self, write: Write) -> int | VersionConflict:
+        """The revision of a deletion is not known yet: 0."""
+        try:
+            if write.value is not None:
+                return await self.put(write.key, write.value, write.expected_version)
+            await self._delete(write.key, write.expected_version)
+        except VersionConflict as conflict:
+            return conflict
+        return 0
+
+    async def latest_revision(self) -> int:
+        """By a write to an object that is there for this: no read tells of a revision that watches are told of, too."""
+        return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        if not from_revision:
+            raise HistoryCompacted("the API server has no history that begins at nothing")
+        seen = from_revision
+        while not self._closed:
+            query = {
+                **self._ours,
+                "watch": "1",
+                "allowWatchBookmarks": "1",
+                "resourceVersion": str(seen),
+                "timeoutSeconds": str(WATCH_S),
+            }
+            try:
+                await self._check_history(seen)
+                async for lines in self._api.stream(self._documents, query):
+                    changes = changes_in(lines, self._cluster, prefix)
+                    if changes is not None:
+                        seen = changes.revision
+                        yield changes
+            except StoreUnavailable:
+                if not self._closed:
+                    raise
+
+    async def _check_history(self, revision: int) -> None:
+        """HistoryCompacted where the API server has not come so far: an older etcd was put back.
+
+        A watch from a revision that is still to come would be silent until then.
+        """
+        answer = await self._request("GET", self._documents, {**self._ours, "limit": "1"})
+        latest = int(_parse(answer, objects.StateObjectList).metadata.resource_version)
+        if latest < revision:
+            raise HistoryCompacted(f"the API server is at revision {latest}, and was at {revision}: it was put back")
+
+    async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        now_ms = monotonic_ms(self._clock)
+        await self._list_leases()
+        before, lease = self._observations.object(name), self._observations.leases().get(name)
+        if lease is not None and lease.holder == holder:
+            return await self._renew(lease)
+        is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
+        if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
+            return None
+        token = self._observations.revision  # Not that of the list: the watch may have told of a later holder.
+        return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
+
+    async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:
+        """The lease, unless somebody else was faster."""
+        body = lease_objects.taken(self._cluster, lease, self._clock.now_ms(), before, self._pod_uid)
+        if before is None:
+            answer = await self._request("POST", self._leases, body=body)
+        else:
+            path = f"{self._leases}/{before.metadata.name}"
+            answer = await self._request("PATCH", path, body=body, content_type=objects.MERGE_PATCH)
+        if answer.status == HTTPStatus.CONFLICT or (before is not None and _is_absent(answer)):
+            return None
+        _expect(answer, HTTPStatus.OK, HTTPStatus.CREATED)
+        return lease
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        renewed = await self._renew(lease)
+        if renewed is None:
+            raise LeaseLost(f"{lease.name}: {lease.holder} holds it no longer")
+        return renewed
+
+    async def _renew(self, lease: Lease) -> Lease | None:
+        """For its holder it lasts from when it asked, which is earlier than anybody else can see it."""
+        now_ms = monotonic_ms(self._clock)
+        is_held = await self._patch_held(lease, lease_objects.renewed(lease, self._clock.now_ms()))
+        return lease._replace(expires_at_ms=now_ms + lease.duration_ms) if is_held else None
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._patch_held(lease, lease_objects.released(lease))
+
+    async def _patch_held(self, lease: Lease, body: bytes) -> bool:
+        """False where the lease is not held any longer."""
+        path = f"{self._leases}/{self._lease_name(lease.name)}"
+        answer = await self._request("PATCH", path, body=body, content_type=objects.JSON_PATCH)
+        if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY or _is_absent(answer):
+            return False
+        _expect(answer, HTTPStatus.OK)
+        return True
+
+    async def leases(self, prefix: str) -> Sequence[Lease]:
+        await self._list_leases()
+        return self._observed(prefix)
+
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        if not self._lease_watch.is_current():
+            await self._list_leases()
+        return self._observed(prefix)
+
+    def _observed(self, prefix: str) -> Sequence[Lease]:
+        known = self._observations.leases()
+        return [known[name] for name in sorted(known) if name.startswith(prefix)]
+
+    async def _list_leases(self) -> LeaseList:
+        """All of them at each call, so that whoever takes over knows when the others were renewed."""
+        known = self._observations.revision
+        listed = _parse(await self._request("GET", self._leases, self._ours), LeaseList)
+        self._observations.see_all(listed, known)
+        return listed
+
+    def _lease_name(self, name: str) -> str:
+        return f"{self._cluster}.{name}"
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._lease_watch.close()
+        await self._api.close()
+
+    def _path(self, key: str) -> str:
+        return f"{self._documents}/{objects.object_name(self._cluster, key)}"
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> Answer:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if timeout_s is None:
+            return await self._api.request(method, path, query, body, content_type)
+        return await self._api.request(method, path, query, body, content_type, timeout_s)
+
+
+async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
+    """At once; where some fail, the others are done nevertheless before the first failure is raised."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
+
+
+def _is_absent(answer: Answer) -> bool:
+    """Whether that object is not there; another 404 means that the definition of such objects is missing."""
+    if answer.status != HTTPStatus.NOT_FOUND:
+        return False
+    status = parse_status(answer.body)
+    return status.reason == "NotFound" and status.details is not None and status.details.name != ""
+
+
+def _expect(answer: Answer, *statuses: HTTPStatus) -> None:
+    if answer.status not in statuses:
+        raise StoreUnavailable(f"the API server answers {answer.status}: {parse_status(answer.body).message}")
+
+
+def _version(answer: Answer) -> int:
+    _expect(answer, HTTPStatus.OK, HTTPStatus.CREATED)
+    return objects.revision_of(answer.body)
+
+
+def _parse(answer: Answer, kind: type[T]) -> T:
+    _expect(answer, HTTPStatus.OK)
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise StoreUnavailable(f"the API server answers with what is no {kind.__name__}: {error}") from error

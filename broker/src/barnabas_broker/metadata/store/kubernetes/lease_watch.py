@@ -1,0 +1,108 @@
+"""A cluster's leases, followed by a watch: an idle broker asks the API server for nothing but its own renewals."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
+from barnabas_broker.metadata.store.kubernetes.leases import LeaseList, LeaseObject, Observations
+from barnabas_broker.metadata.store.kubernetes.watching import raise_error
+from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
+from barnabas_core.clock import Clock, monotonic_ms
+from barnabas_kube.client import Status
+
+WATCH_S: Final = 300
+RETRY_S: Final = 1.0
+CURRENT_MS: Final = 5_000
+"""A watch that was silent for longer is not relied on: whoever follows leases renews its own, and hears of that."""
+
+log = logging.getLogger(__name__)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_EVENTS: Final = msgspec.json.Decoder(_Event)
+_LEASES: Final = msgspec.json.Decoder(LeaseObject)
+
+
+class LeaseWatch:
+    """`see` lists all leases into `observations`, or raises StoreUnavailable. The watch begins when it is needed."""
+
+    def __init__(
+        self,
+        api: ApiRequests,
+        path: str,
+        ours: Mapping[str, str],
+        see: Callable[[], Awaitable[LeaseList]],
+        observations: Observations,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._ours = ours
+        self._see = see
+        self._observations = observations
+        self._clock = clock
+        self._heard_at_ms: int | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def is_current(self) -> bool:
+        """Whether the observations are those of now, but for what is on its way."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        why = ""
+        while True:
+            try:
+                revision = (await self._see()).metadata.resource_version
+                while True:
+                    revision = await self._follow(revision)
+            except (StoreUnavailable, HistoryCompacted) as error:
+                if str(error) != why:
+                    log.warning("leases are listed until they can be watched again: %s", error)
+                why = str(error)
+            self._heard_at_ms = None
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self, revision: str) -> str:
+        """Until the server ends the watch: the revision to go on from."""
+        query = {
+            **self._ours,
+            "watch": "1",
+            "allowWatchBookmarks": "1",
+            "resourceVersion": revision,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        async for lines in self._api.stream(self._path, query):
+            revision = self._hear(lines) or revision
+        return revision
+
+    def _hear(self, lines: Sequence[bytes]) -> str:
+        revision = ""
+        for line in filter(None, lines):
+            try:
+                event = _EVENTS.decode(line)
+                if event.type == "ERROR":
+                    raise_error(msgspec.json.decode(event.object, type=Status))
+                found = _LEASES.decode(event.object)
+            except msgspec.MsgspecError as error:
+                raise StoreUnavailable(f"a watch brought what is no event: {error}") from error
+            revision = found.metadata.resource_version
+            if event.type != "BOOKMARK":
+                self._observations.see_one(found, is_gone=event.type == "DELETED")
+            self._heard_at_ms = monotonic_ms(self._clock)
+        return revision

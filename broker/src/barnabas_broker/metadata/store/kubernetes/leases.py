@@ -1,0 +1,180 @@
+"""Leases as objects of coordination.k8s.io, and how long each lasts as this process sees it. No IO.
+
+Machines have different clocks, so a lease that was renewed lasts from when this process first saw that renewal, never
+from the time that its holder wrote down: as in client-go's leader election.
+
+A token is a resource version that the API server had reached before the lease changed hands. So it rises with every
+holder, even if somebody deletes the object in between.
+
+A lease also names its holder's pod. A pod has one broker at a time, so whoever runs in the same pod as the holder and
+is another one knows for certain that the holder is gone: a container that was killed starts again at once.
+"""
+
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from barnabas_broker.metadata.store.kubernetes.objects import CLUSTER_LABEL, ListMetadata, Metadata
+from barnabas_broker.metadata.store.metadata_store import Lease
+from barnabas_core.clock import Clock, monotonic_ms
+
+API_VERSION: Final = "coordination.k8s.io/v1"
+TOKEN: Final = "barnabas.dev/token"
+DURATION_MS: Final = "barnabas.dev/duration-ms"
+"""The spec of a Lease has whole seconds only."""
+POD_UID: Final = "barnabas.dev/pod-uid"
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A Lease without a holder has been released."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class LeaseObject(msgspec.Struct, frozen=True, rename="camel"):
+    """A Lease of Kubernetes."""
+
+    metadata: Metadata
+    spec: LeaseSpec = LeaseSpec()
+    api_version: str = API_VERSION
+    kind: str = "Lease"
+
+
+class LeaseList(msgspec.Struct):
+    """The answer to a list request."""
+
+    metadata: ListMetadata
+    items: list[LeaseObject]
+
+
+class _Renewal(NamedTuple):
+    """What differs when a lease was renewed, and when this process saw it first."""
+
+    token: str | None
+    renew_time: str | None
+    seen_at_ms: int
+    """By a clock that nobody sets."""
+
+
+class Observations:
+    """What this process has seen of a cluster's leases, by lists and by a watch. `clock` is its own."""
+
+    def __init__(self, cluster: str, clock: Clock) -> None:
+        self._prefix = f"{cluster}."
+        self._clock = clock
+        self._objects: dict[str, LeaseObject] = {}
+        self._renewals: dict[str, _Renewal] = {}
+        self.revision = 0
+        """Everything up to it has been seen; lists and the watch may come in any order."""
+
+    def see_all(self, listed: LeaseList, known: int) -> None:
+        """A list: what is not in it is gone. `known` was the revision when it was asked for.
+
+        Where it is older than that, an older etcd was put back, and nothing that was seen before counts any more.
+        """
+        revision = int(listed.metadata.resource_version)
+        if known <= revision < self.revision:
+            return
+        self.revision = revision
+        now_ms, before = monotonic_ms(self._clock), self._renewals
+        self._objects = {self._name(each): each for each in listed.items}
+        self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
+
+    def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
+        """An event of a watch."""
+        name, revision = self._name(changed), int(changed.metadata.resource_version)
+        if revision <= self.revision:
+            return
+        self.revision = revision
+        if is_gone:
+            self._objects.pop(name, None)
+            self._renewals.pop(name, None)
+        else:
+            self._objects[name] = changed
+            self._renewals[name] = _renewal(self._renewals.get(name), changed, monotonic_ms(self._clock))
+
+    def leases(self) -> dict[str, Lease]:
+        """Those that somebody holds, or held when they ended, by name."""
+        return {
+            name: Lease(
+                name, holder, token_of(each), _duration_ms(each), self._renewals[name].seen_at_ms + _duration_ms(each)
+            )
+            for name, each in self._objects.items()
+            if (holder := each.spec.holder_identity)
+        }
+
+    def object(self, name: str) -> LeaseObject | None:
+        """As it was seen last."""
+        return self._objects.get(name)
+
+    def _name(self, found: LeaseObject) -> str:
+        return found.metadata.name.removeprefix(self._prefix)
+
+
+def _renewal(known: _Renewal | None, found: LeaseObject, now_ms: int) -> _Renewal:
+    token, renew_time = found.metadata.annotations.get(TOKEN), found.spec.renew_time
+    if known is not None and (known.token, known.renew_time) == (token, renew_time):
+        return known
+    return _Renewal(token, renew_time, now_ms)
+
+
+def token_of(found: LeaseObject) -> int:
+    """0 where somebody has tampered with it: then it is nobody's."""
+    text = found.metadata.annotations.get(TOKEN, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def is_left_over(found: LeaseObject, pod_uid: str) -> bool:
+    """Whether an earlier process in this pod held it. `pod_uid` is "" where there is no pod: then nobody knows."""
+    return pod_uid != "" and found.metadata.annotations.get(POD_UID) == pod_uid
+
+
+def _duration_ms(found: LeaseObject) -> int:
+    text = found.metadata.annotations.get(DURATION_MS, "")
+    return int(text) if text.isascii() and text.isdigit() else (found.spec.lease_duration_seconds or 0) * 1000
+
+
+def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None, pod_uid: str) -> bytes:
+    """The body that gives a lease to its holder: a new object, or a merge patch of the one `before`, as it was then."""
+    now = _micro_time(now_ms)
+    metadata = Metadata(
+        name=f"{cluster}.{lease.name}",
+        resource_version="" if before is None else before.metadata.resource_version,
+        labels={CLUSTER_LABEL: cluster},
+        annotations={TOKEN: str(lease.token), DURATION_MS: str(lease.duration_ms), POD_UID: pod_uid},
+    )
+    spec = LeaseSpec(
+        holder_identity=lease.holder,
+        lease_duration_seconds=-(-lease.duration_ms // 1000),
+        acquire_time=now,
+        renew_time=now,
+        lease_transitions=0 if before is None else before.spec.lease_transitions + 1,
+    )
+    return msgspec.json.encode(LeaseObject(metadata, spec))
+
+
+def renewed(lease: Lease, now_ms: int) -> bytes:
+    """A JSON patch that fails where the lease has changed hands."""
+    renewal = {"op": "replace", "path": "/spec/renewTime", "value": _micro_time(now_ms)}
+    return msgspec.json.encode([*_still_held(lease), renewal])
+
+
+def released(lease: Lease) -> bytes:
+    """A JSON patch that fails where the lease has changed hands. The object stays."""
+    return msgspec.json.encode([*_still_held(lease), {"op": "remove", "path": "/spec/holderIdentity"}])
+
+
+def _still_held(lease: Lease) -> list[dict[str, str]]:
+    return [
+        {"op": "test", "path": "/spec/holderIdentity", "value": lease.holder},
+        {"op": "test", "path": f"/metadata/annotations/{TOKEN.replace('/', '~1')}", "value": str(lease.token)},
+    ]
+
+
+def _micro_time(now_ms: int) -> str:
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

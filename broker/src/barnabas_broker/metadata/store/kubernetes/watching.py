@@ -1,0 +1,69 @@
+"""From the lines of a watch to changes. No IO."""
+
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final, NoReturn
+
+import msgspec
+
+from barnabas_broker.metadata.store.kubernetes.objects import (
+    MARK_KEY,
+    StateObject,
+    object_name,
+    parse_object,
+    revision_of,
+)
+from barnabas_broker.metadata.store.metadata_store import Change, Changes, HistoryCompacted, StoreUnavailable
+from barnabas_kube.client import Status
+
+log = logging.getLogger(__name__)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_EVENTS: Final = msgspec.json.Decoder(_Event)
+
+
+def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
+    """What lines of a watch tell; None where they tell nothing. Raises HistoryCompacted, StoreUnavailable."""
+    changes: list[Change] = []
+    revision = 0
+    for line in lines:
+        if not line:
+            continue
+        try:
+            event = _EVENTS.decode(line)
+            if event.type == "ERROR":
+                raise_error(msgspec.json.decode(event.object, type=Status))
+            revision = revision_of(event.object)
+            change = None if event.type == "BOOKMARK" else _change(event, cluster)
+        except msgspec.MsgspecError as error:
+            raise StoreUnavailable(f"a watch brought what is no event: {error}") from error
+        if change is not None and change.key.startswith(prefix):
+            changes.append(change)
+    return Changes(revision, changes) if revision else None
+
+
+def raise_error(status: Status) -> NoReturn:
+    """What an ERROR event says: HistoryCompacted or StoreUnavailable."""
+    if status.code == HTTPStatus.GONE:
+        raise HistoryCompacted(status.message)
+    raise StoreUnavailable(f"the watch failed: {status.code} {status.message}")
+
+
+def _change(event: _Event, cluster: str) -> Change | None:
+    found = parse_object(event.object)
+    if not is_document(found, cluster):
+        return None
+    value = None if event.type == "DELETED" else bytes(found.spec.document)
+    return Change(int(found.metadata.resource_version), found.spec.key, value)
+
+
+def is_document(found: StateObject, cluster: str) -> bool:
+    """Whether it is one that a broker has written, neither the mark nor an object that somebody copied."""
+    key = found.spec.key
+    return key != MARK_KEY and found.metadata.name == object_name(cluster, key)

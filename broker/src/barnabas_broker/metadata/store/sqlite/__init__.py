@@ -1,0 +1,1 @@
+"""The store for brokers of one machine."""

@@ -1,0 +1,108 @@
+"""The SQLite store's leases and the doorbells of its processes, as statements on a connection. Raises sqlite3.Error.
+
+A lease ends with its holder's process, too, even before it expires, where that process is gone for certain: so a
+killed broker can start again at once. Times are those since the machine was started, so a lease ends with that, too.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from barnabas_broker.metadata.store.metadata_store import Lease, LeaseLost
+from barnabas_broker.metadata.store.sqlite.change_signal import Answer, ring
+from barnabas_broker.metadata.store.sqlite.schema import transaction, unsynced
+
+_COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
+
+
+def acquire(
+    connection: sqlite3.Connection, name: str, holder: str, duration_ms: int, now_ms: int, address: str
+) -> Lease | None:
+    """The lease for `holder`, whose doorbell is at `address`; None where another one has it."""
+    with transaction(connection):
+        row = connection.execute(f"SELECT {_COLUMNS}, address FROM leases WHERE name = ?", (name,)).fetchone()
+        found = None if row is None else Lease(*row[:-1])
+        if found is not None and found.holder != holder and not _ended(found, row[-1], now_ms):
+            return None
+        token = 1 if found is None else found.token + (found.holder != holder)
+        lease = Lease(name, holder, token, duration_ms, now_ms + duration_ms)
+        connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)", (*lease, address))
+    return lease
+
+
+def _ended(lease: Lease, address: str, now_ms: int) -> bool:
+    return lease.expires_at_ms <= now_ms or ring(address) is Answer.GONE
+
+
+def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
+    """The lease from now on; LeaseLost where another holder came in between.
+
+    A power cut may undo it, for the lease has ended by then: so nobody waits for the disk, and a process that is
+    stopped at that moment, with the only lock that there is, is a rare one.
+    """
+    renewed = lease._replace(expires_at_ms=now_ms + lease.duration_ms)
+    with unsynced(connection), transaction(connection):
+        cursor = connection.execute(
+            "UPDATE leases SET expires_at_ms = ? WHERE name = ? AND holder = ? AND token = ?",
+            (renewed.expires_at_ms, lease.name, lease.holder, lease.token),
+        )
+        if cursor.rowcount == 0:
+            raise LeaseLost(f"{lease.name}: {lease.holder} holds it no longer")
+    return renewed
+
+
+def release(connection: sqlite3.Connection, lease: Lease) -> None:
+    """Expired from now on, where it was still held. The row stays, so that its token never comes again."""
+    with transaction(connection):
+        connection.execute(
+            "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE name = ? AND holder = ? AND token = ?",
+            (lease.name, lease.holder, lease.token),
+        )
+
+
+def release_all(connection: sqlite3.Connection, address: str) -> None:
+    """Releases every lease of the process at `address`, which closes the store."""
+    with transaction(connection):
+        connection.execute("UPDATE leases SET expires_at_ms = 0, holder = '' WHERE address = ?", (address,))
+
+
+def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
+    """All leases that begin with `prefix`, expired ones, too, unless their process is gone."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS}, address FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
+        (prefix,),
+    ).fetchall()
+    return [Lease(*row[:-1]) for row in rows if ring(row[-1]) is not Answer.GONE]
+
+
+def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, now_ms: int) -> None:
+    """From now on every writer rings at `address`. What is left of the time before the machine started has ended.
+
+    Containers may each have a boot id of their own: who answers is alive in any case.
+    """
+    _end_leases_of_other_uptimes(connection, now_ms)
+    known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
+    others = [each for each, of_boot in known if of_boot not in ("", boot_id) and ring(each) is not Answer.ALIVE]
+    for each in others:
+        release_all(connection, each)
+    forget_watchers(connection, others)
+    with transaction(connection):
+        connection.execute("INSERT INTO watchers VALUES (?, ?)", (address, boot_id))
+
+
+def _end_leases_of_other_uptimes(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Those that would last longer than any that was taken or renewed since the machine was started."""
+    with transaction(connection):
+        connection.execute(
+            "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE expires_at_ms > ? + duration_ms", (now_ms,)
+        )
+
+
+def watchers(connection: sqlite3.Connection) -> list[str]:
+    """The doorbells to ring after a commit."""
+    return [address for (address,) in connection.execute("SELECT address FROM watchers")]
+
+
+def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
+    """Processes that are gone, or go now."""
+    with transaction(connection):
+        connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])

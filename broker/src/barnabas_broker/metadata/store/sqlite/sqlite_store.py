@@ -1,0 +1,163 @@
+"""The metadata store of brokers on one machine: one SQLite file that their processes share.
+
+All statements run in one worker thread, so that the event loop never waits for the disk. After a commit the writer
+rings the doorbells of all watching processes; a slow look at the revision makes up for a ring that got lost.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+
+from barnabas_broker.metadata.store.metadata_store import (
+    Changes,
+    Document,
+    Lease,
+    Listing,
+    StoreUnavailable,
+    VersionConflict,
+    Write,
+)
+from barnabas_broker.metadata.store.sqlite import documents, leases
+from barnabas_broker.metadata.store.sqlite.change_signal import Answer, Doorbell, clear_away, ring
+from barnabas_broker.metadata.store.sqlite.schema import open_database
+from barnabas_core.clock import Clock, monotonic_ms
+
+SAFETY_LOOK_S: Final = 5.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SqliteStore:
+    """A MetadataStore. Leases go by the time since the machine was started, which all its processes share."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
+        """Use `open`."""
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._worker = worker
+        self._rung = asyncio.Event()
+        self._closed = False
+        self._doorbell = Doorbell(asyncio.get_running_loop(), self._wake_watches)
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
+        """The store in the file `path`, which is made where it is not there. Raises StoreUnavailable.
+
+        `boot_id` is another one whenever the machine has started anew; "" where nobody knows.
+        """
+        worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
+        try:
+            connection = await asyncio.get_running_loop().run_in_executor(worker, open_database, path)
+        except (OSError, sqlite3.Error) as error:
+            worker.shutdown()
+            raise StoreUnavailable(f"{path}: {error}") from error
+        store = cls(connection, path, clock, worker)
+        try:
+            await store._run(leases.add_watcher, store._doorbell.address, boot_id, monotonic_ms(clock))
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def get(self, key: str) -> Document | None:
+        return await self._run(documents.get, key)
+
+    async def listing(self, prefix: str) -> Listing:
+        return await self._run(documents.listing, prefix)
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        return await self._write_one(Write(key, value, expected_version))
+
+    async def delete(self, key: str, expected_version: int | None = None) -> int:
+        return await self._write_one(Write(key, None, expected_version))
+
+    async def _write_one(self, write: Write) -> int:
+        (result,) = await self.write([write])
+        if isinstance(result, VersionConflict):
+            raise result
+        return result
+
+    async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        return await self._run(_write_and_ring, writes)
+
+    async def latest_revision(self) -> int:
+        return await self._run(documents.latest_revision)
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
+        seen = from_revision
+        while not self._closed:
+            rung = self._rung
+            changes = await self._run(documents.changes_since, prefix, seen)
+            if changes.revision > seen:
+                seen = changes.revision
+                yield changes
+            else:
+                await _wait(rung, SAFETY_LOOK_S)
+
+    async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        now_ms, address = monotonic_ms(self._clock), self._doorbell.address
+        return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        return await self._run(leases.renew, lease, monotonic_ms(self._clock))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._run(leases.release, lease)
+
+    async def leases(self, prefix: str) -> Sequence[Lease]:
+        return await self._run(leases.below, prefix)
+
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        return await self.leases(prefix)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        with contextlib.suppress(StoreUnavailable):  # Whoever rings next finds nobody here, and forgets it.
+            await self._run(leases.release_all, self._doorbell.address)
+            await self._run(leases.forget_watchers, [self._doorbell.address])
+        self._closed = True
+        self._wake_watches()
+        self._doorbell.close()
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._connection.close)
+        self._worker.shutdown()
+
+    def _wake_watches(self) -> None:
+        """Each watch of this process waits for the event that it saw before its last look."""
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def _run(self, work: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """`work` in the worker thread; what SQLite complains about is StoreUnavailable."""
+        if self._closed:
+            raise StoreUnavailable(f"{self._path}: is closed")
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._worker, lambda: work(self._connection, *args, **kwargs))
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Not by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together with the event."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
+    results = documents.write_all(connection, writes)
+    addresses = leases.watchers(connection)
+    gone = [address for address in addresses if ring(address) is Answer.GONE]
+    for address in gone:
+        leases.release_all(connection, address)  # For who rings a socket that is not there learns nothing.
+        clear_away(address)
+    if gone:
+        leases.forget_watchers(connection, gone)
+    return results

@@ -1,0 +1,104 @@
+"""Whether the other brokers have heard who leads now: a broker that stops goes on serving until they have.
+
+A client that is told of a leader that is gone tries it again and again, with pauses that grow to many seconds
+(librdkafka's reconnect.backoff.max.ms is 10 s). So clients must not find a broker gone while others still name it.
+Kafka's controller holds a broker in its controlled shutdown for the same reason, until all live ones have caught up
+with the change (KIP-631); here the broker asks them as any client would.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.replication.links import Links
+from barnabas_broker.replication.request_link import Conversation
+from barnabas_broker.wire.codec import decode_response, encode_request
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+from barnabas_core.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 8
+"""Metadata; leader epochs are told from 7 on."""
+NEWS_S: Final = 3.0
+"""A broker that does not answer, or has not heard after so long, is not waited for."""
+PAUSE_S: Final = 0.05
+"""Before a broker that has not heard is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
+TOPICS_A_REQUEST: Final = 200
+"""A few milliseconds of the other broker's loop."""
+
+LeaderEpochs = Mapping[TopicPartition, int]
+
+
+class LeaderNews:
+    """`links` reaches the other brokers; `broker_id` is this one."""
+
+    def __init__(
+        self, broker_id: int, links: Links, image: MetadataImage, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._client_id = f"broker-{broker_id}-leaving"
+        self._broker_id = broker_id
+        self._links = links
+        self._image = image
+        self._sleep = sleep
+
+    async def until_heard(self, topics: Collection[str]) -> None:
+        """Return once all other live brokers know the leaders of these topics as they are now, or after `NEWS_S`."""
+        others = [broker_id for broker_id in self._image.live_brokers() if broker_id != self._broker_id]
+        expected = self._leader_epochs(topics)
+        if expected:
+            await asyncio.gather(*(self._until_it_heard(broker_id, expected) for broker_id in others))
+
+    def _leader_epochs(self, topics: Collection[str]) -> LeaderEpochs:
+        documents = (self._image.topics[name] for name in topics if name in self._image.topics)
+        return {
+            TopicPartition(document.name, number): state.leader_epoch
+            for document in documents
+            for number, state in enumerate(document.partitions)
+        }
+
+    async def _until_it_heard(self, broker_id: int, expected: LeaderEpochs) -> None:
+        conversation = Conversation(self._links, broker_id)
+        try:
+            async with asyncio.timeout(NEWS_S):
+                topics = sorted({which.topic for which in expected})
+                for begin in range(0, len(topics), TOPICS_A_REQUEST):
+                    await self._until_it_tells(conversation, topics[begin : begin + TOPICS_A_REQUEST], expected)
+        except TimeoutError:
+            log.warning(
+                "broker %d may name this one as a leader when it is gone: no news after %s s", broker_id, NEWS_S
+            )
+        except (ConnectionError, MalformedRequest) as error:
+            log.info("broker %d is not asked who leads: %r", broker_id, error)
+        finally:
+            conversation.close()
+
+    async def _until_it_tells(self, conversation: Conversation, topics: Sequence[str], expected: LeaderEpochs) -> None:
+        late = topics
+        while late:
+            answer = await conversation.ask(encode_request(_request(late), VERSION, 0, self._client_id))
+            late = _late(decode_response("MetadataResponse", VERSION, answer), expected)
+            if late:
+                await self._sleep(PAUSE_S)
+
+
+def _request(topics: Sequence[str]) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+    )
+
+
+def _late(response: MetadataResponse, expected: LeaderEpochs) -> list[str]:
+    """The topics that it tells of as they were before. One that it does not know is gone, or not known to clients."""
+    return [
+        topic.name
+        for topic in response.topics
+        if topic.name is not None
+        and any(
+            each.leader_epoch < expected.get(TopicPartition(topic.name, each.partition_index), -1)
+            for each in topic.partitions
+        )
+    ]

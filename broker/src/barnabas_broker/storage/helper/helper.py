@@ -1,0 +1,138 @@
+"""The broker's side of the helper process: starts it at the first request, and anew after it died or was idle."""
+
+import asyncio
+import logging
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from barnabas_broker.storage.helper.frames import LENGTH, frame
+from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_core.clock import Cancellable, Timers
+
+_logger: Final = logging.getLogger(__name__)
+WORKER_COMMAND: Final = (sys.executable, "-m", "barnabas_broker.storage.helper_worker")
+READ_BYTES: Final = 1 << 20
+IDLE_S: Final = 60.0
+"""A process that nobody asked anything for so long is ended: 20 MB of memory less."""
+
+
+class HelperDied(Exception):
+    """The process ended before it answered: it was killed, or ran out of memory. The next request starts another."""
+
+
+class Helper:
+    """Requests are answered in their order, one at a time."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        memory_bytes_max: Callable[[], int],
+        idle_s: float = IDLE_S,
+        command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        """`memory_bytes_max` is asked at each start."""
+        self.starts = 0
+        """How often a process was started."""
+        self._timers = timers
+        self._idle_s = idle_s
+        self._memory_bytes_max = memory_bytes_max
+        self._command = command
+        self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+        self._requests = 0
+        self._idle_timer: Cancellable | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process, if one runs."""
+        return self._running.process.pid if self._running else None
+
+    async def request(self, request: Request) -> Response:
+        """The answer. HelperDied; OSError when no process can be started."""
+        self._requests += 1
+        self._not_idle()
+        try:
+            running = await self._start()
+            return await running.answer(request)
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle_timer = self._timers.call_later(self._idle_s, self._end)
+
+    async def stop(self) -> None:
+        """End the process now, whatever it does."""
+        self._not_idle()
+        running, self._running = self._running, None
+        if running is not None:
+            running.kill()
+            await running.ended
+
+    def _not_idle(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _end(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+    async def _start(self) -> "_Running":
+        async with self._starting:
+            if self._running is None or self._running.ended.done():
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    str(self._memory_bytes_max()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    limit=READ_BYTES,
+                )
+                self._running = _Running(process)
+                self.starts += 1
+            return self._running
+
+
+class _Running:
+    """One process, from its start to its end. `ended` is done when it is gone."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._waiting: deque[asyncio.Future[Response]] = deque()
+        self.ended = asyncio.create_task(self._take_answers())
+
+    async def answer(self, request: Request) -> Response:
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        assert self.process.stdin is not None, "it was started with a pipe"
+        self.process.stdin.write(frame(request))
+        return await answer
+
+    def close(self) -> None:
+        """Let it end by itself."""
+        assert self.process.stdin is not None, "it was started with a pipe"
+        self.process.stdin.close()
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+
+    async def _take_answers(self) -> None:
+        assert self.process.stdout is not None, "it was started with a pipe"
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await self.process.stdout.readexactly(LENGTH.size))
+                response = cast("Response", pickle.loads(await self.process.stdout.readexactly(length)))
+                answer = self._waiting.popleft()
+                if not answer.done():  # Who asked may have given up.
+                    answer.set_result(response)
+        except asyncio.IncompleteReadError:
+            pass
+        code = await self.process.wait()
+        if self._waiting:
+            _logger.warning("the helper process %d ended within its work, exit code %d", self.process.pid, code)
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(HelperDied(f"the helper process ended with exit code {code}"))

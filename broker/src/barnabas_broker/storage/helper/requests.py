@@ -1,0 +1,133 @@
+"""What the broker asks its helper process for, and what comes back. They go through a pipe, pickled."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX
+from barnabas_broker.wire.produce import RecordErrors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRules:
+    """What a round of compaction goes by."""
+
+    end_offset: int
+    """The newest offset of every key is known up to here; what lies behind stays as it is."""
+    now_ms: int
+    delete_retention_ms: int
+    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By producer id: the last offset of an active producer. Its batch stays, for the sequence in it is what tells
+    the producer's duplicates after a restart."""
+    unpacked_bytes_max: int
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """What became of the records."""
+
+    records_read: int = 0
+    records_kept: int = 0
+    records_without_key: int = 0
+    batches_not_understood: int = 0
+
+
+class SourceSegment(NamedTuple):
+    """A segment to be read; `size_bytes` of its `.log` belong to it."""
+
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapKeys:
+    """Find the newest offset of each key in [start_offset, end_offset), as far as the map holds them."""
+
+    directory: str
+    segments: Sequence[SourceSegment]
+    start_offset: int
+    end_offset: int
+    map_bytes_max: int
+    load_factor: float
+    read_bytes: int
+    unpacked_bytes_max: int
+    bytes_per_s: float
+
+
+class KeysMapped(NamedTuple):
+    """The map is kept for the `CleanSegments` that follow; it holds every key below `end_offset`."""
+
+    end_offset: int
+    keys: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanSegments:
+    """Write one segment with what stays of these, by the map of the last `MapKeys`."""
+
+    directory: str
+    segments: Sequence[SourceSegment]
+    rules: RetentionRules
+    index_interval_bytes: int
+    read_bytes: int
+    bytes_per_s: float
+
+
+class SegmentCleaned(NamedTuple):
+    """`.cleaned` files at the first old segment's base offset are whole and synced."""
+
+    base_offset: int
+    size_bytes: int
+    bytes_read: int
+    counts: FilterCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectBatch:
+    """Check a client's batch, and give it another codec."""
+
+    batch: bytes
+    requires_keys: bool
+    codec: int | None
+    """None: the batch keeps its own."""
+    level: int | None
+    unpacked_bytes_max: int
+    size_bytes_max: int
+    timestamp_ms_min: int
+    timestamp_ms_max: int
+    keeps_times: bool
+    """The records' times are the producer's; else all of them get the broker's."""
+    headers_max: int = RECORDS_BYTES_MAX
+    """Of all records together; whoever has no time for more asks the helper."""
+
+
+class Inspected(NamedTuple):
+    """The batch as it is to be stored, None where it is that already; and the largest time that it has to tell of."""
+
+    batch: bytes | None
+    max_timestamp_ms: int
+
+
+class Refused(NamedTuple):
+    """The client's batch is at fault: an ErrorCode and why.
+
+    `record_errors` names the records at fault where it is not the batch as a whole (KIP-467): number, and why, which
+    is None where it is said often enough. `is_broken`: the bytes are not records at all.
+    """
+
+    code: int
+    message: str
+    record_errors: RecordErrors = ()
+    is_broken: bool = False
+
+
+class Failed(NamedTuple):
+    """The request could not be done: the disk, damage, memory."""
+
+    message: str
+    sync_failed: bool = False
+
+
+Request = MapKeys | CleanSegments | InspectBatch
+Response = KeysMapped | SegmentCleaned | Inspected | Refused | Failed

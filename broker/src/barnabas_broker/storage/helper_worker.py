@@ -1,0 +1,128 @@
+"""The helper process: answers the broker's requests one after the other, at low priority and in bounded memory.
+
+Run as `python -m barnabas_broker.storage.helper_worker MEMORY_BYTES_MAX` with the requests on standard input and the
+responses on standard output. It ends when the broker closes the pipe or is gone, in the middle of its work, too.
+"""
+
+import logging
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, Any, Final
+
+from barnabas_broker.storage.cleaner.batch_reader import Pace
+from barnabas_broker.storage.cleaner.key_map import map_keys
+from barnabas_broker.storage.cleaner.offset_map import OffsetMap
+from barnabas_broker.storage.cleaner.segment_cleaning import clean_segments
+from barnabas_broker.storage.cleaner.throttle import Throttle
+from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
+from barnabas_broker.storage.files import FileSystem, PosixFileSystem
+from barnabas_broker.storage.helper.frames import LENGTH, frame
+from barnabas_broker.storage.helper.requests import (
+    CleanSegments,
+    Failed,
+    InspectBatch,
+    KeysMapped,
+    MapKeys,
+    Request,
+    Response,
+    SegmentCleaned,
+)
+from barnabas_broker.storage.inspection.batch_inspection import inspect_batch
+
+_logger: Final = logging.getLogger(__name__)
+NICENESS: Final = 10
+WAIT_S_MAX: Final = 3600.0
+OOM_SCORE: Final = 500
+"""When memory runs out the kernel takes this process, not the broker: all it loses is a round of compaction."""
+
+
+class Worker:
+    """Answers requests. It keeps the map of keys between the requests of one round."""
+
+    def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
+        """`wait` passes so many seconds, and raises SystemExit when the work is not wanted any more."""
+        self._files = files
+        self._wait = wait
+        self._offsets: OffsetMap | None = None
+        self._answers: Mapping[type, Callable[[Any], Response]] = {
+            MapKeys: self._map_keys,
+            CleanSegments: self._clean_segments,
+            InspectBatch: inspect_batch,
+        }
+
+    def answer(self, request: Request) -> Response:
+        """Never raises but SystemExit: what goes wrong is the answer."""
+        try:
+            return self._answers[type(request)](request)
+        except (OSError, InvalidBatch) as error:
+            return Failed(str(error), sync_failed=isinstance(error, SyncFailed))
+        except MemoryError:
+            self._offsets = None
+            return Failed("the helper process has not enough memory: a batch or the map of keys is too large")
+        except Exception as error:
+            _logger.exception("a bug in compaction")
+            return Failed(repr(error))
+
+    def _map_keys(self, request: MapKeys) -> KeysMapped:
+        self._offsets = None  # Two maps at once would be twice the memory.
+        self._offsets, mapped = map_keys(self._files, request, self._pace(request.bytes_per_s))
+        return mapped
+
+    def _clean_segments(self, request: CleanSegments) -> SegmentCleaned | Failed:
+        if self._offsets is None:
+            return Failed("the helper process was restarted within a round and has no map of keys")
+        return clean_segments(self._files, request, self._offsets, self._pace(request.bytes_per_s))
+
+    def _pace(self, bytes_per_s: float) -> Pace:
+        throttle = Throttle(bytes_per_s, time.monotonic)
+        return lambda size_bytes: self._wait(throttle.pause_s(size_bytes))
+
+
+def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
+    """Until the other end closes the pipe: between two requests, or within one where the broker was killed."""
+    while len(length := requests.read(LENGTH.size)) == LENGTH.size:
+        (size_bytes,) = LENGTH.unpack(length)
+        request = requests.read(size_bytes)
+        if len(request) < size_bytes:
+            return
+        responses.write(frame(worker.answer(pickle.loads(request))))
+        responses.flush()
+
+
+def _wait_for_the_end_of_the_broker(descriptor: int) -> Callable[[float], None]:
+    """A wait that ends this process as soon as nobody holds the other end of its standard input."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+
+    def wait(seconds: float) -> None:
+        if poll.poll(min(seconds, WAIT_S_MAX) * 1000):
+            sys.exit("the broker is gone")
+
+    return wait
+
+
+def _be_modest(memory_bytes_max: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which then ends this process.
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(OOM_SCORE))
+
+
+def main() -> None:
+    """The process's whole life."""
+    _be_modest(int(sys.argv[1]))
+    worker = Worker(PosixFileSystem(), _wait_for_the_end_of_the_broker(sys.stdin.fileno()))
+    with suppress(BrokenPipeError):
+        serve(worker, sys.stdin.buffer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Looks into clients' batches: are they what their headers say?"""

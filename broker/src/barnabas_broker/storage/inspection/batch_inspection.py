@@ -1,0 +1,143 @@
+"""A client's batch looked into: whether its records are what its header says, and what the topic asks of them. Pure."""
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_broker.storage.helper.requests import InspectBatch, Inspected, Refused
+from barnabas_broker.storage.inspection.record_check import CheckedRecords, check_records
+from barnabas_broker.storage.record_walk import RECORDS_BYTES_MAX, unpacked
+from barnabas_broker.wire.compression import Codec, compress
+from barnabas_broker.wire.record_batch import (
+    COMPRESSION_MASK,
+    BatchHeader,
+    parse_header,
+    sealed_batch,
+)
+from barnabas_broker.wire.records import BrokenRecords
+from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
+from barnabas_core.errors import ErrorCode
+
+_CODECS: Final[Mapping[Compression, Codec]] = {
+    Compression.UNCOMPRESSED: Codec.NONE,
+    Compression.GZIP: Codec.GZIP,
+    Compression.SNAPPY: Codec.SNAPPY,
+    Compression.LZ4: Codec.LZ4,
+    Compression.ZSTD: Codec.ZSTD,
+}
+NO_TIMESTAMP: Final = -1
+TOLD_MAX: Final = 3
+"""So many records at fault are in the message for the batch."""
+MESSAGES_MAX: Final = 100
+"""So many have a message of their own; the others take that of the batch."""
+RECORD_ERRORS_MAX: Final = 10_000
+"""Where more records are at fault none is named: a client takes that for the whole batch."""
+INT64: Final = struct.Struct(">q")
+_ANY_TIME_MS: Final = 2**63 - 1
+
+
+def topics_codec(config: LogConfig) -> Codec | None:
+    """None where batches keep the one of their producer."""
+    return _CODECS.get(config.compression)
+
+
+def inspects_records(config: LogConfig) -> bool:
+    """Whether the topic asks of any records what headers do not tell."""
+    return config.compacted or topics_codec(config) is not None or limits_earliest_time(config)
+
+
+def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
+    """Whether it asks that of the records of this batch."""
+    codec = topics_codec(config)
+    return config.compacted or limits_earliest_time(config) or (codec is not None and codec != header.compression)
+
+
+def limits_earliest_time(config: LogConfig) -> bool:
+    """Headers tell the latest time of their records, not the earliest."""
+    return config.timestamp_before_max_ms < LONG_MAX and config.timestamp_type is TimestampType.CREATE_TIME
+
+
+def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
+    """What the topic's settings ask of a batch."""
+    codec = topics_codec(config)
+    keeps_times = config.timestamp_type is TimestampType.CREATE_TIME
+    return InspectBatch(
+        batch=batch,
+        requires_keys=config.compacted,
+        codec=codec,
+        level=_level(codec, config),
+        unpacked_bytes_max=min(config.decompressed_message_bytes_max, RECORDS_BYTES_MAX),
+        size_bytes_max=config.message_bytes_max,
+        timestamp_ms_min=now_ms - config.timestamp_before_max_ms if keeps_times else -_ANY_TIME_MS,
+        timestamp_ms_max=now_ms + config.timestamp_after_max_ms if keeps_times else _ANY_TIME_MS,
+        keeps_times=keeps_times,
+    )
+
+
+def _level(codec: Codec | None, config: LogConfig) -> int | None:
+    """gzip's -1 is the library's own default."""
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    level = None if codec is None else levels.get(codec)
+    return None if level == -1 else level
+
+
+def inspect_batch(request: InspectBatch) -> Inspected | Refused:
+    """The batch as the topic stores it, or why it does not. Its header has passed the checks of any produced batch.
+
+    TooManyHeaders, where the request bounds them.
+    """
+    try:
+        return _inspected(request, parse_header(request.batch, 0))
+    except (BrokenRecords, struct.error) as error:  # The latter: timestamps beyond 64 bits.
+        return Refused(ErrorCode.INVALID_RECORD, str(error), is_broken=True)
+
+
+def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refused:
+    data, position, end = unpacked(request.batch, 0, header, request.unpacked_bytes_max)
+    records = check_records(data, position, end, header.record_count, request.headers_max)
+    refused = _refused(request, header, records)
+    if refused is not None:
+        return refused
+    max_timestamp_ms = header.max_timestamp_ms
+    if request.keeps_times:
+        max_timestamp_ms = max(NO_TIMESTAMP, header.base_timestamp_ms + max(records.timestamp_deltas))
+        INT64.pack(max_timestamp_ms)
+    codec = request.codec
+    if codec is None or codec == header.compression:
+        return Inspected(None, max_timestamp_ms)
+    attributes = header.attributes & ~COMPRESSION_MASK | codec
+    changed = header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms)
+    stored = sealed_batch(changed, compress(codec, data[position:end], request.level))
+    if len(stored) > request.size_bytes_max:
+        message = f"a batch of {len(stored)} bytes in the topic's codec; max.message.bytes={request.size_bytes_max}"
+        return Refused(ErrorCode.MESSAGE_TOO_LARGE, message)
+    return Inspected(bytes(stored), max_timestamp_ms)
+
+
+def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords) -> Refused | None:
+    """All records that break a rule of the topic are named, so that the client knows which ones do not."""
+    keyless = records.keyless if request.requires_keys else []
+    complaints = dict.fromkeys(keyless, "has no key; cleanup.policy=compact needs one")
+    earliest, latest = request.timestamp_ms_min, request.timestamp_ms_max
+    base_ms, deltas = header.base_timestamp_ms, records.timestamp_deltas
+    code = ErrorCode.INVALID_RECORD
+    if base_ms + min(deltas) < earliest or base_ms + max(deltas) > latest:
+        for number, delta in enumerate(deltas):
+            timestamp_ms = base_ms + delta
+            if not earliest <= timestamp_ms <= latest and timestamp_ms != NO_TIMESTAMP and number not in complaints:
+                code = ErrorCode.INVALID_TIMESTAMP
+                complaints[number] = f"has the time {timestamp_ms}; {earliest} to {latest} is taken"
+    return _naming(complaints, len(deltas), code) if complaints else None
+
+
+def _naming(complaints: Mapping[int, str], record_count: int, code: ErrorCode) -> Refused:
+    said = [(number, f"record {number} {complaints[number]}") for number in sorted(complaints)]
+    message = f"{len(said)} of {record_count} records are refused: {'; '.join(text for _, text in said[:TOLD_MAX])}"
+    if len(said) > RECORD_ERRORS_MAX:
+        return Refused(code, message)
+    told = [(number, text if place < MESSAGES_MAX else None) for place, (number, text) in enumerate(said)]
+    return Refused(code, message, tuple(told))

@@ -1,0 +1,63 @@
+"""When a broker tells what its logs end at, apart from its starts and ends."""
+
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+from metadata_cluster import a_topic
+from one_replica import FLIGHTS, HERE, OTHER, Broker, led
+from store_conformance import ManualClock
+
+from barnabas_broker.app.log_end_reports import LogEndNews
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
+from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
+from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.membership.log_ends import KnownEnds, part_of
+from barnabas_broker.metadata.model import (
+    NO_LEADER,
+    BrokerRegistration,
+    LogEnd,
+    LogEndsDocument,
+    PartitionState,
+    TopicDocument,
+)
+from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+
+pytestmark = pytest.mark.anyio
+
+LED = PartitionState((HERE, OTHER, 3), 3, 4, (3,), partition_epoch=4)
+LOST = PartitionState((HERE, OTHER, 3), NO_LEADER, 5, (), partition_epoch=5, last_known_leader=3, lacking=(3,))
+
+
+def flights(state: PartitionState) -> TopicDocument:
+    return msgspec.structs.replace(a_topic(FLIGHTS.topic, state), topic_id=UUID(int=7))
+
+
+async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "metadata.sqlite", ManualClock())
+    broker, image = Broker(tmp_path, led(HERE, 4, HERE)), MetadataImage()
+    try:
+        await store.put(topic_key(FLIGHTS.topic), encode(flights(LED)))
+        await image_feed.load(image, store)
+        news = LogEndNews(HERE, store, image, broker.logs)
+        broker.append(2)
+        await news.begin_life(9, undealt_epoch=None)
+        broker.append(8)
+        shorter = LogEndsDocument(8, {UUID(int=7): msgspec.Raw(msgspec.json.encode((LogEnd(0, 4, 5, 5),)))})
+        await store.put(log_ends_key(OTHER, part_of(UUID(int=7), 0)), encode(shorter))
+        revision = await store.put(topic_key(FLIGHTS.topic), encode(flights(LOST)))
+        await image_feed.load(image, store)
+        await news.tell_of_leaderless()
+        assert await store.latest_revision() == revision + 1
+        await image_feed.load(image, store)
+        lives = {each: BrokerRegistration(each, UUID(int=each), ()) for each in (HERE, OTHER)}
+        ends = KnownEnds(image).of_replicas(UUID(int=7), 0, LOST.replicas)
+        assert decide_election(LOST, ElectionType.UNCLEAN, Terms(lives, log_ends=ends)).leader == HERE
+        broker.append(1)
+        await news.tell_of_leaderless()
+        assert await store.latest_revision() == revision + 1, "nobody else is without a leader"
+    finally:
+        await store.close()

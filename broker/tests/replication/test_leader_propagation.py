@@ -1,0 +1,138 @@
+"""A broker that stops asks the others whether they know who leads now, over a network that a test plays."""
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.replication.leader_propagation import PAUSE_S, TOPICS_A_REQUEST, VERSION, LeaderNews
+from barnabas_broker.wire.codec import decode_request, encode_response
+from barnabas_broker.wire.framing import parse_request_header
+from barnabas_broker.wire.messages import MetadataResponse
+
+pytestmark = pytest.mark.anyio
+
+HERE = 1
+METADATA = 3
+NOW, BEFORE = 7, 6
+Topic = MetadataResponse.MetadataResponseTopic
+
+
+class OtherBrokers:
+    """By their ids: how often each still tells the leader epoch of before. Not in it: it does not answer at all."""
+
+    def __init__(self, **late: int) -> None:
+        self.late = {int(name.removeprefix("b")): times for name, times in late.items()}
+        self.unreachable: set[int] = set()
+        self.asked: list[tuple[int, int]] = []
+        """Broker, and for how many topics."""
+        self.open_count = 0
+
+    def open(self, broker_id: int, on_closed: Callable[[str], None]) -> "OtherBroker":
+        self.open_count += 1
+        return OtherBroker(self, broker_id, on_closed)
+
+
+class OtherBroker:
+    def __init__(self, brokers: OtherBrokers, broker_id: int, on_closed: Callable[[str], None]) -> None:
+        self._brokers, self._broker_id = brokers, broker_id
+        if broker_id in brokers.unreachable:
+            asyncio.get_running_loop().call_soon(on_closed, "cannot connect: refused")
+
+    def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
+        view = memoryview(frame)
+        header = parse_request_header(view, 4, len(view))
+        assert (header.api_key, header.api_version, header.client_id) == (METADATA, VERSION, "broker-1-leaving")
+        request = decode_request(METADATA, VERSION, view[header.body_start :])
+        assert not request.allow_auto_topic_creation
+        self._brokers.asked.append((self._broker_id, len(request.topics)))
+        left = self._brokers.late.get(self._broker_id)
+        if left is None:
+            return
+        self._brokers.late[self._broker_id] = max(left - 1, 0)
+        topics = [_told(topic.name, BEFORE if left else NOW) for topic in request.topics]
+        answer = MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id="", controller_id=1, topics=topics)
+        frame = encode_response(answer, VERSION, 0)
+        asyncio.get_running_loop().call_soon(on_response, memoryview(bytes(frame))[4:])
+
+    def close(self) -> None:
+        self._brokers.open_count -= 1
+
+
+def _told(name: str, epoch: int) -> Topic:
+    """Only the topic "late" is told as it was before."""
+    epoch = epoch if name == "late" else NOW
+    partition = Topic.MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=2, leader_epoch=epoch, replica_nodes=[], isr_nodes=[]
+    )
+    return Topic(error_code=0, name=name, is_internal=False, partitions=[partition])
+
+
+def image_of(*topics: str, live: tuple[int, ...]) -> MetadataImage:
+    image = MetadataImage()
+    image.live = frozenset(live)
+    for number, name in enumerate(topics):
+        image.topics[name] = TopicDocument(name, UUID(int=number + 1), (PartitionState((1, 2, 3), 2, NOW, (2, 3)),))
+    return image
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Pauses:
+    """Time that passes at once, and is counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __call__(self, seconds: float) -> None:
+        assert seconds == PAUSE_S
+        self.count += 1
+        await asyncio.sleep(0)
+
+
+async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
+    others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
+    image = image_of("late", "other", live=(1, 2, 3))
+    await LeaderNews(HERE, others, image, pauses).until_heard(["late", "other", "gone"])
+    assert [topics for broker, topics in others.asked if broker == 2] == [2]
+    assert [topics for broker, topics in others.asked if broker == 3] == [2, 1, 1, 1]
+    assert (pauses.count, others.open_count, caplog.messages) == (3, 0, [])
+
+
+async def test_many_topics_are_asked_for_in_parts() -> None:
+    others = OtherBrokers(b2=0)
+    names = [f"t{number:04}" for number in range(TOPICS_A_REQUEST + 1)]
+    await LeaderNews(HERE, others, image_of(*names, live=(1, 2)), Pauses()).until_heard(names)
+    assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
+
+
+async def test_nobody_is_asked_when_nothing_was_led() -> None:
+    others = OtherBrokers()
+    await LeaderNews(HERE, others, image_of("a", live=(1, 2)), Pauses()).until_heard([])
+    assert (others.asked, others.open_count) == ([], 0)
+
+
+async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    others = OtherBrokers(b3=0)
+    others.unreachable.add(2)
+    await LeaderNews(HERE, others, image_of("late", live=(1, 2, 3)), Pauses()).until_heard(["late"])
+    assert [broker for broker, _ in others.asked if broker == 3] == [3]
+    assert "broker 2 is not asked who leads: ConnectionError('cannot connect: refused')" in caplog.messages
+    assert others.open_count == 0
+
+
+async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)
+    others = OtherBrokers()
+    await LeaderNews(HERE, others, image_of("late", live=(1, 2)), Pauses()).until_heard(["late"])
+    assert others.open_count == 0
+    assert "broker 2 may name this one as a leader when it is gone: no news after 0.01 s" in caplog.messages

@@ -1,0 +1,45 @@
+"""Questions to another broker: what comes of an answer that nobody waits for any more."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from barnabas_broker.replication.request_link import Conversation
+
+pytestmark = pytest.mark.anyio
+
+
+class HeldLink:
+    """Its answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[memoryview], None] = lambda _: None
+
+    def open(self, _: int, __: Callable[[str], None]) -> "HeldLink":
+        return self
+
+    def send(self, _: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
+        self.answer = on_response
+
+    def close(self) -> None:
+        """Nobody looks."""
+
+
+async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed_over() -> None:
+    link = HeldLink()
+    conversation = Conversation(link, 2)
+    asking = asyncio.create_task(conversation.ask(b"question"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    link.answer(memoryview(b"too late"))
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_an_answer_in_time_is_given_to_who_asks() -> None:
+    link = HeldLink()
+    asking = asyncio.create_task(Conversation(link, 2).ask(b"question"))
+    await asyncio.sleep(0)
+    link.answer(memoryview(b"in time"))
+    assert bytes(await asking) == b"in time"
