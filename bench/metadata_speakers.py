@@ -10,9 +10,9 @@ from typing import Final
 from uuid import uuid4
 
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.metadata.controller.controller import ControllerDuties
+from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -84,21 +84,21 @@ class Speaker:
         self.membership = Membership(
             self.store, registration, HEARTBEAT_MS, SESSION_MS, clock, asyncio.sleep, was_clean=True
         )
-        self.controller = Controller(
+        self.writer = MetadataWriter(
             broker_id, self.store, self.image, lambda: config, random.Random(broker_id), clock.now_ms
         )
-        self.duties = ControllerDuties(
+        self.controller = Controller(
             broker_id,
             self.store,
             self.image,
             self.membership,
-            self.controller.partitions,
+            self.writer.partitions,
             lambda: config,
             clock,
             timers,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._isr_changes = IsrChanges(self.controller.change_isr, timers, asyncio.sleep, self._spawn)
+        self._isr_changes = IsrChanges(self.writer.change_isr, timers, asyncio.sleep, self._spawn)
         self._catching_up: set[TopicPartition] = set()
         self._random = random.Random(broker_id)
         self._fetches: dict[int, list[TopicPartition]] = {}
@@ -114,7 +114,7 @@ class Speaker:
         await image_feed.load(self.image, self.store)
         await self.membership.join()
         feed = image_feed.ImageFeed(self.image, self.store, asyncio.sleep)
-        for work in (feed.follow(), self.membership.keep(), self.duties.run()):
+        for work in (feed.follow(), self.membership.keep(), self.controller.run()):
             self._spawn(work)
         self.image.subscribe(self._image_changed)
         await self.membership.admitted(self.image)
@@ -122,7 +122,7 @@ class Speaker:
     async def stop(self) -> None:
         """A controlled shutdown."""
         with suppress(ApiError):  # Others lead once it is gone.
-            await self.controller.hand_over(self.broker_id)
+            await self.writer.hand_over(self.broker_id)
         await self.membership.leave()
         await self.kill()
 

@@ -58,7 +58,7 @@ async def _create(broker: Speaker, topics: int, partitions: int) -> None:
     for begin in range(0, topics, CREATED_TOGETHER):
         numbers = range(begin, min(topics, begin + CREATED_TOGETHER))
         wanted = [NewTopic(f"t{number}", partitions, 3) for number in numbers]
-        for outcome in (await broker.controller.create_topics(wanted)).values():
+        for outcome in (await broker.writer.create_topics(wanted)).values():
             if isinstance(outcome, ApiError):
                 raise outcome
 

@@ -13,8 +13,8 @@ from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.tables import GroupTables
 from barnabas_broker.metadata.controller import controller, transitions
 from barnabas_broker.metadata.controller.decisions import elections, isr_changes, state_changes
-from barnabas_broker.metadata.controller.decisions.fencing import begin_life
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
@@ -157,8 +157,8 @@ def keeps_the_leader_epoch() -> Iterator[None]:
     """An election does not begin a new epoch."""
     led_by = elections.led_by
 
-    def mistaken(state: PartitionState, leader: int, terms: Any) -> PartitionState:
-        return msgspec.structs.replace(led_by(state, leader, terms), leader_epoch=state.leader_epoch)
+    def mistaken(state: PartitionState, leader: int, rules: Any) -> PartitionState:
+        return msgspec.structs.replace(led_by(state, leader, rules), leader_epoch=state.leader_epoch)
 
     with patch.object(elections, "led_by", mistaken), patch.object(state_changes, "led_by", mistaken):
         yield
@@ -267,15 +267,15 @@ def takes_any_life_of_a_broker_into_the_isr() -> Iterator[None]:
         return "is not alive" if registration is None or registration.fenced else None
 
     def begin(
-        state: PartitionState, broker: int, may_lack_records: bool, terms: Terms, *, is_past: bool
+        state: PartitionState, broker: int, may_lack_records: bool, rules: Rules, *, is_past: bool
     ) -> PartitionState:
-        after = begin_life(state, broker, may_lack_records, terms)
+        after = begin_incarnation(state, broker, may_lack_records, rules)
         return state if after.isr == state.isr and after.leader == state.leader else after
 
     with (
         patch.object(ReplicaManager, "_is_eligible", is_eligible),
         patch.object(isr_changes, "_complaint", complaint),
-        patch.object(controller, "begin_life", begin),
+        patch.object(controller, "begin_incarnation", begin),
     ):
         yield
 

@@ -204,7 +204,7 @@ class Simulation:
             self.cluster.note(f"the loss of {each} is accepted: {self.cluster.states()[each]}")
             self.history.told_lost(each.topic, each.partition)
             self._watch.forget(each)
-        controller = broker.node.services.controller
+        controller = broker.node.services.metadata_writer
         await self._loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
 
     async def _accept_losses_in_time(self) -> None:
@@ -220,7 +220,7 @@ class Simulation:
                 if broker.is_serving and broker.node is not None:
                     made = await self._loop.spawn(
                         broker.host,
-                        broker.node.services.controller.create_topics([NewTopic(TOPIC, self.partitions, 3)]),
+                        broker.node.services.metadata_writer.create_topics([NewTopic(TOPIC, self.partitions, 3)]),
                     )
                     if not isinstance(made[TOPIC], ApiError):
                         return

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from barnabas_broker.storage import errors, leader_epochs, log_loader
-from barnabas_broker.storage.checkpoints import EpochStart, LastLife, encode_epochs
+from barnabas_broker.storage.checkpoints import EpochStart, LastIncarnation, encode_epochs
 from barnabas_broker.storage.errors import DiskFull, InvalidBatch, StorageError, SyncFailed
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.leader_epochs import LeaderEpochs
@@ -61,7 +61,7 @@ def writes_epochs_without_a_sync() -> Iterator[None]:
 def lets_a_clean_mark_come_back() -> Iterator[None]:
     """It is removed without a sync, and whose it is nobody asks."""
 
-    def mistaken(self: LogDir, _: LastLife) -> int | None:
+    def mistaken(self: LogDir, _: LastIncarnation) -> int | None:
         found = [each for each in self._files.scan(self.path) if each.name == ".kafka_cleanshutdown"]
         self._files.remove(f"{self.path}/.kafka_cleanshutdown")
         return found[0].modified_ns if found else None

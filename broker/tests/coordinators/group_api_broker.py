@@ -65,7 +65,7 @@ class Broker:
             groups=self.world.coordinator,
             image=image,
             clock=self.world.time,
-            controller=SimpleNamespace(create_automatically=self._create),
+            metadata_writer=SimpleNamespace(create_automatically=self._create),
             producer_ids=ProducerIds(self._allocate),
             nodes=self._nodes,
         )

@@ -35,7 +35,7 @@ class World:
         )
         self.services: Any = SimpleNamespace(
             image=self.image,
-            topics_told=self.told,
+            encoded_topics=self.told,
             controller_id=1,
             nodes=lambda listener_name: [],
             config=SimpleNamespace(auto_create_topics_enable=False),

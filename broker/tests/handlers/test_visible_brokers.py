@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from barnabas_broker.handlers.services import told_brokers
+from barnabas_broker.handlers.services import visible_brokers
 from barnabas_broker.metadata.model import BrokerRegistration
 
 
@@ -12,14 +12,14 @@ def broker(number: int, *, fenced: bool) -> BrokerRegistration:
 
 def test_clients_are_told_of_the_brokers_that_are_alive() -> None:
     alive, dead = broker(1, fenced=False), broker(2, fenced=True)
-    assert told_brokers([alive, dead]) == [alive]
+    assert visible_brokers([alive, dead]) == [alive]
 
 
 def test_clients_are_told_of_all_brokers_where_none_is_alive() -> None:
     every = [broker(1, fenced=True), broker(2, fenced=True)]
-    assert told_brokers(every) == every
+    assert visible_brokers(every) == every
 
 
 def test_who_asks_for_fenced_brokers_is_told_of_all() -> None:
     every = [broker(1, fenced=False), broker(2, fenced=True)]
-    assert told_brokers(every, with_fenced=True) == every
+    assert visible_brokers(every, with_fenced=True) == every

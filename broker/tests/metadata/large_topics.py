@@ -29,7 +29,7 @@ async def finalize(node: Node, level: int) -> None:
 
 async def a_large_topic(node: Node, partitions: int = 250) -> TopicDocument:
     await finalize(node, 2)
-    assert isinstance((await node.controller.create_topics([NewTopic("t", partitions)]))["t"], TopicDocument)
+    assert isinstance((await node.writer.create_topics([NewTopic("t", partitions)]))["t"], TopicDocument)
     return node.image.topics["t"]
 
 

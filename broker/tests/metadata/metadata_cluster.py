@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 from store_conformance import WAIT_S, ManualClock
 
-from barnabas_broker.metadata.controller.controller import ControllerDuties
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.controller import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.controller.restorations import Restorations
 from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import encode, topic_key
@@ -79,9 +79,9 @@ class Node:
             SESSION_MS,
             clock,
             self._sleep,
-            tell_log_ends=self.log_ends.begin_life,
+            tell_log_ends=self.log_ends.begin_incarnation,
         )
-        self.controller = Controller(
+        self.writer = MetadataWriter(
             self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
         )
         self.restorations = Restorations(
@@ -91,12 +91,12 @@ class Node:
             lambda: self.membership.is_controller,
             lambda _: asyncio.sleep(0.01),
         )
-        self.duties = ControllerDuties(
+        self.controller = Controller(
             self.broker_id,
             store,
             self.image,
             self.membership,
-            self.controller.partitions,
+            self.writer.partitions,
             lambda: config,
             clock,
             self.timers,
@@ -111,7 +111,7 @@ class Node:
         await image_feed.load(self.image, self.store)
         await self.membership.join()
         follow = image_feed.ImageFeed(self.image, self.store, asyncio.sleep).follow()
-        works = (follow, self.membership.keep(), self.duties.run(), self.restorations.run())
+        works = (follow, self.membership.keep(), self.controller.run(), self.restorations.run())
         self._tasks = [asyncio.create_task(work) for work in works]
 
     async def start(self) -> None:
@@ -127,11 +127,11 @@ class Node:
 
     async def beaten(self) -> None:
         """Its heartbeat was due, its leases are renewed, the controller's too, and its duties have gone round since."""
-        before, passes = self.duties.progress(), self.membership.passes
+        before, passes = self.controller.progress(), self.membership.passes
         self.beat()
         await self.lease_renewed()
         async with asyncio.timeout(WAIT_S):
-            while self.duties.progress() == before or self.membership.passes == passes:
+            while self.controller.progress() == before or self.membership.passes == passes:
                 await asyncio.sleep(0.001)
 
     async def lease_renewed(self) -> None:

@@ -19,7 +19,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
 )
 from barnabas_broker.metadata.controller.decisions.create_partitions import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.image_change import ImageChange
@@ -42,7 +42,7 @@ class Broker:
     store: SqliteStore
     image: MetadataImage
     config: BrokerConfig
-    controller: Controller
+    writer: MetadataWriter
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def started(path: Path, broker_id: int = 0, **settings: str) -> AsyncItera
     await store.put(broker_key(broker_id), encode(registration))
     image = MetadataImage()
     await image_feed.load(image, store)
-    controller = Controller(broker_id, store, image, lambda: config, random.Random(broker_id), lambda: 5)
+    controller = MetadataWriter(broker_id, store, image, lambda: config, random.Random(broker_id), lambda: 5)
     following = asyncio.create_task(image_feed.ImageFeed(image, store, asyncio.sleep).follow())
     try:
         async with asyncio.timeout(60):
@@ -78,7 +78,7 @@ def code_of(outcome: object) -> ErrorCode:
 async def test_a_created_topic_is_in_the_image_when_the_answer_comes(broker: Broker) -> None:
     seen: list[ImageChange] = []
     broker.image.subscribe(seen.append)
-    outcomes = await broker.controller.create_topics([NewTopic("flights", partitions=6)])
+    outcomes = await broker.writer.create_topics([NewTopic("flights", partitions=6)])
     topic = outcomes["flights"]
     assert isinstance(topic, TopicDocument)
     assert broker.image.topics == {"flights": topic}
@@ -90,14 +90,14 @@ async def test_a_created_topic_is_in_the_image_when_the_answer_comes(broker: Bro
 async def test_topics_outlive_the_broker(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     async with started(path) as broker:
-        created = await broker.controller.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
+        created = await broker.writer.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
     async with started(path) as broker:
         assert broker.image.topics == created
 
 
 async def test_each_topic_of_a_request_passes_or_fails_for_itself(broker: Broker) -> None:
-    await broker.controller.create_topics([NewTopic("there")])
-    outcomes = await broker.controller.create_topics(
+    await broker.writer.create_topics([NewTopic("there")])
+    outcomes = await broker.writer.create_topics(
         [NewTopic("there"), NewTopic("new"), NewTopic("bad name"), NewTopic("twice"), NewTopic("twice")]
     )
     assert {name: code_of(outcome) for name, outcome in outcomes.items() if name != "new"} == {
@@ -110,7 +110,7 @@ async def test_each_topic_of_a_request_passes_or_fails_for_itself(broker: Broker
 
 async def test_validating_a_topic_writes_nothing(broker: Broker) -> None:
     revision = broker.image.revision
-    outcomes = await broker.controller.create_topics([NewTopic("a", 3), NewTopic("b", 0)], validate_only=True)
+    outcomes = await broker.writer.create_topics([NewTopic("a", 3), NewTopic("b", 0)], validate_only=True)
     assert isinstance(outcomes["a"], TopicDocument)
     assert code_of(outcomes["b"]) is ErrorCode.INVALID_PARTITIONS
     assert (await broker.store.listing("")).revision == revision
@@ -121,7 +121,7 @@ async def test_of_two_brokers_that_create_one_topic_one_does(tmp_path: Path) -> 
     async with started(path, 0) as one, started(path, 1) as two:
         names = [f"t{number}" for number in range(20)]
         asked = [NewTopic(name) for name in names]
-        first, second = await asyncio.gather(one.controller.create_topics(asked), two.controller.create_topics(asked))
+        first, second = await asyncio.gather(one.writer.create_topics(asked), two.writer.create_topics(asked))
         for name in names:
             outcomes = [first[name], second[name]]
             created = [outcome for outcome in outcomes if isinstance(outcome, TopicDocument)]
@@ -133,18 +133,18 @@ async def test_of_two_brokers_that_create_one_topic_one_does(tmp_path: Path) -> 
 
 async def test_a_thousand_topics_are_created_in_one_request(broker: Broker) -> None:
     names = [f"topic-{number}" for number in range(1000)]
-    outcomes = await broker.controller.create_topics([NewTopic(name, partitions=6) for name in names])
+    outcomes = await broker.writer.create_topics([NewTopic(name, partitions=6) for name in names])
     assert all(isinstance(outcome, TopicDocument) for outcome in outcomes.values())
     assert sorted(broker.image.topics) == sorted(names)
 
 
 async def test_a_topic_is_deleted_by_name_or_id(broker: Broker) -> None:
-    created = await broker.controller.create_topics([NewTopic("a"), NewTopic("b")])
+    created = await broker.writer.create_topics([NewTopic("a"), NewTopic("b")])
     second = created["b"]
     assert isinstance(second, TopicDocument)
     seen: list[ImageChange] = []
     broker.image.subscribe(seen.append)
-    outcomes = await broker.controller.delete_topics(["a", second.topic_id, "c", UUID(int=7)])
+    outcomes = await broker.writer.delete_topics(["a", second.topic_id, "c", UUID(int=7)])
     assert outcomes["a"] == created["a"]
     assert outcomes[second.topic_id] == second
     assert code_of(outcomes["c"]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -155,20 +155,20 @@ async def test_a_topic_is_deleted_by_name_or_id(broker: Broker) -> None:
 
 async def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
     async with started(tmp_path / "m.sqlite", delete_topic_enable="false") as broker:
-        await broker.controller.create_topics([NewTopic("a")])
-        outcomes = await broker.controller.delete_topics(["a"])
+        await broker.writer.create_topics([NewTopic("a")])
+        outcomes = await broker.writer.delete_topics(["a"])
         assert code_of(outcomes["a"]) is ErrorCode.TOPIC_DELETION_DISABLED
         assert "a" in broker.image.topics
 
 
 async def test_partitions_grow_and_never_shrink(broker: Broker) -> None:
-    await broker.controller.create_topics([NewTopic("a", partitions=6)])
+    await broker.writer.create_topics([NewTopic("a", partitions=6)])
     before = broker.image.topics["a"]
-    assert await broker.controller.create_partitions([NewPartitions("a", 12)]) == {"a": None}
+    assert await broker.writer.create_partitions([NewPartitions("a", 12)]) == {"a": None}
     after = broker.image.topics["a"]
     assert after.partitions[:6] == before.partitions
     assert (len(after.partitions), after.topic_id) == (12, before.topic_id)
-    outcomes = await broker.controller.create_partitions([NewPartitions("a", 5), NewPartitions("b", 5)])
+    outcomes = await broker.writer.create_partitions([NewPartitions("a", 5), NewPartitions("b", 5)])
     error = outcomes["a"]
     assert code_of(error) is ErrorCode.INVALID_PARTITIONS
     assert str(error) == "The topic a currently has 12 partition(s); 5 would not be an increase."
@@ -176,23 +176,23 @@ async def test_partitions_grow_and_never_shrink(broker: Broker) -> None:
 
 
 async def test_configs_of_topics_change_one_by_one(broker: Broker) -> None:
-    await broker.controller.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
+    await broker.writer.create_topics([NewTopic("a", configs={"retention.ms": "1000"})])
     changes = [
         ConfigChange("retention.ms", ConfigOperation.DELETE, None),
         ConfigChange("cleanup.policy", ConfigOperation.APPEND, "compact"),
         ConfigChange("segment.bytes", ConfigOperation.SET, "2097152"),
     ]
     resource = ConfigResource(TOPIC, "a")
-    assert await broker.controller.alter_configs({resource: changes}) == {resource: None}
+    assert await broker.writer.alter_configs({resource: changes}) == {resource: None}
     assert broker.image.topics["a"].configs == {"cleanup.policy": "delete,compact", "segment.bytes": "2097152"}
 
 
 async def test_configs_of_topics_are_replaced(broker: Broker) -> None:
-    await broker.controller.create_topics([NewTopic("a", configs={"retention.ms": "1000", "segment.ms": "5000"})])
+    await broker.writer.create_topics([NewTopic("a", configs={"retention.ms": "1000", "segment.ms": "5000"})])
     resource = ConfigResource(TOPIC, "a")
-    assert await broker.controller.replace_configs({resource: {"retention.ms": "7"}}) == {resource: None}
+    assert await broker.writer.replace_configs({resource: {"retention.ms": "7"}}) == {resource: None}
     assert broker.image.topics["a"].configs == {"retention.ms": "7"}
-    refused = await broker.controller.replace_configs({resource: {"retention.ms": "-7"}})
+    refused = await broker.writer.replace_configs({resource: {"retention.ms": "-7"}})
     assert code_of(refused[resource]) is ErrorCode.INVALID_CONFIG
     assert broker.image.topics["a"].configs == {"retention.ms": "7"}
 
@@ -203,7 +203,7 @@ async def test_configs_of_brokers_are_kept_apart_from_those_of_all(broker: Broke
         one: [ConfigChange("log.retention.ms", ConfigOperation.SET, "1000")],
         everyone: [ConfigChange("message.max.bytes", ConfigOperation.SET, "2000")],
     }
-    assert await broker.controller.alter_configs(changes) == {one: None, everyone: None}
+    assert await broker.writer.alter_configs(changes) == {one: None, everyone: None}
     config = broker.config.with_usable(broker.image.configs_of_broker("0"), broker.image.configs_of_broker("")).config
     assert (config.log_retention_ms, config.message_max_bytes) == (1000, 2000)
 
@@ -211,17 +211,17 @@ async def test_configs_of_brokers_are_kept_apart_from_those_of_all(broker: Broke
 async def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     async with started(path, 0) as one, started(path, 1) as two:
-        blocks = await asyncio.gather(*(b.controller.allocate_producer_ids() for b in (one, two) for _ in range(10)))
+        blocks = await asyncio.gather(*(b.writer.allocate_producer_ids() for b in (one, two) for _ in range(10)))
     async with started(path, 2) as again:
-        blocks.append(await again.controller.allocate_producer_ids())
+        blocks.append(await again.writer.allocate_producer_ids())
     assert sorted(block.start for block in blocks) == list(range(0, 21_000, 1000))
     assert {len(block) for block in blocks} == {1000}
 
 
 async def test_the_offsets_topic_is_made_as_the_coordinator_needs_it(tmp_path: Path) -> None:
     async with started(tmp_path / "m.sqlite", offsets_topic_replication_factor="1") as broker:
-        assert await broker.controller.create_automatically(["__consumer_offsets", "plain"]) == {}
-        assert await broker.controller.create_automatically(["__consumer_offsets"]) == {}
+        assert await broker.writer.create_automatically(["__consumer_offsets", "plain"]) == {}
+        assert await broker.writer.create_automatically(["__consumer_offsets"]) == {}
         topic = broker.image.topics["__consumer_offsets"]
         assert len(topic.partitions) == 50
         assert topic.configs["cleanup.policy"] == "compact"
@@ -229,13 +229,13 @@ async def test_the_offsets_topic_is_made_as_the_coordinator_needs_it(tmp_path: P
 
 
 async def test_the_offsets_topic_waits_for_enough_brokers(broker: Broker) -> None:
-    outcomes = await broker.controller.create_automatically(["__consumer_offsets"])
+    outcomes = await broker.writer.create_automatically(["__consumer_offsets"])
     assert outcomes == {"__consumer_offsets": ErrorCode.INVALID_REPLICATION_FACTOR}
 
 
 async def test_a_store_that_is_away_times_requests_out(broker: Broker) -> None:
     await broker.store.close()
-    outcomes = await broker.controller.create_topics([NewTopic("a")])
+    outcomes = await broker.writer.create_topics([NewTopic("a")])
     assert code_of(outcomes["a"]) is ErrorCode.REQUEST_TIMED_OUT
 
 

@@ -42,7 +42,7 @@ async def test_a_suspected_broker_that_is_dead_loses_its_partitions(cluster: Clu
     _, second, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 1, 2), led(1, 2, 3)))
     await cluster.kill(3)
-    second.duties.suspect(3)
+    second.controller.suspect(3)
     await second.until(lambda: second.image.live_brokers() == [1, 2])
     await second.until(lambda: 3 not in second.state("t", 1).isr)
     assert second.state("t", 0) == PartitionState((3, 1, 2), leader=1, leader_epoch=6, isr=(1, 2), partition_epoch=1)
@@ -52,11 +52,11 @@ async def test_a_suspected_broker_that_is_dead_loses_its_partitions(cluster: Clu
 async def test_a_suspected_broker_that_lives_keeps_its_partitions(cluster: ClusterOfNodes) -> None:
     first, second, _ = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(3, 1, 2)))
-    first.duties.suspect(3)
-    second.duties.suspect(3)
+    first.controller.suspect(3)
+    second.controller.suspect(3)
     await cluster.topics(a_topic("later", led(1)))  # What came of the suspicion would have come before.
     await cluster.kill(2)
-    first.duties.suspect(2)
+    first.controller.suspect(2)
     await first.until(lambda: first.image.live_brokers() == [1, 3])
     await first.until(lambda: first.state("t").isr == (3, 1))
     assert first.state("t").leader == 3
@@ -66,8 +66,8 @@ async def test_when_the_controller_dies_another_one_takes_over_at_once(cluster: 
     _, second, third = await cluster.start(1, 2, 3)
     await cluster.topics(a_topic("t", led(1, 2, 3)))
     await cluster.kill(1)
-    second.duties.suspect(1)
-    third.duties.suspect(1)
+    second.controller.suspect(1)
+    third.controller.suspect(1)
     await second.until(lambda: second.state("t").leader == 2)
     assert second.image.controller_id in (2, 3)
     assert [second.membership.is_controller, third.membership.is_controller].count(True) == 1
@@ -97,7 +97,7 @@ async def test_a_broker_that_is_silent_for_a_session_is_fenced_and_let_in_again(
     second.beat()
     await second.until(lambda: second.state("t").leader == 1)
     first.beat()
-    first.duties.suspect(1)
+    first.controller.suspect(1)
     while first.image.live_brokers() == [1]:
         first.beat()
         await cluster.topics(a_topic("another beat", led(1)))
@@ -109,7 +109,7 @@ async def test_the_last_in_sync_replica_leads_again_when_it_is_back(cluster: Clu
     first, _ = await cluster.start(1, 2)
     await cluster.topics(a_topic("t", led(2, 1, isr=[2])))
     await cluster.kill(2)
-    first.duties.suspect(2)
+    first.controller.suspect(2)
     await first.until(lambda: first.state("t").leader == NO_LEADER)
     assert first.state("t") == PartitionState((2, 1), NO_LEADER, 6, (), (2,), 1, last_known_leader=2)
     await cluster.start(2)
@@ -134,7 +134,7 @@ async def test_a_machine_that_lost_power_may_lack_records(cluster: ClusterOfNode
     await cluster.topics(a_topic("t", led(3, 2, 1, isr=[3, 2]), min_insync_replicas="2"))
     await cluster.kill(3)
     await cluster.kill(2)
-    first.duties.suspect(2)
+    first.controller.suspect(2)
     await first.until(lambda: first.state("t").elr == (3, 2))
     third = await cluster.node(3, boot_id="another boot")
     await third.start()
@@ -164,7 +164,7 @@ async def test_a_single_broker_that_lost_power_leads_in_a_new_epoch_once_the_los
     await again.start()
     lost = PartitionState((1,), NO_LEADER, 6, (), partition_epoch=1, last_known_leader=1, lacking=(1,))
     assert again.state("t") == lost
-    outcome = await again.controller.elect_leaders(ElectionType.UNCLEAN, None)
+    outcome = await again.writer.elect_leaders(ElectionType.UNCLEAN, None)
     assert outcome == {TopicPartition("t", 0): None}
     assert again.state("t") == PartitionState((1,), 1, 7, (1,), partition_epoch=2)
 
@@ -195,7 +195,7 @@ async def test_the_longest_log_is_known_when_a_loss_is_accepted(cluster: Cluster
         await node.start()
     first = cluster.nodes[1]
     assert first.state("t").lacking == (1, 2, 3)
-    await first.controller.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)])
+    await first.writer.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)])
     assert (first.state("t").leader, first.state("t").isr, first.state("t").lacking) == (2, (2,), ())
 
 
@@ -206,13 +206,13 @@ async def test_leaders_change_their_isr_on_what_they_know(cluster: ClusterOfNode
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     grow = IsrChange(TopicPartition("t", 0), topic.topic_id, 5, 0, {1: first.epoch, 2: second.epoch})
     shrink = IsrChange(TopicPartition("t", 1), topic.topic_id, 5, 0, {1: first.epoch})
-    outcomes = await first.controller.change_isr([grow, shrink])
+    outcomes = await first.writer.change_isr([grow, shrink])
     assert outcomes == {
         grow.topic_partition: PartitionState((1, 2), 1, 5, (1, 2), partition_epoch=1),
         shrink.topic_partition: PartitionState((1, 2), 1, 5, (1,), partition_epoch=1),
     }
     assert [first.state("t", 0), first.state("t", 1)] == list(outcomes.values())
-    again = (await first.controller.change_isr([grow]))[grow.topic_partition]
+    again = (await first.writer.change_isr([grow]))[grow.topic_partition]
     assert isinstance(again, ApiError)
     assert again.code is ErrorCode.INVALID_UPDATE_VERSION
 
@@ -225,11 +225,11 @@ async def test_a_stale_leader_cannot_bring_a_former_life_into_the_isr(cluster: C
     await cluster.kill(2)
     (again,) = await cluster.start(2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
-    outcome = (await first.controller.change_isr([stale]))[stale.topic_partition]
+    outcome = (await first.writer.change_isr([stale]))[stale.topic_partition]
     assert isinstance(outcome, ApiError)
     assert outcome.code is ErrorCode.INVALID_UPDATE_VERSION
     current = IsrChange(stale.topic_partition, topic.topic_id, 5, first.state("t").partition_epoch, stale.isr)
-    outcome = (await first.controller.change_isr([current]))[stale.topic_partition]
+    outcome = (await first.writer.change_isr([current]))[stale.topic_partition]
     assert isinstance(outcome, ApiError)
     assert (outcome.code, again.epoch) == (ErrorCode.INELIGIBLE_REPLICA, 2)
 
@@ -238,7 +238,7 @@ async def test_a_broker_that_hands_over_leads_nothing_that_another_can_lead(clus
     first, second = await cluster.start(1, 2)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(2, 1), led(2, 1, isr=[2]), led(2), led(1, 2)))
-    left = await second.controller.hand_over(2)
+    left = await second.writer.hand_over(2)
     assert left == [TopicPartition("t", 1), TopicPartition("t", 2)]
     assert [second.state("t", number).leader for number in range(4)] == [1, 2, 2, 1]
     assert [second.state("t", number).isr for number in range(4)] == [(1,), (2,), (2,), (1,)]
@@ -253,7 +253,7 @@ async def test_a_broker_that_hands_over_leads_nothing_that_another_can_lead(clus
 async def test_when_the_controller_leaves_another_one_takes_over_at_once(cluster: ClusterOfNodes) -> None:
     first, second = await cluster.start(1, 2)
     await cluster.topics(a_topic("t", led(1, 2)))
-    await first.controller.hand_over(1)
+    await first.writer.hand_over(1)
     await first.membership.leave()
     await second.until(lambda: second.image.controller_id == 2)
     assert second.state("t").leader == 2
@@ -275,7 +275,7 @@ async def test_leaders_are_elected_as_an_administrator_asks(cluster: ClusterOfNo
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(2, 1, leader=1), led(1, 2), led(2, 1, isr=[1], leader=1)))
     asked = [TopicPartition("t", number) for number in range(4)] + [TopicPartition("u", 0)]
-    outcomes = await first.controller.elect_leaders(ElectionType.PREFERRED, asked)
+    outcomes = await first.writer.elect_leaders(ElectionType.PREFERRED, asked)
     assert [None if outcome is None else outcome.code for outcome in outcomes.values()] == [
         None,
         ErrorCode.ELECTION_NOT_NEEDED,
@@ -284,7 +284,7 @@ async def test_leaders_are_elected_as_an_administrator_asks(cluster: ClusterOfNo
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert first.state("t").leader == 2
-    everything = await first.controller.elect_leaders(ElectionType.PREFERRED, None)
+    everything = await first.writer.elect_leaders(ElectionType.PREFERRED, None)
     assert list(everything) == [TopicPartition("t", 2)]
 
 
@@ -294,17 +294,17 @@ async def test_partitions_are_reassigned_and_listed_until_they_are_done(cluster:
     topic = a_topic("t", led(1), led(1))
     await cluster.topics(topic)
     moved, kept = TopicPartition("t", 0), TopicPartition("t", 1)
-    outcomes = await first.controller.alter_reassignments({moved: [2], kept: [1, 9]})
+    outcomes = await first.writer.alter_reassignments({moved: [2], kept: [1, 9]})
     assert outcomes[moved] is None
     refused = outcomes[kept]
     assert refused is not None
     assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert list(first.controller.reassignments(None)) == [moved]
-    assert first.controller.reassignments([kept, TopicPartition("u", 0)]) == {}
+    assert list(first.writer.reassignments(None)) == [moved]
+    assert first.writer.reassignments([kept, TopicPartition("u", 0)]) == {}
     in_sync = IsrChange(moved, topic.topic_id, 5, 1, {1: first.epoch, 2: second.epoch})
-    await first.controller.change_isr([in_sync])
+    await first.writer.change_isr([in_sync])
     assert first.state("t") == PartitionState((2,), 2, 6, (2,), partition_epoch=2)
-    assert first.controller.reassignments(None) == {}
+    assert first.writer.reassignments(None) == {}
 
 
 async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) -> None:
@@ -312,11 +312,11 @@ async def test_who_cannot_use_its_log_lets_others_lead(cluster: ClusterOfNodes) 
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await cluster.topics(a_topic("t", led(1, 2), led(1)))
     failed_epochs = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 5, TopicPartition("gone", 0): 5}
-    await first.controller.resign(failed_epochs)
+    await first.writer.resign(failed_epochs)
     assert first.state("t") == PartitionState((1, 2), 2, 6, (2,), partition_epoch=1, lacking=(1,))
     assert first.state("t", 1) == PartitionState((1,), 1, 6, (1,), partition_epoch=1)
     before = first.image.revision
-    await first.controller.resign(failed_epochs)
+    await first.writer.resign(failed_epochs)
     assert first.image.revision == before
 
 
@@ -325,7 +325,7 @@ async def test_a_lower_min_isr_ends_the_eligibility_of_those_outside_the_isr(clu
     state = PartitionState((1, 2), 1, 5, (1,), elr=(2,))
     await cluster.topics(a_topic("t", state, min_insync_replicas="2"))
     lowered = ConfigChange("min.insync.replicas", ConfigOperation.SET, "1")
-    await first.controller.alter_configs({ConfigResource(ConfigResourceType.TOPIC, "t"): [lowered]})
+    await first.writer.alter_configs({ConfigResource(ConfigResourceType.TOPIC, "t"): [lowered]})
     assert first.state("t").elr == ()
 
 
@@ -334,7 +334,7 @@ async def test_while_the_store_is_away_nobody_is_fenced(cluster: ClusterOfNodes)
     await first.until(lambda: first.image.live_brokers() == [1, 2])
     await first.store.close()
     cluster.clock.time_ms += 10 * SESSION_MS
-    first.duties.suspect(2)
+    first.controller.suspect(2)
     first.beat()
     await cluster.kill(1)
     assert second.image.live_brokers() == [1, 2]
@@ -348,7 +348,7 @@ async def test_while_the_store_is_away_the_controller_looks_no_more_often_than_a
     await first.store.close()
     cluster.clock.time_ms += 10 * SESSION_MS
     first.timers.timers.clear()
-    first.duties.suspect(2)
+    first.controller.suspect(2)
     async with asyncio.timeout(WAIT_S):
         while not first.timers.timers:
             await asyncio.sleep(0)
@@ -377,6 +377,6 @@ async def test_a_thousand_leaders_move_when_a_broker_dies(cluster: ClusterOfNode
     await first.until(lambda: first.image.live_brokers() == [1, 2, 3])
     await cluster.topics(*(a_topic(f"t{number}", led(3, 1, 2)) for number in range(1000)))
     await cluster.kill(3)
-    second.duties.suspect(3)
+    second.controller.suspect(3)
     await second.until(lambda: all(topic.partitions[0].leader == 1 for topic in second.image.topics.values()))
     assert {topic.partitions[0].isr for topic in second.image.topics.values()} == {(1, 2)}

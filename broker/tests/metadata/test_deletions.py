@@ -32,12 +32,12 @@ async def keys(node: Node, prefix: str) -> list[str]:
 
 async def test_a_deleted_topic_leaves_a_tombstone(cluster: ClusterOfNodes) -> None:
     one, two = await cluster.start(1, 2)
-    made = (await one.controller.create_topics([NewTopic("a", 1, 1)]))["a"]
+    made = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(made, TopicDocument)
-    assert (await one.controller.delete_topics(["a"]))["a"] == made
+    assert (await one.writer.delete_topics(["a"]))["a"] == made
     await two.until(lambda: "a" not in two.image.topics and made.topic_id in two.image.tombstones)
     assert await keys(one, "t") == [tombstone_key(made.topic_id)]
-    again = (await two.controller.create_topics([NewTopic("a", 1, 1)]))["a"]
+    again = (await two.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(again, TopicDocument)
     assert two.image.topics == {"a": again}
 
@@ -58,9 +58,9 @@ async def test_the_controller_ends_a_deletion_that_somebody_began(cluster: Clust
 
 async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(cluster: ClusterOfNodes) -> None:
     one, _ = await cluster.start(1, 2)
-    topic = (await one.controller.create_topics([NewTopic("a", 1, 1)]))["a"]
+    topic = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(topic, TopicDocument)
-    await one.controller.delete_topics(["a"])
+    await one.writer.delete_topics(["a"])
     one.beat()
     await one.lease_renewed()
     for _ in range(4):
@@ -77,9 +77,9 @@ async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(clust
 
 async def test_tombstones_stay_while_a_log_dir_is_away_that_may_hold_a_log_of_theirs(cluster: ClusterOfNodes) -> None:
     one, _ = await cluster.start(1, 2)
-    topic = (await one.controller.create_topics([NewTopic("a", 1, 1)]))["a"]
+    topic = (await one.writer.create_topics([NewTopic("a", 1, 1)]))["a"]
     assert isinstance(topic, TopicDocument)
-    await one.controller.delete_topics(["a"])
+    await one.writer.delete_topics(["a"])
     away = encode(msgspec.structs.replace(one.image.brokers[2], dirs_away=True))
     await one.image.reached(await one.store.put(broker_key(2), away))
     for _ in range(2 * deletions.KEPT_MS // SESSION_MS):
@@ -95,9 +95,9 @@ async def test_a_row_that_vanished_is_back_with_the_next_change(cluster: Cluster
     await cluster.topics(a_topic("a", led(1, 2)))
     with sqlite3.connect(cluster.path) as connection:
         connection.execute("DELETE FROM documents WHERE key = 'topics/a'")
-    [(_, error)] = (await one.controller.elect_leaders(ElectionType.PREFERRED, [TopicPartition("a", 0)])).items()
+    [(_, error)] = (await one.writer.elect_leaders(ElectionType.PREFERRED, [TopicPartition("a", 0)])).items()
     assert error is not None  # It leads already.
-    [(_, error)] = (await two.controller.alter_reassignments({TopicPartition("a", 0): [2, 1]})).items()
+    [(_, error)] = (await two.writer.alter_reassignments({TopicPartition("a", 0): [2, 1]})).items()
     assert error is None
     assert await keys(one, "topics/") == [topic_key("a")]
     await one.until(lambda: one.state("a").replicas == (2, 1))
@@ -126,7 +126,7 @@ async def test_an_older_copy_of_a_topic_is_replaced_by_what_is_known(cluster: Cl
     older = await one.store.get(topic_key("a"))
     assert older is not None
     for wanted in ([2, 1], [1, 2], [2, 1]):
-        await one.controller.alter_reassignments({TopicPartition("a", 0): wanted})
+        await one.writer.alter_reassignments({TopicPartition("a", 0): wanted})
     newest = one.image.topics["a"]
     put_back = await one.store.put(topic_key("a"), older.value)
     for node in (one, two):
@@ -153,9 +153,9 @@ async def test_an_unclean_election_waits_for_nobody(cluster: ClusterOfNodes) -> 
     restored = PartitionState((1, 2, 3), NO_LEADER, 9, (), elr=(1, 2), partition_epoch=12, unconfirmed=(3,))
     await cluster.topics(a_topic("a", restored))
     which = TopicPartition("a", 0)
-    outcome = (await one.controller.elect_leaders(ElectionType.PREFERRED, [which]))[which]
+    outcome = (await one.writer.elect_leaders(ElectionType.PREFERRED, [which]))[which]
     assert isinstance(outcome, ApiError)
-    assert (await one.controller.elect_leaders(ElectionType.UNCLEAN, [which]))[which] is None
+    assert (await one.writer.elect_leaders(ElectionType.UNCLEAN, [which]))[which] is None
     assert (one.state("a").leader, one.state("a").unconfirmed) == (1, ())
 
 

@@ -14,7 +14,7 @@ from barnabas_broker.metadata.controller.decisions.isr_changes import (
     check_topic,
     decide_isr_change,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
@@ -48,7 +48,7 @@ REFUSED_CHANGES = [
 def test_a_proposal_that_cannot_be_is_refused_as_in_kafka(change: IsrChange, code: ErrorCode, message: str) -> None:
     before = state([1, 2, 3, 4], 1, [1])
     with pytest.raises(ApiError) as refused:
-        decide_isr_change(before, change, Terms(brokers(1, 2, fenced=[3], stopping=[4])))
+        decide_isr_change(before, change, Rules(brokers(1, 2, fenced=[3], stopping=[4])))
     assert refused.value.code is code
     assert message in str(refused.value)
 
@@ -60,28 +60,28 @@ def test_a_proposal_for_an_earlier_topic_of_that_name_is_refused() -> None:
 
 
 def test_the_isr_grows_and_shrinks_as_the_leader_proposes() -> None:
-    terms = Terms(brokers(1, 2, 3), min_isr=2)
-    grown = decide_isr_change(state([1, 2, 3], 1, [1], elr=(3,)), proposal(1, 2), terms)
+    rules = Rules(brokers(1, 2, 3), min_isr=2)
+    grown = decide_isr_change(state([1, 2, 3], 1, [1], elr=(3,)), proposal(1, 2), rules)
     assert grown == state([1, 2, 3], 1, [1, 2], partition_epoch=10)
-    shrunk = decide_isr_change(state([1, 2, 3], 1, [1, 2]), proposal(1), terms)
+    shrunk = decide_isr_change(state([1, 2, 3], 1, [1, 2]), proposal(1), rules)
     assert shrunk == state([1, 2, 3], 1, [1], elr=(2,), partition_epoch=10)
 
 
 def test_a_proposal_of_what_is_there_raises_the_partition_epoch() -> None:
     before = state([1, 2], 1, [1, 2])
     change = proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH})
-    assert decide_isr_change(before, change, Terms(brokers(1, 2))) == state([1, 2], 1, [1, 2], partition_epoch=10)
+    assert decide_isr_change(before, change, Rules(brokers(1, 2))) == state([1, 2], 1, [1, 2], partition_epoch=10)
 
 
 def test_a_leader_that_is_about_to_stop_can_take_its_successor_into_the_isr() -> None:
-    after = decide_isr_change(state([1, 2], 1, [1]), proposal(1, 2), Terms(brokers(2, stopping=[1])))
+    after = decide_isr_change(state([1, 2], 1, [1]), proposal(1, 2), Rules(brokers(2, stopping=[1])))
     assert (after.leader, after.isr, after.leader_epoch) == (2, (1, 2), 5)
 
 
 def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() -> None:
-    terms = Terms(brokers(1, 2, 3, 4))
+    rules = Rules(brokers(1, 2, 3, 4))
     before = msgspec.structs.replace(state([1, 2], 1, [1, 2]), log_dirs=("/a", "/b"))
-    going = decide_reassignment(before, [3, 4, 2], terms)
+    going = decide_reassignment(before, [3, 4, 2], rules)
     assert going == state(
         [3, 4, 2, 1],
         1,
@@ -91,35 +91,35 @@ def test_the_isr_change_that_brings_all_targets_in_completes_a_reassignment() ->
         removing_replicas=(1,),
         log_dirs=("", "", "/b", "/a"),
     )
-    partly = decide_isr_change(going, proposal(1, 2, 3, partition_epoch=10), terms)
+    partly = decide_isr_change(going, proposal(1, 2, 3, partition_epoch=10), rules)
     assert is_reassigned(partly)
-    done = decide_isr_change(partly, proposal(1, 2, 3, 4, partition_epoch=11), terms)
+    done = decide_isr_change(partly, proposal(1, 2, 3, 4, partition_epoch=11), rules)
     assert done == state([3, 4, 2], 3, [3, 4, 2], leader_epoch=5, partition_epoch=12, log_dirs=("", "", "/b"))
 
 
 def test_a_smaller_replication_factor_is_there_at_once_where_the_rest_is_in_sync() -> None:
-    terms = Terms(brokers(1, 2, 3), min_isr=2)
-    assert decide_reassignment(state([1, 2, 3], 1, [1, 2, 3]), [2], terms) == state(
+    rules = Rules(brokers(1, 2, 3), min_isr=2)
+    assert decide_reassignment(state([1, 2, 3], 1, [1, 2, 3]), [2], rules) == state(
         [2], 2, [2], leader_epoch=5, partition_epoch=10
     )
-    waiting = decide_reassignment(state([1, 2, 3], 1, [1]), [1, 2], terms)
+    waiting = decide_reassignment(state([1, 2, 3], 1, [1]), [1, 2], rules)
     assert waiting == state([1, 2, 3], 1, [1], partition_epoch=10, removing_replicas=(3,))
 
 
 def test_another_order_of_the_replicas_is_another_preferred_leader() -> None:
-    after = decide_reassignment(state([1, 2], 1, [1, 2]), [2, 1], Terms(brokers(1, 2)))
+    after = decide_reassignment(state([1, 2], 1, [1, 2]), [2, 1], Rules(brokers(1, 2)))
     assert after == state([2, 1], 1, [1, 2], partition_epoch=10)
-    assert wants_preferred(after, Terms(brokers(1, 2)))
-    assert not wants_preferred(after, Terms(brokers(1, fenced=[2])))
+    assert wants_preferred(after, Rules(brokers(1, 2)))
+    assert not wants_preferred(after, Rules(brokers(1, fenced=[2])))
 
 
 def test_a_reassignment_is_undone_or_replaced_by_another() -> None:
-    terms = Terms(brokers(1, 2, 3, 4))
-    going = decide_reassignment(state([1, 2], 1, [1, 2]), [3, 2], terms)
-    half = decide_isr_change(going, proposal(1, 2, partition_epoch=10), terms)
-    undone = decide_reassignment(half, None, terms)
+    rules = Rules(brokers(1, 2, 3, 4))
+    going = decide_reassignment(state([1, 2], 1, [1, 2]), [3, 2], rules)
+    half = decide_isr_change(going, proposal(1, 2, partition_epoch=10), rules)
+    undone = decide_reassignment(half, None, rules)
     assert (set(undone.replicas), undone.isr, is_reassigned(undone)) == ({1, 2}, (2, 1), False)
-    other = decide_reassignment(half, [4, 2], terms)
+    other = decide_reassignment(half, [4, 2], rules)
     assert (other.replicas, other.adding_replicas, other.removing_replicas) == ((4, 2, 1), (4,), (1,))
 
 
@@ -142,7 +142,7 @@ def test_a_reassignment_that_cannot_be_is_refused(
     before: PartitionState, targets: list[int] | None, may_change_factor: bool, code: ErrorCode, message: str
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        decide_reassignment(before, targets, Terms(brokers(1, 2)), may_change_factor=may_change_factor)
+        decide_reassignment(before, targets, Rules(brokers(1, 2)), may_change_factor=may_change_factor)
     assert refused.value.code is code
     assert message in str(refused.value)
 
@@ -159,13 +159,13 @@ REFUSED_ELECTIONS = [
 @pytest.mark.parametrize(("before", "election", "code"), REFUSED_ELECTIONS)
 def test_an_election_that_cannot_be_is_refused(before: PartitionState, election: ElectionType, code: ErrorCode) -> None:
     with pytest.raises(ApiError) as refused:
-        decide_election(before, election, Terms(brokers(1, 2, fenced=[3])))
+        decide_election(before, election, Rules(brokers(1, 2, fenced=[3])))
     assert refused.value.code is code
 
 
 def test_leaders_are_elected_on_request() -> None:
-    terms = Terms(brokers(1, 2, fenced=[3]))
-    preferred = decide_election(state([1, 2], 2, [1, 2]), ElectionType.PREFERRED, terms)
+    rules = Rules(brokers(1, 2, fenced=[3]))
+    preferred = decide_election(state([1, 2], 2, [1, 2]), ElectionType.PREFERRED, rules)
     assert preferred == state([1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
-    unclean = decide_election(state([3, 2], -1, [], elr=(3,), last_known_leader=3), ElectionType.UNCLEAN, terms)
+    unclean = decide_election(state([3, 2], -1, [], elr=(3,), last_known_leader=3), ElectionType.UNCLEAN, rules)
     assert unclean == state([3, 2], 2, [2], leader_epoch=5, partition_epoch=10)

@@ -9,9 +9,9 @@ from metadata_cluster import a_topic
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 from store_conformance import ManualClock
 
-from barnabas_broker.app.log_end_reports import LogEndNews
+from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -42,9 +42,9 @@ async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_pat
     try:
         await store.put(topic_key(FLIGHTS.topic), encode(flights(LED)))
         await image_feed.load(image, store)
-        news = LogEndNews(HERE, store, image, broker.logs)
+        news = LogEndReports(HERE, store, image, broker.logs)
         broker.append(2)
-        await news.begin_life(9, undealt_epoch=None)
+        await news.begin_incarnation(9, undealt_epoch=None)
         broker.append(8)
         shorter = LogEndsDocument(8, {UUID(int=7): msgspec.Raw(msgspec.json.encode((LogEnd(0, 4, 5, 5),)))})
         await store.put(log_ends_key(OTHER, part_of(UUID(int=7), 0)), encode(shorter))
@@ -55,7 +55,7 @@ async def test_the_longest_log_leads_though_a_shorter_one_was_told_later(tmp_pat
         await image_feed.load(image, store)
         lives = {each: BrokerRegistration(each, UUID(int=each), ()) for each in (HERE, OTHER)}
         ends = KnownEnds(image).of_replicas(UUID(int=7), 0, LOST.replicas)
-        assert decide_election(LOST, ElectionType.UNCLEAN, Terms(lives, log_ends=ends)).leader == HERE
+        assert decide_election(LOST, ElectionType.UNCLEAN, Rules(lives, log_ends=ends)).leader == HERE
         broker.append(1)
         await news.tell_of_leaderless()
         assert await store.latest_revision() == revision + 1, "nobody else is without a leader"

@@ -43,7 +43,7 @@ class Told:
 
     async def life(self, epoch: int, *, undealt_epoch: int | None = None) -> LogEnds:
         log_ends = LogEnds(1, self.store, await self.see(), self.logs, lambda: asyncio.sleep(0))
-        await log_ends.begin_life(epoch, undealt_epoch=undealt_epoch)
+        await log_ends.begin_incarnation(epoch, undealt_epoch=undealt_epoch)
         return log_ends
 
     async def end(self, partition: int) -> LogEnd | None:
@@ -147,7 +147,7 @@ async def test_thirty_thousand_partitions_are_told_in_documents_of_less_than_100
     topics = [UUID(int=number << 64 | 77 * number) for number in range(3)]
     logs = [HeldLog("t", topic, n, 1234, 10**12, True) for topic in topics for n in range(10_000)]
     log_ends = LogEnds(1, store, await told.see(), lambda: logs, lambda: asyncio.sleep(0))
-    await log_ends.begin_life(1, undealt_epoch=None)
+    await log_ends.begin_incarnation(1, undealt_epoch=None)
     documents = (await store.listing("log-ends/1/")).documents
     assert len(documents) <= PARTS
     assert max(len(each.value) for each in documents) < 100_000
@@ -166,7 +166,7 @@ async def test_a_life_that_begins_with_many_logs_lets_others_run_meanwhile(told:
         looked_by_turn.append(looked[0])
 
     log_ends = LogEnds(1, told.store, await told.see(), logs, pause)
-    await log_ends.begin_life(1, undealt_epoch=None)
+    await log_ends.begin_incarnation(1, undealt_epoch=None)
     assert len(looked_by_turn) > 8, "once for what they lack, once for what is told"
     assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= LOGS_A_TURN
     turns = len(looked_by_turn)

@@ -9,7 +9,7 @@ import pytest
 from metadata_cluster import a_topic, led
 from store_conformance import ManualClock
 
-from barnabas_broker.metadata.controller.losses import TOLD_MAX, LossNews, config_value, lost_in
+from barnabas_broker.metadata.controller.losses import TOLD_MAX, LossReports, config_value, lost_in
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part_of
@@ -66,7 +66,7 @@ def test_what_is_told_of_a_topic_is_bounded() -> None:
 @pytest.mark.anyio
 async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
     image = shown(a_topic("orders", LOST))
-    news, turn = LossNews(image), FairTurn(ManualClock())
+    news, turn = LossReports(image), FairTurn(ManualClock())
     await news.look(["orders", "gone"], turn)
     await news.look(["orders"], turn)
     (record,) = caplog.records
@@ -96,7 +96,7 @@ async def test_the_controller_looks_at_some_topics_a_turn() -> None:
     image = MetadataImage()
     image.topics = Topics()
     others = asyncio.create_task(beside())
-    await LossNews(image).look([f"t-{number}" for number in range(3 * THINGS_MAX)], FairTurn(ManualClock()))
+    await LossReports(image).look([f"t-{number}" for number in range(3 * THINGS_MAX)], FairTurn(ManualClock()))
     others.cancel()
     assert len(looked) == 3 * THINGS_MAX
     assert max(after - before for before, after in pairwise([*seen, len(looked)])) == THINGS_MAX

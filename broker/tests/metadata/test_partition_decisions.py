@@ -8,175 +8,175 @@ import pytest
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, choose_leader, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_life, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, resign, settle
 from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms, terms_of
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules, rules_of
 from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
 from barnabas_broker.metadata.membership.incarnations import may_lack_records
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_core.config.broker_config import parse_broker_config
 
 ELECTIONS = [
-    pytest.param(state([1, 2, 3], 2, [2, 3]), Terms(brokers(1, 2, 3)), 2, id="the leader stays"),
-    pytest.param(state([1, 2, 3], 1, [2, 3]), Terms(brokers(1, 2, 3)), 2, id="the first in sync"),
-    pytest.param(state([3, 1, 2], 1, [2, 3]), Terms(brokers(2, fenced=[3, 1])), 2, id="the first that lives"),
-    pytest.param(state([1, 2, 3], 1, [], elr=(3,)), Terms(brokers(2, 3, fenced=[1])), 3, id="an eligible one"),
-    pytest.param(state([1, 2], 1, [], elr=(1,)), Terms(brokers(2, fenced=[1])), NO_LEADER, id="nobody, not the others"),
-    pytest.param(state([1, 2], 1, [], elr=(1,)), Terms(brokers(2, fenced=[1]), unclean=True), 2, id="unclean"),
-    pytest.param(state([1, 2], -1, [], last_known_leader=2), Terms(brokers(1, 2)), 2, id="the last known leader"),
+    pytest.param(state([1, 2, 3], 2, [2, 3]), Rules(brokers(1, 2, 3)), 2, id="the leader stays"),
+    pytest.param(state([1, 2, 3], 1, [2, 3]), Rules(brokers(1, 2, 3)), 2, id="the first in sync"),
+    pytest.param(state([3, 1, 2], 1, [2, 3]), Rules(brokers(2, fenced=[3, 1])), 2, id="the first that lives"),
+    pytest.param(state([1, 2, 3], 1, [], elr=(3,)), Rules(brokers(2, 3, fenced=[1])), 3, id="an eligible one"),
+    pytest.param(state([1, 2], 1, [], elr=(1,)), Rules(brokers(2, fenced=[1])), NO_LEADER, id="nobody, not the others"),
+    pytest.param(state([1, 2], 1, [], elr=(1,)), Rules(brokers(2, fenced=[1]), unclean=True), 2, id="unclean"),
+    pytest.param(state([1, 2], -1, [], last_known_leader=2), Rules(brokers(1, 2)), 2, id="the last known leader"),
     pytest.param(
         state([1, 2], -1, [], elr=(1,), last_known_leader=2),
-        Terms(brokers(2, fenced=[1])),
+        Rules(brokers(2, fenced=[1])),
         NO_LEADER,
         id="not the last known leader while one has all",
     ),
-    pytest.param(state([1, 2], 1, [1, 2]), Terms(brokers(2, stopping=[1])), 2, id="one that stays"),
-    pytest.param(state([1, 2], 2, [1, 2]), Terms(brokers(stopping=[1, 2])), 2, id="all stop: the leader of now"),
-    pytest.param(state([1, 2], 3, [1, 2]), Terms(brokers(stopping=[1, 2])), 1, id="all stop: the first"),
+    pytest.param(state([1, 2], 1, [1, 2]), Rules(brokers(2, stopping=[1])), 2, id="one that stays"),
+    pytest.param(state([1, 2], 2, [1, 2]), Rules(brokers(stopping=[1, 2])), 2, id="all stop: the leader of now"),
+    pytest.param(state([1, 2], 3, [1, 2]), Rules(brokers(stopping=[1, 2])), 1, id="all stop: the first"),
 ]
 
 
-@pytest.mark.parametrize(("before", "terms", "leader"), ELECTIONS)
-def test_who_leads(before: PartitionState, terms: Terms, leader: int) -> None:
-    assert choose_leader(before, terms) == leader
+@pytest.mark.parametrize(("before", "rules", "leader"), ELECTIONS)
+def test_who_leads(before: PartitionState, rules: Rules, leader: int) -> None:
+    assert choose_leader(before, rules) == leader
 
 
 SETTLED = [
     pytest.param(
         state([1, 2, 3], 1, [1, 2, 3]),
-        Terms(brokers(1, 2, 3), min_isr=2),
+        Rules(brokers(1, 2, 3), min_isr=2),
         state([1, 2, 3], 1, [1, 2, 3]),
         id="nothing is to be done",
     ),
     pytest.param(
         state([1, 2, 3], 1, [1, 2, 3]),
-        Terms(brokers(2, 3, fenced=[1]), min_isr=2),
+        Rules(brokers(2, 3, fenced=[1]), min_isr=2),
         state([1, 2, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
         id="the leader died",
     ),
     pytest.param(
         state([1, 2, 3], 2, [1, 2, 3]),
-        Terms(brokers(2, 3, fenced=[1]), min_isr=2),
+        Rules(brokers(2, 3, fenced=[1]), min_isr=2),
         state([1, 2, 3], 2, [2, 3], partition_epoch=10),
         id="a follower died",
     ),
     pytest.param(
         state([1, 2, 3], 2, [2, 3]),
-        Terms(brokers(2, 1, fenced=[3]), min_isr=2),
+        Rules(brokers(2, 1, fenced=[3]), min_isr=2),
         state([1, 2, 3], 2, [2], elr=(3,), partition_epoch=10),
         id="fewer than min ISR: the leaver stays eligible",
     ),
     pytest.param(
         state([1, 2, 3], 2, [2], elr=(3,)),
-        Terms(brokers(3, 1, fenced=[2]), min_isr=2),
+        Rules(brokers(3, 1, fenced=[2]), min_isr=2),
         state([1, 2, 3], 3, [3], elr=(2,), leader_epoch=5, partition_epoch=10),
         id="an eligible one leads",
     ),
     pytest.param(
         state([1, 2], 2, [2]),
-        Terms(brokers(1, fenced=[2])),
+        Rules(brokers(1, fenced=[2])),
         state([1, 2], -1, [], elr=(2,), leader_epoch=5, partition_epoch=10, last_known_leader=2),
         id="the ISR is empty",
     ),
     pytest.param(
         state([1, 2], 2, [2]),
-        Terms(brokers(1, fenced=[2]), unclean=True),
+        Rules(brokers(1, fenced=[2]), unclean=True),
         state([1, 2], 1, [1], leader_epoch=5, partition_epoch=10),
         id="an unclean leader is all there is",
     ),
     pytest.param(
         state([1, 2], 2, [2]),
-        Terms(brokers(1, fenced=[2]), min_isr=2, unclean=True),
+        Rules(brokers(1, fenced=[2]), min_isr=2, unclean=True),
         state([1, 2], 1, [1], leader_epoch=5, partition_epoch=10),
         id="after an unclean election nobody else is eligible",
     ),
     pytest.param(
         state([1, 2, 3], 1, [1, 2, 3]),
-        Terms(brokers(2, 3, stopping=[1]), min_isr=2),
+        Rules(brokers(2, 3, stopping=[1]), min_isr=2),
         state([1, 2, 3], 2, [2, 3], leader_epoch=5, partition_epoch=10),
         id="the leader is about to stop",
     ),
     pytest.param(
         state([1, 2], 1, [1]),
-        Terms(brokers(2, stopping=[1])),
+        Rules(brokers(2, stopping=[1])),
         state([1, 2], 1, [1]),
         id="the only one in sync leads until it is gone",
     ),
     pytest.param(
         state([1, 2], 1, [1], elr=(2,)),
-        Terms(brokers(1, 2), min_isr=1),
+        Rules(brokers(1, 2), min_isr=1),
         state([1, 2], 1, [1], partition_epoch=10),
         id="min ISR was lowered",
     ),
     pytest.param(
         state([1, 2], 1, [1, 2]),
-        Terms(brokers(1), min_isr=2),
+        Rules(brokers(1), min_isr=2),
         state([1, 2], 1, [1], elr=(2,), partition_epoch=10),
         id="a replica that is not registered",
     ),
 ]
 
 
-@pytest.mark.parametrize(("before", "terms", "after"), SETTLED)
-def test_partitions_go_with_who_lives(before: PartitionState, terms: Terms, after: PartitionState) -> None:
-    assert settle(before, terms) == after
-    assert settle(after, terms) is after
+@pytest.mark.parametrize(("before", "rules", "after"), SETTLED)
+def test_partitions_go_with_who_lives(before: PartitionState, rules: Rules, after: PartitionState) -> None:
+    assert settle(before, rules) == after
+    assert settle(after, rules) is after
 
 
 def test_a_new_life_leaves_the_isr_and_raises_the_partition_epoch_in_any_case() -> None:
-    terms = Terms(brokers(1, 2, fenced=[3]), min_isr=2)
-    led_by_it = begin_life(state([3, 1, 2], 3, [3, 1, 2]), 3, False, terms)
+    rules = Rules(brokers(1, 2, fenced=[3]), min_isr=2)
+    led_by_it = begin_incarnation(state([3, 1, 2], 3, [3, 1, 2]), 3, False, rules)
     assert led_by_it == state([3, 1, 2], 1, [1, 2], leader_epoch=5, partition_epoch=10)
-    outside = begin_life(state([3, 1, 2], 1, [1, 2]), 3, False, terms)
+    outside = begin_incarnation(state([3, 1, 2], 1, [1, 2]), 3, False, rules)
     assert outside == state([3, 1, 2], 1, [1, 2], partition_epoch=10)
 
 
 def test_a_new_life_that_may_lack_records_is_not_eligible() -> None:
-    terms = Terms(brokers(2, fenced=[1, 3]), min_isr=2)
+    rules = Rules(brokers(2, fenced=[1, 3]), min_isr=2)
     before = state([1, 2, 3], -1, [], elr=(1, 3), last_known_leader=1)
-    assert begin_life(before, 3, False, terms).elr == (1, 3)
-    assert begin_life(before, 3, True, terms).elr == (1,)
+    assert begin_incarnation(before, 3, False, rules).elr == (1, 3)
+    assert begin_incarnation(before, 3, True, rules).elr == (1,)
 
 
 def test_the_only_replica_goes_on_in_its_epoch_unless_it_may_lack_records() -> None:
-    terms = Terms(brokers(fenced=[1]))
+    rules = Rules(brokers(fenced=[1]))
     alone = state([1], 1, [1])
-    assert begin_life(alone, 1, False, terms) is alone
-    lost = begin_life(alone, 1, True, terms)
+    assert begin_incarnation(alone, 1, False, rules) is alone
+    lost = begin_incarnation(alone, 1, True, rules)
     assert lost == state([1], -1, [], leader_epoch=5, partition_epoch=10, last_known_leader=1, lacking=(1,))
-    assert settle(lost, Terms(brokers(1))) is lost, "it waits until somebody accepts the loss"
-    accepted = decide_election(lost, ElectionType.UNCLEAN, Terms(brokers(1)))
+    assert settle(lost, Rules(brokers(1))) is lost, "it waits until somebody accepts the loss"
+    accepted = decide_election(lost, ElectionType.UNCLEAN, Rules(brokers(1)))
     assert accepted == state([1], 1, [1], leader_epoch=6, partition_epoch=11)
 
 
 def test_a_partition_whose_every_replica_lacks_records_has_no_leader() -> None:
-    terms = Terms(brokers(fenced=[1, 2, 3]), min_isr=2)
-    now = settle(state([1, 2, 3], 1, [1, 2, 3]), terms)
+    rules = Rules(brokers(fenced=[1, 2, 3]), min_isr=2)
+    now = settle(state([1, 2, 3], 1, [1, 2, 3]), rules)
     assert now.elr == (1, 2, 3)
     for broker in (2, 1, 3):
-        now = begin_life(now, broker, True, terms)
+        now = begin_incarnation(now, broker, True, rules)
     assert (now.leader, now.isr, now.elr, now.lacking) == (NO_LEADER, (), (), (1, 2, 3))
-    living = Terms(brokers(1, 2, 3), min_isr=2)
+    living = Rules(brokers(1, 2, 3), min_isr=2)
     assert settle(now, living) is now
     assert settle(now, uncleanly(living)).leader == 1
 
 
 def test_who_is_in_sync_again_lacks_nothing_any_more() -> None:
-    terms = Terms(brokers(1, fenced=[2, 3]))
-    lacking = begin_life(state([1, 2, 3], 1, [1]), 2, True, terms)
+    rules = Rules(brokers(1, fenced=[2, 3]))
+    lacking = begin_incarnation(state([1, 2, 3], 1, [1]), 2, True, rules)
     assert lacking == state([1, 2, 3], 1, [1], partition_epoch=10, lacking=(2,))
-    terms = Terms(brokers(1, 2))
+    rules = Rules(brokers(1, 2))
     joins = IsrChange(PARTITION, TOPIC_ID, 4, 10, {1: 11, 2: 12})
-    joined = decide_isr_change(lacking, joins, terms)
+    joined = decide_isr_change(lacking, joins, rules)
     assert joined == state([1, 2, 3], 1, [1, 2], partition_epoch=11)
 
 
 def test_a_replica_that_goes_lacks_nothing_any_more() -> None:
-    terms = Terms(brokers(1, 2, 3))
-    after = decide_reassignment(state([1, 2], 1, [1], lacking=(2,)), [1], terms)
+    rules = Rules(brokers(1, 2, 3))
+    after = decide_reassignment(state([1, 2], 1, [1], lacking=(2,)), [1], rules)
     assert (after.replicas, after.lacking) == ((1,), ())
 
 
@@ -191,10 +191,10 @@ LONGEST = [
 @pytest.mark.parametrize(("ends", "leader"), LONGEST)
 def test_an_unclean_leader_is_the_replica_with_the_longest_log(ends: dict[int, tuple[int, int]], leader: int) -> None:
     log_ends = {broker: LogEnd(0, epoch, offset, offset) for broker, (epoch, offset) in ends.items()}
-    terms = Terms(brokers(1, 2, 3, fenced=[4]), unclean=True, log_ends=log_ends)
+    rules = Rules(brokers(1, 2, 3, fenced=[4]), unclean=True, log_ends=log_ends)
     lost = state([1, 2, 3, 4], -1, [], lacking=(1, 2, 3))
-    assert settle(lost, terms) == state([1, 2, 3, 4], leader, [leader], leader_epoch=5, partition_epoch=10)
-    assert decide_election(lost, ElectionType.UNCLEAN, replace(terms, unclean=False)).leader == leader
+    assert settle(lost, rules) == state([1, 2, 3, 4], leader, [leader], leader_epoch=5, partition_epoch=10)
+    assert decide_election(lost, ElectionType.UNCLEAN, replace(rules, unclean=False)).leader == leader
 
 
 FAILED_LOGS = [
@@ -241,34 +241,34 @@ FAILED_LOGS = [
 def test_a_partition_goes_on_in_a_new_epoch_without_the_log_that_failed(
     before: PartitionState, after: PartitionState
 ) -> None:
-    terms = Terms(brokers(1, 2, 3, fenced=[4]), min_isr=2)
+    rules = Rules(brokers(1, 2, 3, fenced=[4]), min_isr=2)
     assert counts_on(before, 1, before.leader_epoch)
-    assert resign(before, 1, before.leader_epoch, terms) == after
+    assert resign(before, 1, before.leader_epoch, rules) == after
     assert not counts_on(after, 1, before.leader_epoch)
-    assert resign(after, 1, before.leader_epoch, terms) is after
+    assert resign(after, 1, before.leader_epoch, rules) is after
 
 
 def test_where_unclean_leaders_are_allowed_another_one_leads_instead_of_a_failed_log() -> None:
-    terms = uncleanly(Terms(brokers(1, 2, 3)))
-    after = resign(state([1, 2, 3], 1, [1]), 1, 4, terms)
+    rules = uncleanly(Rules(brokers(1, 2, 3)))
+    after = resign(state([1, 2, 3], 1, [1]), 1, 4, rules)
     assert after == state([1, 2, 3], 2, [2], leader_epoch=5, partition_epoch=10)
 
 
 def test_who_is_elected_while_its_log_is_away_gives_up_for_those_who_have_theirs() -> None:
-    terms = Terms(brokers(1, 2, 3), min_isr=2)
+    rules = Rules(brokers(1, 2, 3), min_isr=2)
     elected = state([1, 2, 3], 1, [1], elr=(2,), leader_epoch=9)
-    assert resign(elected, 1, 4, terms) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10, lacking=(1,))
+    assert resign(elected, 1, 4, rules) == state([1, 2, 3], 2, [2], leader_epoch=10, partition_epoch=10, lacking=(1,))
     alone = state([1, 2, 3], 1, [1], leader_epoch=9)
-    assert resign(alone, 1, 4, terms) is alone
+    assert resign(alone, 1, 4, rules) is alone
 
 
 def test_who_is_taken_for_dead_tries_again_later_where_nobody_else_can_lead() -> None:
     alone = state([1, 2], 1, [1])
-    assert resign(alone, 1, 4, Terms(brokers(2, fenced=[1]))) is alone
+    assert resign(alone, 1, 4, Rules(brokers(2, fenced=[1]))) is alone
 
 
-def uncleanly(terms: Terms) -> Terms:
-    return Terms(terms.brokers, terms.min_isr, unclean=True)
+def uncleanly(rules: Rules) -> Rules:
+    return Rules(rules.brokers, rules.min_isr, unclean=True)
 
 
 LIVES = [
@@ -296,7 +296,7 @@ def test_whether_a_life_may_lack_records(
 
 def test_a_topics_own_settings_go_before_the_brokers() -> None:
     config = parse_broker_config({"min.insync.replicas": "2", "unclean.leader.election.enable": "true"})
-    assert terms_of({}, {}, config) == Terms({}, 2, True)
+    assert rules_of({}, {}, config) == Rules({}, 2, True)
     own = {"min.insync.replicas": "3", "unclean.leader.election.enable": "false"}
-    assert terms_of(own, {}, config) == Terms({}, 3, False)
-    assert terms_of({"min.insync.replicas": "many"}, {}, config) == Terms({}, 2, True)
+    assert rules_of(own, {}, config) == Rules({}, 3, False)
+    assert rules_of({"min.insync.replicas": "many"}, {}, config) == Rules({}, 2, True)

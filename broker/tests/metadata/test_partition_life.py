@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from partition_samples import PARTITION, TOPIC_ID, brokers
 
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_life, counts_on, resign, settle
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, counts_on, resign, settle
 from barnabas_broker.metadata.controller.decisions.isr_changes import (
     IsrChange,
     decide_isr_change,
 )
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError
@@ -43,8 +43,8 @@ class PartitionLife(RuleBasedStateMachine):
         self.complete = set(replicas)
 
     @property
-    def terms(self) -> Terms:
-        return Terms(self.registered, self.min_isr)
+    def current_rules(self) -> Rules:
+        return Rules(self.registered, self.min_isr)
 
     def become(self, after: PartitionState, *, unclean: bool = False, lost: Sequence[int] = ()) -> None:
         """`lost` are brokers whose records are gone, or cannot be used."""
@@ -74,7 +74,7 @@ class PartitionLife(RuleBasedStateMachine):
 
     @rule()
     def controller_settles(self) -> None:
-        self.become(settle(self.state, self.terms))
+        self.become(settle(self.state, self.current_rules))
 
     @rule(broker=a_broker, lacks=st.booleans())
     def lives_again(self, broker: int, lacks: bool) -> None:
@@ -83,7 +83,7 @@ class PartitionLife(RuleBasedStateMachine):
         if lacks:
             self.complete.discard(broker)
         if broker in self.state.replicas:
-            self.become(begin_life(self.state, broker, lacks, self.terms))
+            self.become(begin_incarnation(self.state, broker, lacks, self.current_rules))
         self.change(broker, fenced=False)
 
     @precondition(lambda self: self.state.leader != NO_LEADER)
@@ -92,14 +92,14 @@ class PartitionLife(RuleBasedStateMachine):
         isr = {each: self.registered[each].broker_epoch for each in members | {self.state.leader}}
         change = IsrChange(PARTITION, TOPIC_ID, self.state.leader_epoch, self.state.partition_epoch, isr)
         try:
-            after = decide_isr_change(self.state, change, self.terms)
+            after = decide_isr_change(self.state, change, self.current_rules)
         except ApiError:
             return
         self.complete |= set(change.isr)  # It takes in only who has caught up.
         self.become(after)
 
     @precondition(
-        lambda self: self.state.leader != NO_LEADER and self.terms.suffices(self.state.isr, self.state.replicas)
+        lambda self: self.state.leader != NO_LEADER and self.current_rules.suffices(self.state.isr, self.state.replicas)
     )
     @rule()
     def records_are_committed(self) -> None:
@@ -108,7 +108,7 @@ class PartitionLife(RuleBasedStateMachine):
     @rule(wanted=st.none() | st.lists(a_broker, max_size=4))
     def is_reassigned(self, wanted: list[int] | None) -> None:
         try:
-            after = decide_reassignment(self.state, wanted, self.terms)
+            after = decide_reassignment(self.state, wanted, self.current_rules)
         except ApiError:
             return
         assert wanted is None or set(wanted) <= set(after.replicas)
@@ -117,7 +117,7 @@ class PartitionLife(RuleBasedStateMachine):
     @rule(election=st.sampled_from(ElectionType))
     def leaders_are_elected(self, election: ElectionType) -> None:
         try:
-            after = decide_election(self.state, election, self.terms)
+            after = decide_election(self.state, election, self.current_rules)
         except ApiError:
             return
         self.become(after, unclean=election is ElectionType.UNCLEAN)
@@ -126,7 +126,7 @@ class PartitionLife(RuleBasedStateMachine):
     def log_fails(self, broker: int) -> None:
         """It does not come back before the metadata has heard of it; from then on it may lack records."""
         failed_epoch = self.state.leader_epoch
-        after = resign(self.state, broker, failed_epoch, self.terms)
+        after = resign(self.state, broker, failed_epoch, self.current_rules)
         if not counts_on(after, broker, failed_epoch):
             self.complete.discard(broker)
             self.become(after, lost=[broker])
@@ -134,7 +134,7 @@ class PartitionLife(RuleBasedStateMachine):
     @rule(min_isr=st.integers(1, 3))
     def min_isr_is_altered(self, min_isr: int) -> None:
         self.min_isr = min_isr
-        self.become(settle(self.state, self.terms))
+        self.become(settle(self.state, self.current_rules))
 
     @invariant()
     def is_sound(self) -> None:
@@ -146,7 +146,7 @@ class PartitionLife(RuleBasedStateMachine):
         assert not now.log_dirs or len(now.log_dirs) == len(now.replicas)
         assert set(now.isr) <= self.complete
         assert set(now.elr) <= self.complete
-        assert not now.elr or not self.terms.suffices(now.isr, now.replicas)
+        assert not now.elr or not self.current_rules.suffices(now.isr, now.replicas)
         assert set(now.lacking) <= set(now.replicas) - {*now.isr, *now.elr}
 
     def teardown(self) -> None:

@@ -45,7 +45,7 @@ async def test_a_change_of_one_partition_writes_its_document_alone(cluster: Clus
     assert await sizes(node) == [100, 50, 100]
     before = (await node.store.listing("")).documents
     changes = [a_change(topic, number) for number in (101, 150, 199)]
-    outcomes = await node.controller.change_isr(changes)
+    outcomes = await node.writer.change_isr(changes)
     assert [getattr(each, "partition_epoch", each) for each in outcomes.values()] == [1, 1, 1]
     after = (await node.store.listing("")).documents
     changed = [now for was, now in zip(before, after, strict=True) if was != now]
@@ -71,7 +71,7 @@ async def test_a_conflict_on_one_document_leaves_what_was_written_to_the_others(
         return await write(writes)
 
     monkeypatch.setattr(node.store, "write", race)
-    outcomes = await node.controller.change_isr([a_change(topic, number) for number in (5, 105, 205)])
+    outcomes = await node.writer.change_isr([a_change(topic, number) for number in (5, 105, 205)])
     assert raced
     assert [isinstance(each, PartitionState) for each in outcomes.values()] == [True] * 3
 
@@ -94,10 +94,10 @@ async def test_no_turn_of_the_loop_decides_on_all_partitions_of_a_large_topic(
         return await write(writes)
 
     monkeypatch.setattr(node.store, "write", counting)
-    assert await node.controller.partitions.would_change("t", decide, FairTurn(cluster.clock))
+    assert await node.writer.partitions.would_change("t", decide, FairTurn(cluster.clock))
     assert decided == 1
     decided = 0
-    assert await node.controller.partitions.change_topics(["t"], decide) == {}
+    assert await node.writer.partitions.change_topics(["t"], decide) == {}
     assert (in_turns, decided) == ([2_000, 4_000, 5_000], 5_000)
     assert {state.partition_epoch for state in node.image.topics["t"].partitions} == {1}
 
@@ -119,7 +119,7 @@ async def test_others_have_their_turn_also_where_nothing_is_to_be_written(cluste
             await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
-    assert await node.controller.partitions.change_topics(["t"], decide) == {}
+    assert await node.writer.partitions.change_topics(["t"], decide) == {}
     await looking
     assert {2_000, 4_000} <= set(seen)
 
@@ -129,15 +129,15 @@ async def test_below_its_level_a_topic_is_one_document_and_at_it_the_next_change
 ) -> None:
     (node,) = await cluster.start(0)
     await finalize(node, 1)
-    await node.controller.create_topics([NewTopic("t", 250)])
+    await node.writer.create_topics([NewTopic("t", 250)])
     assert await sizes(node) == [250]
     await finalize(node, 2)
     before = node.image.topics["t"]
-    await node.controller.change_isr([a_change(before, 249)])
+    await node.writer.change_isr([a_change(before, 249)])
     assert await sizes(node) == [100, 50, 100]
     assert node.image.topics["t"].partitions[:249] == before.partitions[:249]
     with pytest.raises(ApiError, match=r"topics of many partitions have several documents \(t\)"):
-        await node.controller.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
+        await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)])
 
 
 async def test_a_level_that_a_broker_which_is_away_does_not_know_is_refused(cluster: ClusterOfNodes) -> None:
@@ -148,13 +148,13 @@ async def test_a_level_that_a_broker_which_is_away_does_not_know_is_refused(clus
     await node.store.put(broker_key(0), encode(newer))
     await node.image.reached(await node.store.put(broker_key(7), encode(older), ABSENT))
     with pytest.raises(ApiError, match=r"broker 7 \(not alive\) supports 1 to 1"):
-        await node.controller.update_features([FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)])
+        await node.writer.update_features([FeatureUpdate(METADATA_LEVEL, 2, UpgradeType.UPGRADE)])
 
 
 async def test_partitions_that_are_added_have_documents_of_their_own(cluster: ClusterOfNodes) -> None:
     (node,) = await cluster.start(0)
     await a_large_topic(node, 150)
-    assert await node.controller.create_partitions([NewPartitions("t", 320)]) == {"t": None}
+    assert await node.writer.create_partitions([NewPartitions("t", 320)]) == {"t": None}
     assert await sizes(node) == [50, 100, 70, 100]
     assert (await image_of(node.store)).topics["t"] == node.image.topics["t"]
     assert len(node.image.topics["t"].partitions) == 320
@@ -173,15 +173,15 @@ async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_p
     (node,) = await cluster.start(0)
     await finalize(node, 2)
     if grows:
-        await node.controller.create_topics([NewTopic("t", 150)])
+        await node.writer.create_topics([NewTopic("t", 150)])
     known, kept = dict(node.image.topics), await stored(node)
     with monkeypatch.context() as patch:
         write = node.store.write
         patch.setattr(node.store, "write", lambda writes: dies_before_the_head(writes, node, write))
         if grows:
-            outcome = (await node.controller.create_partitions([NewPartitions("t", 350)]))["t"]
+            outcome = (await node.writer.create_partitions([NewPartitions("t", 350)]))["t"]
         else:
-            outcome = (await node.controller.create_topics([NewTopic("t", 350)]))["t"]  # type: ignore[assignment]
+            outcome = (await node.writer.create_topics([NewTopic("t", 350)]))["t"]  # type: ignore[assignment]
     assert isinstance(outcome, ApiError)
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
     assert len(await stored(node)) > len(kept)
@@ -192,9 +192,9 @@ async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_p
         await chore.tend()
         assert (await stored(node) != kept) == is_kept
     if grows:
-        assert await node.controller.create_partitions([NewPartitions("t", 350)]) == {"t": None}
+        assert await node.writer.create_partitions([NewPartitions("t", 350)]) == {"t": None}
     else:
-        assert isinstance((await node.controller.create_topics([NewTopic("t", 350)]))["t"], TopicDocument)
+        assert isinstance((await node.writer.create_topics([NewTopic("t", 350)]))["t"], TopicDocument)
     assert len(node.image.topics["t"].partitions) == 350
 
 
@@ -238,16 +238,16 @@ async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_g
     with monkeypatch.context() as patch:
         patch.setattr(node.store, "write", deletes_heads_alone)
         with pytest.raises(ValueError, match="zip"):
-            await node.controller.delete_topics(["t"])
+            await node.writer.delete_topics(["t"])
     await node.image.reached(await node.store.latest_revision())
     assert (node.image.topics, node.image.buried, len(await stored(node))) == ({}, {}, 2)
-    assert isinstance((await node.controller.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
+    assert isinstance((await node.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
     chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms in (60_000, deletions.KEPT_MS):
         cluster.clock.time_ms += passed_ms
         await chore.tend()
     assert await sizes(node) == [20, 100]
-    await node.controller.delete_topics(["t"])
+    await node.writer.delete_topics(["t"])
     assert await stored(node) == {}
 
 

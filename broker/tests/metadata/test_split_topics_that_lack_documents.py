@@ -75,7 +75,7 @@ async def test_an_older_copy_of_a_part_is_overwritten_with_what_is_known(cluster
     (node,) = await cluster.start(0)
     topic = await a_large_topic(node)
     before = {each.key: each.value for each in (await node.store.listing("partitions/")).documents}
-    await node.controller.change_isr([a_change(topic, 205)])
+    await node.writer.change_isr([a_change(topic, 205)])
     newest = await stored(node)
     for key, value in before.items():
         await node.store.put(key, value)
@@ -100,7 +100,7 @@ async def test_a_topic_whose_part_nobody_knows_is_unknown_until_a_broker_comes_t
     assert (image.topics, list(image.incomplete), list(image.lost)) == ({}, ["t"], [])
     await store.close()
     (after,) = await cluster.start(0)
-    (outcome,) = (await after.controller.create_topics([NewTopic("t", 1)])).values()
+    (outcome,) = (await after.writer.create_topics([NewTopic("t", 1)])).values()
     assert isinstance(outcome, ApiError)
     assert outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
     remembered["cluster"] = after.image.document("cluster") or remembered["cluster"]
@@ -135,9 +135,9 @@ async def test_a_topic_that_lacks_a_part_can_be_deleted_and_made_again(cluster: 
     (after,) = await cluster.start(0)
     assert list(after.image.incomplete) == ["t"]
     asked = topic.topic_id if by_id else "t"
-    assert isinstance((await after.controller.delete_topics([asked]))[asked], TopicDocument)
+    assert isinstance((await after.writer.delete_topics([asked]))[asked], TopicDocument)
     assert (await stored(after), list(after.image.tombstones)) == ({}, [topic.topic_id])
-    assert isinstance((await after.controller.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
+    assert isinstance((await after.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
 
 
 @pytest.mark.parametrize("missing", range(3))

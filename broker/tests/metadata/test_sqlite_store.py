@@ -86,7 +86,7 @@ PRAGMA user_version = 1
 
 def power_is_cut(store: SqliteStore) -> None:
     """What is in memory is gone, and what was below the temporary folder."""
-    store._doorbell.close()
+    store._change_signal.close()
     store._connection.close()
     store._worker.shutdown()
 

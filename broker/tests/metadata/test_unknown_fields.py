@@ -98,8 +98,8 @@ async def test_a_newer_broker_finds_its_fields_after_an_older_one_has_changed_th
         await older.image.reached(await older.store.latest_revision())
         resource = ConfigResource(ConfigResourceType.TOPIC, "t")
         change = ConfigChange("retention.ms", ConfigOperation.SET, "5")
-        assert await older.controller.alter_configs({resource: [change]}) == {resource: None}
-        assert await older.controller.hand_over(0) == []
+        assert await older.writer.alter_configs({resource: [change]}) == {resource: None}
+        assert await older.writer.hand_over(0) == []
         found = await other.store.get("topics/t")
         assert found is not None
         after = json.loads(found.value)

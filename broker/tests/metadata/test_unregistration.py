@@ -22,21 +22,21 @@ async def without_broker_2(cluster: ClusterOfNodes) -> Node:
     """Broker 1 of two, once it knows that broker 2, which was killed, is fenced."""
     one, _ = await cluster.start(1, 2)
     await cluster.kill(2)
-    one.duties.suspect(2)
+    one.controller.suspect(2)
     await one.until(lambda: one.image.brokers[2].fenced)
     return one
 
 
 async def refusal(node: Node, broker_id: int) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
-        await node.controller.unregister_broker(broker_id)
+        await node.writer.unregister_broker(broker_id)
     return caught.value.code
 
 
 async def test_a_fenced_broker_is_forgotten_and_may_come_back_as_a_new_one(cluster: ClusterOfNodes) -> None:
     one = await without_broker_2(cluster)
     epoch = one.image.brokers[2].broker_epoch
-    await one.controller.unregister_broker(2)
+    await one.writer.unregister_broker(2)
     assert list(one.image.brokers) == [1]
     assert await refusal(one, 2) is ErrorCode.BROKER_ID_NOT_REGISTERED
     (again,) = await cluster.start(2)
@@ -56,7 +56,7 @@ async def test_a_broker_with_replicas_stays_until_it_has_none(cluster: ClusterOf
     await cluster.topics(a_topic("flights", led(1), led(1, 2)))
     assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
     await cluster.topics(a_topic("flights", led(1), led(1)))
-    await one.controller.unregister_broker(2)
+    await one.writer.unregister_broker(2)
     assert list(one.image.brokers) == [1]
 
 
@@ -67,4 +67,4 @@ async def test_a_broker_that_is_starting_stays(cluster: ClusterOfNodes) -> None:
     assert lease is not None
     assert await refusal(one, 2) is ErrorCode.INVALID_REQUEST
     await other.store.release_lease(lease)
-    await one.controller.unregister_broker(2)
+    await one.writer.unregister_broker(2)

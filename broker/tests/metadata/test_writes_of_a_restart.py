@@ -44,7 +44,7 @@ async def test_a_controlled_shutdown_writes_each_topic_once_and_nobody_writes_in
     nodes = await cluster.start(0, 1, 2)
     await cluster.topics(*(a_topic(name, led(2, 0, 1), led(0, 1, 2)) for name in TOPICS))
     counted = count_writes(nodes, monkeypatch)
-    assert await nodes[2].controller.hand_over(2) == []
+    assert await nodes[2].writer.hand_over(2) == []
     await nodes[0].until(
         lambda: all(2 not in state.isr for name in TOPICS for state in nodes[0].image.topics[name].partitions)
     )
@@ -57,7 +57,7 @@ async def test_a_broker_that_comes_back_writes_no_topic_that_was_written_when_it
     nodes = await cluster.start(0, 1, 2)
     outside = a_topic("outside", led(0, 1, 2, isr=[0, 1]))
     await cluster.topics(outside, *(a_topic(name, led(2, 0, 1)) for name in TOPICS))
-    await nodes[2].controller.hand_over(2)
+    await nodes[2].writer.hand_over(2)
     await nodes[2].membership.leave()
     await cluster.kill(2)
     counted = count_writes(nodes[:2], monkeypatch)

@@ -17,7 +17,7 @@ from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerAnswer, FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionContext
+from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.files import FileSystem, PosixFileSystem
@@ -192,7 +192,7 @@ class WorldBroker:
         )
         log = open_log(self.environment, place, START_MS)
         time = self.world.time
-        context = PartitionContext(
+        context = PartitionEnvironment(
             self.broker_id,
             time,
             lambda _, __: True,

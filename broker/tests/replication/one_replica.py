@@ -16,9 +16,9 @@ from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.replication.log_fates import only_topic
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.checkpoints import LastLife
+from barnabas_broker.storage.checkpoints import LastIncarnation
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -96,7 +96,7 @@ class Broker:
     ) -> None:
         self.folder = folder / "logs"
         cut = frozenset(each for each in cut_dirs if each is not None)
-        self.last_life = LastLife(machine_ran_on=machine_ran_on, cut_dirs=cut)
+        self.last_incarnation = LastIncarnation(machine_ran_on=machine_ran_on, cut_dirs=cut)
         self.time = StandingTime()
         self.fetching = Fetching()
         self.is_awake = True
@@ -115,9 +115,9 @@ class Broker:
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
         topics = KnownTopics(self._assigned, partial(only_topic, self.image))
         self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, topics)
-        self.logs.load(last_life=self.last_life)
+        self.logs.load(last_incarnation=self.last_incarnation)
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
-        surroundings = Surroundings(
+        replica_environment = ReplicaEnvironment(
             self.time,
             self.time,
             Purgatory(self.time),
@@ -129,7 +129,7 @@ class Broker:
             lambda: self.is_awake,
             lambda: None,
         )
-        self.replicas = ReplicaManager(HERE, config, self.logs, self.image, surroundings)
+        self.replicas = ReplicaManager(HERE, config, self.logs, self.image, replica_environment)
 
     def _assigned(self, topic_id: UUID, number: int) -> TopicPartition | None:
         name = self.image.topic_name(topic_id)

@@ -7,7 +7,7 @@ import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead, overtake
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_core.errors import ErrorCode
 
@@ -48,11 +48,11 @@ def test_a_leader_goes_on_in_the_epoch_of_its_log(tmp_path: Path) -> None:
     assert broker.ahead == []
 
 
-def terms(*living: int, **ends: tuple[int, int]) -> Terms:
+def terms(*living: int, **ends: tuple[int, int]) -> Rules:
     """Brokers 1 to 3; `b2` is what broker 2's log ends at."""
     registered = {n: BrokerRegistration(n, UUID(int=n), (), fenced=n not in living) for n in (HERE, OTHER, AWAY)}
     log_ends = {int(name[1:]): LogEnd(0, *end, end[1]) for name, end in ends.items()}
-    return Terms(registered, 2, log_ends=log_ends)
+    return Rules(registered, 2, log_ends=log_ends)
 
 
 OVERTAKEN = [
@@ -64,7 +64,7 @@ OVERTAKEN = [
 
 @pytest.mark.parametrize(("of_now", "leader", "isr", "epoch"), OVERTAKEN)
 def test_the_longest_log_leads_in_an_epoch_above_all(
-    of_now: Terms, leader: int, isr: tuple[int, ...], epoch: int
+    of_now: Rules, leader: int, isr: tuple[int, ...], epoch: int
 ) -> None:
     before = led(OTHER, 4, HERE, OTHER, AWAY, elr=(AWAY,))
     after = overtake(before, LogAhead(5, waits=True), of_now)

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, To
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import MADE_IN_A_TURN, ReplicaManager
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -91,7 +91,7 @@ class Broker:
         def nothing(_: object) -> None:
             """No ISR changes, nothing is given up."""
 
-        surroundings = Surroundings(
+        replica_environment = ReplicaEnvironment(
             self.turns,
             self.turns,
             Purgatory(self.turns),
@@ -104,7 +104,7 @@ class Broker:
             lambda: None,
         )
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": str(folder)})
-        self.replicas = ReplicaManager(HERE, config, logs, self.image, surroundings)
+        self.replicas = ReplicaManager(HERE, config, logs, self.image, replica_environment)
         at_once(self.replicas.start())
 
     def show(self, *states: PartitionState, name: str = "t", topic_id: int = 5) -> None:

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
@@ -63,11 +63,11 @@ class NoFollowers:
         """Was not fetched."""
 
 
-def _alone(loop: Loop) -> Surroundings:
+def _alone(loop: Loop) -> ReplicaEnvironment:
     def nothing(_: object) -> None:
         """No ISR changes, and nobody else could lead."""
 
-    return Surroundings(
+    return ReplicaEnvironment(
         loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing, nothing, nothing, lambda: True, lambda: None
     )
 

@@ -12,7 +12,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.commit_queue import CommitQueue
 from barnabas_broker.replication.isr_changes import IsrProposer
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionContext
+from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_environment import LogEnvironment
@@ -81,7 +81,7 @@ class Replicas:
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         place = LogPlace(log_dir=str(folder), directory=str(directory), topic_partition=FLIGHTS, config=config)
         log = open_log(environment, place, NOW_MS)
-        context = PartitionContext(
+        context = PartitionEnvironment(
             broker_id,
             self.time,
             lambda each, _: each not in self.fenced,

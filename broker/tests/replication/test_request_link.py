@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_broker.replication.request_link import Conversation
+from barnabas_broker.replication.request_link import RequestLink
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +28,8 @@ class HeldLink:
 
 async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed_over() -> None:
     link = HeldLink()
-    conversation = Conversation(link, 2)
-    asking = asyncio.create_task(conversation.ask(b"question"))
+    request_link = RequestLink(link, 2)
+    asking = asyncio.create_task(request_link.ask(b"question"))
     await asyncio.sleep(0)
     asking.cancel()
     link.answer(memoryview(b"too late"))
@@ -39,7 +39,7 @@ async def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_passed
 
 async def test_an_answer_in_time_is_given_to_who_asks() -> None:
     link = HeldLink()
-    asking = asyncio.create_task(Conversation(link, 2).ask(b"question"))
+    asking = asyncio.create_task(RequestLink(link, 2).ask(b"question"))
     await asyncio.sleep(0)
     link.answer(memoryview(b"in time"))
     assert bytes(await asking) == b"in time"

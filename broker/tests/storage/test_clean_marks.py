@@ -6,7 +6,7 @@ import pytest
 from log_manager_samples import CONFIG, TOPIC_ID, flights, manager, started
 from storage_samples import append, batch
 
-from barnabas_broker.storage.checkpoints import LastLife
+from barnabas_broker.storage.checkpoints import LastIncarnation
 from barnabas_broker.storage.files import PosixFileSystem
 
 
@@ -24,7 +24,7 @@ def test_only_the_clean_mark_of_the_last_registered_life_counts(
     shut_down(tmp_path, 5)
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
     logs = manager(tmp_path)
-    logs.load(last_life=LastLife(mark_epochs))
+    logs.load(last_incarnation=LastIncarnation(mark_epochs))
     assert logs.was_clean is is_clean
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 

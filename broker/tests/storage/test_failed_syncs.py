@@ -11,7 +11,7 @@ from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.app.log_end_reports import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.storage.checkpoints import NO_LIFE, LastLife
+from barnabas_broker.storage.checkpoints import NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.log import Log
@@ -38,11 +38,11 @@ class FixedClock:
         return 0.0
 
 
-def started(*paths: Path, last_life: LastLife = NO_LIFE) -> LogManager:
+def started(*paths: Path, last_incarnation: LastIncarnation = NO_INCARNATION) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths])
     logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
-    logs.load(last_life=last_life)
+    logs.load(last_incarnation=last_incarnation)
     return logs
 
 
@@ -184,7 +184,7 @@ def test_a_log_that_the_page_cache_has_lost_a_part_of_since_a_failed_sync_is_not
         (segment,) = tmp_path.glob("flights-0/*.log")
         os.truncate(segment, segment.stat().st_size // 2)
         os.truncate(segment, 2 * segment.stat().st_size)
-    again = started(tmp_path, last_life=LastLife((5,), machine_ran_on=True))
+    again = started(tmp_path, last_incarnation=LastIncarnation((5,), machine_ran_on=True))
     whole = {each.partition: each.is_whole for each in held_logs(again, MetadataImage())}
     assert whole == {0: not is_dropped, 1: True}
 

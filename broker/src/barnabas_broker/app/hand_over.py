@@ -4,10 +4,10 @@ import asyncio
 import logging
 from typing import Final
 
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.departures import Departures
-from barnabas_broker.replication.leader_propagation import LeaderNews
+from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_core.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,14 @@ class HandOver:
         self,
         broker_id: int,
         image: MetadataImage,
-        controller: Controller,
-        leader_news: LeaderNews,
+        metadata_writer: MetadataWriter,
+        leader_propagation: LeaderPropagation,
         departures: Departures,
     ) -> None:
         self._broker_id = broker_id
         self._image = image
-        self._controller = controller
-        self._leader_news = leader_news
+        self._metadata_writer = metadata_writer
+        self._leader_propagation = leader_propagation
         self._departures = departures
 
     async def run(self) -> None:
@@ -43,14 +43,14 @@ class HandOver:
         led = self._led_topics()
         try:
             async with asyncio.timeout(HAND_OVER_S):
-                left = await self._controller.hand_over(self._broker_id)
+                left = await self._metadata_writer.hand_over(self._broker_id)
         except (ApiError, TimeoutError) as error:
             log.warning("others will lead this broker's partitions once it is gone: %s", error)
         else:
             if left:
                 log.warning("nobody else can lead %d partitions while this broker is away", len(left))
         if led:
-            await self._leader_news.until_heard(led)
+            await self._leader_propagation.until_heard(led)
             await self._departures.until_all_left()
 
     def _led_topics(self) -> list[str]:

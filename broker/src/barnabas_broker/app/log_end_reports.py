@@ -26,12 +26,12 @@ LEADERLESS_S: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-class LogEndNews:
-    """`begin_life` and `admitted` are those of `LogEnds`; it is told again by a chore, and at a clean shutdown."""
+class LogEndReports:
+    """`begin_incarnation` and `admitted` are those of `LogEnds`. A chore and a clean shutdown report again."""
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), lambda: asyncio.sleep(0))
-        self.begin_life = self._log_ends.begin_life
+        self.begin_incarnation = self._log_ends.begin_incarnation
         self.admitted = self._log_ends.admitted
         self._broker_id = broker_id
         self._leaderless: dict[str, frozenset[int]] = {}

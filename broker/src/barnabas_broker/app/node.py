@@ -14,11 +14,11 @@ from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
 from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.app.log_end_reports import LogEndNews
+from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.node_environment import Machine
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
-from barnabas_broker.app.registration import last_life, registration_of
+from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -27,8 +27,8 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.services import Services
-from barnabas_broker.metadata.controller.controller import ControllerDuties
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.controller import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.controller.restorations import Restorations
 from barnabas_broker.metadata.controller.transitions import Transitions
 from barnabas_broker.metadata.documents import ALL_BROKERS
@@ -45,14 +45,14 @@ from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
 from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.leader_propagation import LeaderNews
+from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_broker.replication.links import Links
 from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
@@ -111,13 +111,13 @@ class Node:
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
         self.services: Services
         self.membership: Membership
-        self.duties: ControllerDuties
+        self.controller: Controller
         self.restorations: Restorations
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
         self._hand_over: HandOver
         self._departures: Departures
-        self._log_ends: LogEndNews
+        self._log_ends: LogEndReports
 
     async def load(
         self,
@@ -137,8 +137,8 @@ class Node:
         cluster_id = await ensure_cluster_id(self._store, self._machine.random)
         logs = self._make_logs(cluster_id)
         registered = self.image.brokers.get(self.config.broker_id)
-        before = last_life(registered, self._machine.boot_id)
-        await in_thread(lambda: logs.load(on_progress, last_life=before))
+        before = last_incarnation(registered, self._machine.boot_id)
+        await in_thread(lambda: logs.load(on_progress, last_incarnation=before))
         self._wire(logs)
 
     def _make_logs(self, cluster_id: str) -> LogManager:
@@ -157,15 +157,15 @@ class Node:
 
     def _wire(self, logs: LogManager) -> None:
         config, clock, timers = self.config, self._machine.clock, self._machine.timers
-        controller = Controller(
+        metadata_writer = MetadataWriter(
             config.broker_id, self._store, self.image, self.current_config, self._machine.random, clock.now_ms
         )
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
         self._departures = Departures(clock, asyncio.sleep)
-        leader_news = LeaderNews(config.broker_id, links, self.image, asyncio.sleep)
-        self._hand_over = HandOver(config.broker_id, self.image, controller, leader_news, self._departures)
-        replicas = self._wire_replicas(logs, controller, purgatory, links)
+        leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep)
+        self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._departures)
+        replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
         )
@@ -183,7 +183,7 @@ class Node:
             clock=clock,
             timers=timers,
             image=self.image,
-            controller=controller,
+            metadata_writer=metadata_writer,
             logs=logs,
             replicas=replicas,
             fetchers=self.fetchers,
@@ -193,10 +193,10 @@ class Node:
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
-            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
             inspector=self._machine.inspector,
             trust=BatchTrust(self._machine.random),
-            topics_told=EncodedTopics(),
+            encoded_topics=EncodedTopics(),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )
@@ -205,10 +205,10 @@ class Node:
         return Throttle(self._machine.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
 
     def _wire_replicas(
-        self, logs: LogManager, controller: Controller, purgatory: Purgatory, links: Links
+        self, logs: LogManager, metadata_writer: MetadataWriter, purgatory: Purgatory, links: Links
     ) -> ReplicaManager:
         machine, broker_id = self._machine, self.config.broker_id
-        self.isr_changes = IsrChanges(controller.change_isr, machine.timers, asyncio.sleep, self.supervisor.spawn)
+        self.isr_changes = IsrChanges(metadata_writer.change_isr, machine.timers, asyncio.sleep, self.supervisor.spawn)
         self.fetchers = Fetchers(
             FetchEnvironment(
                 broker_id,
@@ -221,19 +221,19 @@ class Node:
                 self._suspect,
             )
         )
-        surroundings = Surroundings(
+        replica_environment = ReplicaEnvironment(
             machine.clock,
             machine.timers,
             purgatory,
             self.fetchers,
             self.isr_changes.propose,
-            Resignations(controller.resign, self.supervisor.spawn).propose,
-            Resignations(controller.lose, self.supervisor.spawn).propose,
-            Resignations(controller.overtake, self.supervisor.spawn).propose,
+            Resignations(metadata_writer.resign, self.supervisor.spawn).propose,
+            Resignations(metadata_writer.lose, self.supervisor.spawn).propose,
+            Resignations(metadata_writer.overtake, self.supervisor.spawn).propose,
             self.wakefulness.is_awake,
             self._departures.turned_away,
         )
-        return ReplicaManager(broker_id, self.config, logs, self.image, surroundings)
+        return ReplicaManager(broker_id, self.config, logs, self.image, replica_environment)
 
     def _wire_followers(self, replicas: ReplicaManager) -> FollowerSessions:
         return FollowerSessions(
@@ -252,7 +252,7 @@ class Node:
         self.services.replicas.failures.storage_failed(partition, error)
 
     def _suspect(self, broker_id: int) -> None:
-        self.duties.suspect(broker_id)
+        self.controller.suspect(broker_id)
 
     def current_config(self) -> BrokerConfig:
         """The settings of now, the dynamic ones over the file's."""
@@ -268,7 +268,7 @@ class Node:
         """
         self._endpoints_of = endpoints_of
         config, logs, machine = self.config, self.services.logs, self._machine
-        self._log_ends = LogEndNews(config.broker_id, self._store, self.image, logs)
+        self._log_ends = LogEndReports(config.broker_id, self._store, self.image, logs)
         registration = registration_of(config, logs, incarnation_id, endpoints_of(config.listeners), machine.boot_id)
         self.membership = Membership(
             self._store,
@@ -278,14 +278,14 @@ class Node:
             machine.clock,
             asyncio.sleep,
             was_clean=logs.was_clean,
-            tell_log_ends=self._log_ends.begin_life,
+            tell_log_ends=self._log_ends.begin_incarnation,
         )
-        self.duties = ControllerDuties(
+        self.controller = Controller(
             config.broker_id,
             self._store,
             self.image,
             self.membership,
-            self.services.controller.partitions,
+            self.services.metadata_writer.partitions,
             self.current_config,
             machine.clock,
             machine.timers,
@@ -309,11 +309,11 @@ class Node:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)
         self.supervisor.supervise("leases", self._keep())
         self.supervisor.supervise("metadata feed", feed.follow())
-        self.supervisor.supervise("controller's duties", self.duties.run())
+        self.supervisor.supervise("controller's duties", self.controller.run())
         self.supervisor.supervise("restorations", self.restorations.run())
         watched = [
             Watched("metadata feed", feed.progress),
-            Watched("controller's duties", self.duties.progress),
+            Watched("controller's duties", self.controller.progress),
             Watched("leases", lambda: self.membership.passes),
         ]
         period_s = self.config.broker_heartbeat_interval_ms / 1000

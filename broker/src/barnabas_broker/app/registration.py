@@ -5,7 +5,7 @@ from uuid import UUID
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.membership.incarnations import cut_dirs, machine_ran_on
 from barnabas_broker.metadata.model import BrokerRegistration
-from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
+from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
@@ -30,10 +30,10 @@ def registration_of(
     )
 
 
-def last_life(registered: BrokerRegistration | None, boot_id: str) -> LastLife:
+def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
     """What the log dirs have to know of it. Versions before there were features named no epoch in their clean marks."""
     if registered is None:
-        return NO_LIFE
+        return NO_INCARNATION
     unnamed = () if registered.features else (NO_EPOCH,)
     epochs = (registered.broker_epoch, *unnamed)
-    return LastLife(epochs, machine_ran_on(registered, boot_id), cut_dirs(registered, boot_id))
+    return LastIncarnation(epochs, machine_ran_on(registered, boot_id), cut_dirs(registered, boot_id))

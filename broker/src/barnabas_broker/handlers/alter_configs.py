@@ -15,7 +15,7 @@ async def handle(services: Services, context: Context, request: AlterConfigsRequ
         for each in request.resources
     ]
     outcomes = await alter_each(
-        configs, lambda wanted: services.controller.replace_configs(wanted, validate_only=request.validate_only)
+        configs, lambda wanted: services.metadata_writer.replace_configs(wanted, validate_only=request.validate_only)
     )
     results = [
         ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)

@@ -24,7 +24,7 @@ async def handle(
         for topic in request.topics
         for partition in topic.partitions
     }
-    outcomes = await services.controller.alter_reassignments(wanted, may_change_factor=may_change_factor)
+    outcomes = await services.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         allow_replication_factor_change=may_change_factor,

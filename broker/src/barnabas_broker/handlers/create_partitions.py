@@ -12,7 +12,7 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(services: Services, context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """For each topic that it has as many partitions now, or why not."""
     wanted = [_new_partitions(topic) for topic in request.topics]
-    outcomes = await services.controller.create_partitions(wanted, validate_only=request.validate_only)
+    outcomes = await services.metadata_writer.create_partitions(wanted, validate_only=request.validate_only)
     results = []
     for name, outcome in outcomes.items():
         code, message = (outcome.code, outcome.message) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)

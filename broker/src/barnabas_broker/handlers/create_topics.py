@@ -18,7 +18,7 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 async def handle(services: Services, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """For each topic that it was made, or why not; with validate_only that it could be."""
     wanted = [_new_topic(topic) for topic in request.topics]
-    outcomes = await services.controller.create_topics(wanted, validate_only=request.validate_only)
+    outcomes = await services.metadata_writer.create_topics(wanted, validate_only=request.validate_only)
     results = [_result(services, name, outcome) for name, outcome in outcomes.items()]
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 

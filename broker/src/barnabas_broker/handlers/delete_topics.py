@@ -15,7 +15,7 @@ TopicResult = DeleteTopicsResponse.DeletableTopicResult
 async def handle(services: Services, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """For each topic that it is gone, or why not."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
-    outcomes = await services.controller.delete_topics([*by_state, *(request.topic_names or ())])
+    outcomes = await services.metadata_writer.delete_topics([*by_state, *(request.topic_names or ())])
     return DeleteTopicsResponse(
         throttle_time_ms=0, responses=[_result(asked, outcome) for asked, outcome in outcomes.items()]
     )

@@ -27,7 +27,7 @@ async def handle(services: Services, context: Context, request: ElectLeadersRequ
         partitions = [
             TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions
         ]
-    outcomes = await services.controller.elect_leaders(election, partitions)
+    outcomes = await services.metadata_writer.elect_leaders(election, partitions)
     results = [
         TopicResult(
             topic=topic,

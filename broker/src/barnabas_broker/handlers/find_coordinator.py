@@ -43,7 +43,7 @@ def handle(
 async def _create_and_answer(
     services: Services, context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await services.controller.create_automatically([CONSUMER_OFFSETS])
+    await services.metadata_writer.create_automatically([CONSUMER_OFFSETS])
     return _answer(services, context, request)
 
 

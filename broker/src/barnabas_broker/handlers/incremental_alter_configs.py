@@ -16,7 +16,7 @@ async def handle(
     """For each resource that its settings are changed, or why none of them is."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(
-        changes, lambda wanted: services.controller.alter_configs(wanted, validate_only=request.validate_only)
+        changes, lambda wanted: services.metadata_writer.alter_configs(wanted, validate_only=request.validate_only)
     )
     results = [
         ResourceResult(error_code=code, error_message=message, resource_type=kind, resource_name=name)

@@ -25,7 +25,7 @@ def handle(
         error_message=None,
         topics=[
             TopicResult(name=topic, partitions=[_ongoing(number, state) for number, state in found])
-            for topic, found in by_topic(services.controller.reassignments(partitions))
+            for topic, found in by_topic(services.metadata_writer.reassignments(partitions))
         ],
     )
 

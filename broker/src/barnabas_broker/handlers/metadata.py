@@ -30,7 +30,7 @@ def handle(
     if missing:
         return _create_and_answer(services, context, request, missing)
     form = _form(services, context, request)
-    new = [each for each in _documents(services, context, request) if services.topics_told.find(each, form) is None]
+    new = [each for each in _documents(services, context, request) if services.encoded_topics.find(each, form) is None]
     if sum(len(document.partitions) for document in new) > SLICE_PARTITIONS:
         return _encode_and_answer(services, context, request, {})
     return _answer(services, context, request, {}, {})
@@ -53,7 +53,7 @@ async def _encode_and_answer(
     services: Services, context: Context, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
     documents = _documents(services, context, request)
-    prepared = await services.topics_told.prepare(documents, _form(services, context, request))
+    prepared = await services.encoded_topics.prepare(documents, _form(services, context, request))
     return _answer(services, context, request, errors, prepared)
 
 
@@ -79,7 +79,7 @@ def _can_be_created(name: str) -> bool:
 async def _create_and_answer(
     services: Services, context: Context, request: MetadataRequest, names: list[str]
 ) -> MetadataResponse:
-    errors = await services.controller.create_automatically(names)
+    errors = await services.metadata_writer.create_automatically(names)
     return await _encode_and_answer(services, context, request, errors)
 
 
@@ -97,7 +97,7 @@ def _answer(
     def tell(document: TopicDocument) -> TopicResponse:
         found = prepared.get(document.name)
         if found is None or found.document is not document:
-            found = services.topics_told.encode(document, form)
+            found = services.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
     if _wants_all(context, request):

@@ -8,7 +8,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.metadata.controller.metadata_writer import Controller
+from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.replication.end_offsets import EndOffsets
@@ -42,7 +42,7 @@ class Services:
     clock: Clock
     timers: Timers
     image: MetadataImage
-    controller: Controller
+    metadata_writer: MetadataWriter
     logs: LogManager
     replicas: ReplicaManager
     fetchers: Fetchers
@@ -57,7 +57,7 @@ class Services:
     trust: BatchTrust
     attempt: Callable[[Coroutine[object, object, None]], object]
     """Run a coroutine beside the others; what it raises is logged."""
-    topics_told: EncodedTopics
+    encoded_topics: EncodedTopics
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """Settings that are stored and cannot be used."""
 
@@ -69,13 +69,13 @@ class Services:
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
         """The brokers that clients are told of, each with the address that it tells the clients of a listener."""
-        for registration in told_brokers(self.image.brokers.values(), with_fenced=with_fenced):
+        for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:
                     yield registration, endpoint
 
 
-def told_brokers(
+def visible_brokers(
     registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
 ) -> Collection[BrokerRegistration]:
     """The brokers that are alive. All, where none is: they register anew after the metadata store was put back.

@@ -13,7 +13,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def handle(services: Services, context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Whether it is forgotten, or why not."""
     try:
-        await services.controller.unregister_broker(request.broker_id)
+        await services.metadata_writer.unregister_broker(request.broker_id)
     except ApiError as error:
         return UnregisterBrokerResponse(throttle_time_ms=0, error_code=error.code, error_message=str(error))
     return UnregisterBrokerResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None)

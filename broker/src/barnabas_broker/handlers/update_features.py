@@ -18,7 +18,7 @@ async def handle(services: Services, context: Context, request: UpdateFeaturesRe
     """Why no level changed, or that all of them did."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
-        await services.controller.update_features(updates, validate_only=request.validate_only)
+        await services.metadata_writer.update_features(updates, validate_only=request.validate_only)
     except ApiError as error:
         return UpdateFeaturesResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[]

@@ -12,7 +12,7 @@ from typing import Final
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.request_link import Conversation
+from barnabas_broker.replication.request_link import RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListOffsetsRequest
@@ -61,16 +61,16 @@ class EndOffsets:
     async def _ask_leader(self, leader_id: int, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         client_id = f"broker-{self._broker_id}-lag"
-        conversation = Conversation(self._links, leader_id)
+        request_link = RequestLink(self._links, leader_id)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
                     request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST])
-                    found |= _told(await conversation.ask(encode_request(request, VERSION, 0, client_id)))
+                    found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
             log.info("broker %d does not tell how far its partitions are: %r", leader_id, error)
         finally:
-            conversation.close()
+            request_link.close()
         return found
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.request_link import Conversation
+from barnabas_broker.replication.request_link import RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
@@ -33,7 +33,7 @@ TOPICS_A_REQUEST: Final = 200
 LeaderEpochs = Mapping[TopicPartition, int]
 
 
-class LeaderNews:
+class LeaderPropagation:
     """`links` reaches the other brokers; `broker_id` is this one."""
 
     def __init__(
@@ -61,12 +61,12 @@ class LeaderNews:
         }
 
     async def _until_it_heard(self, broker_id: int, expected: LeaderEpochs) -> None:
-        conversation = Conversation(self._links, broker_id)
+        request_link = RequestLink(self._links, broker_id)
         try:
             async with asyncio.timeout(NEWS_S):
                 topics = sorted({which.topic for which in expected})
                 for begin in range(0, len(topics), TOPICS_A_REQUEST):
-                    await self._until_it_tells(conversation, topics[begin : begin + TOPICS_A_REQUEST], expected)
+                    await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
         except TimeoutError:
             log.warning(
                 "broker %d may name this one as a leader when it is gone: no news after %s s", broker_id, NEWS_S
@@ -74,12 +74,12 @@ class LeaderNews:
         except (ConnectionError, MalformedRequest) as error:
             log.info("broker %d is not asked who leads: %r", broker_id, error)
         finally:
-            conversation.close()
+            request_link.close()
 
-    async def _until_it_tells(self, conversation: Conversation, topics: Sequence[str], expected: LeaderEpochs) -> None:
+    async def _until_it_tells(self, request_link: RequestLink, topics: Sequence[str], expected: LeaderEpochs) -> None:
         late = topics
         while late:
-            answer = await conversation.ask(encode_request(_request(late), VERSION, 0, self._client_id))
+            answer = await request_link.ask(encode_request(_request(late), VERSION, 0, self._client_id))
             late = _late(decode_response("MetadataResponse", VERSION, answer), expected)
             if late:
                 await self._sleep(PAUSE_S)

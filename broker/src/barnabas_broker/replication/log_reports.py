@@ -8,7 +8,7 @@ from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.partition_environment import is_ahead
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.storage.log import Log
 from barnabas_core.topic_partition import TopicPartition
 
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 class LogReports:
     """Asked again and again, about once a second: by the chore that looks at disks."""
 
-    def __init__(self, broker_id: int, surroundings: Surroundings) -> None:
+    def __init__(self, broker_id: int, environment: ReplicaEnvironment) -> None:
         self._broker_id = broker_id
-        self._surroundings = surroundings
+        self._environment = environment
         self._ahead: dict[TopicPartition, tuple[Partition, float]] = {}
         """And since when, by the clock that nobody sets."""
         self._lost: dict[TopicPartition, int] = {}
@@ -56,7 +56,7 @@ class LogReports:
         if self._lost.get(where) != state.leader_epoch:
             self._lost[where] = state.leader_epoch
             log.error("the log of %s %s", where, what)
-        self._surroundings.lost({where: state.leader_epoch})
+        self._environment.lost({where: state.leader_epoch})
 
     def is_ahead(self, partition: Partition) -> bool:
         """Whether the log has a later epoch than the metadata: then it neither leads nor follows."""
@@ -64,11 +64,11 @@ class LogReports:
         if not is_ahead(partition.log, state):
             self._ahead.pop(where, None)
             return False
-        now_s = self._surroundings.clock.monotonic_s()
+        now_s = self._environment.clock.monotonic_s()
         if where not in self._ahead:
             log.error(AHEAD, where, log_epoch, state.leader_epoch)
         _, since_s = self._ahead.setdefault(where, (partition, now_s))
-        self._surroundings.ahead({where: LogAhead(log_epoch, now_s - since_s < OTHERS_COME_S)})
+        self._environment.ahead({where: LogAhead(log_epoch, now_s - since_s < OTHERS_COME_S)})
         return True
 
     def say_again(self) -> None:

@@ -12,7 +12,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.absences import no_replica, other_epoch
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
 from barnabas_broker.replication.leader_state import LeaderState
-from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionContext, is_ahead
+from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.errors import StorageError
@@ -35,7 +35,7 @@ class Partition(Replica):
     """`failure` says why the partition is offline, if it is; `failed_epoch` is the leader epoch in which that began."""
 
     __slots__ = (
-        "_context",
+        "_environment",
         "_leadership",
         "_segment_bytes",
         "_timestamp_after_max_ms",
@@ -61,7 +61,7 @@ class Partition(Replica):
         topic_id: UUID,
         log: Log,
         high_watermark: int,
-        context: PartitionContext,
+        environment: PartitionEnvironment,
         waiters: WaitList,
         commits: CommitQueue,
     ) -> None:
@@ -79,7 +79,7 @@ class Partition(Replica):
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """Which `acks` a Produce may ask for now; `check_writable` says why not the others."""
-        self._context = context
+        self._environment = environment
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
         self.configure(log.config)
@@ -113,7 +113,7 @@ class Partition(Replica):
         stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
         self._settle()
-        self._advance_high_watermark(monotonic_ms(self._context.clock))
+        self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _settle(self) -> None:
         """What follows from leadership, ISR, settings and the disk."""
@@ -136,7 +136,7 @@ class Partition(Replica):
         if is_ahead(log, self._state):
             self._resign()
         elif self.is_leader:
-            self._lead(self._state, monotonic_ms(self._context.clock))
+            self._lead(self._state, monotonic_ms(self._environment.clock))
         self.configure(config)
         self._wake_all()
 
@@ -145,8 +145,8 @@ class Partition(Replica):
         if state.partition_epoch <= self._state.partition_epoch:
             return
         previous, self._state = self._state, state
-        now_ms = monotonic_ms(self._context.clock)
-        if state.leader != self._context.broker_id or is_ahead(self.log, state):
+        now_ms = monotonic_ms(self._environment.clock)
+        if state.leader != self._environment.broker_id or is_ahead(self.log, state):
             self._resign()
         elif self._leadership is None or state.leader_epoch != previous.leader_epoch:
             self._resign()
@@ -171,7 +171,7 @@ class Partition(Replica):
         self.commits.fail(LOST_LEADERSHIP)
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
-        broker_id, is_eligible = self._context.broker_id, self._context.is_eligible
+        broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -179,10 +179,10 @@ class Partition(Replica):
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            self._context.turned_away()
+            self._environment.turned_away()
             raise other_epoch(current_leader_epoch, self.leader_epoch)
         if self._leadership is None:
-            self._context.turned_away()
+            self._environment.turned_away()
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
@@ -224,7 +224,7 @@ class Partition(Replica):
             self.bytes_in += len(batch)
             since_boot_ms = 0
             if leadership.followers:  # Without any nobody asks for the time.
-                since_boot_ms = monotonic_ms(self._context.clock)
+                since_boot_ms = monotonic_ms(self._environment.clock)
                 leadership.appended(previous_end_offset, since_boot_ms)
             self._advance_high_watermark(since_boot_ms)
             for watcher in self._watchers.values():
@@ -249,7 +249,7 @@ class Partition(Replica):
             return
         offset = self.log.log_end_offset
         if leadership.followers:
-            lag_ms_max = self._context.lag_ms_max()
+            lag_ms_max = self._environment.lag_ms_max()
             offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
         if offset <= self.high_watermark:
             return
@@ -325,7 +325,7 @@ class Partition(Replica):
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
-        leadership.is_refused, lag_ms_max = False, self._context.lag_ms_max()
+        leadership.is_refused, lag_ms_max = False, self._environment.lag_ms_max()
         staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
         if staying is not None:
             self._propose_isr(staying)
@@ -340,7 +340,7 @@ class Partition(Replica):
     def _propose_isr(self, isr: frozenset[int]) -> None:
         assert self._leadership is not None
         self._leadership.pending_isr = isr
-        self._context.propose_isr(self)
+        self._environment.propose_isr(self)
 
     def isr_change(self, *, settles: bool) -> IsrChange | None:
         """The proposal; with `settles` the ISR as it is known. None when there is none any more."""
@@ -353,11 +353,11 @@ class Partition(Replica):
             self.topic_id,
             self._state.leader_epoch,
             self._state.partition_epoch,
-            leadership.broker_epochs(members, self._context.own_broker_epoch()),
+            leadership.broker_epochs(members, self._environment.own_broker_epoch()),
         )
 
     def isr_change_refused(self, change: IsrChange) -> None:
         """Nothing of `change` was written, and it will not be."""
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
             self._leadership.refused()
-            self._advance_high_watermark(monotonic_ms(self._context.clock))
+            self._advance_high_watermark(monotonic_ms(self._environment.clock))

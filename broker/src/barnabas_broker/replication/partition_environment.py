@@ -36,7 +36,7 @@ def is_ahead(log: Log, state: PartitionState) -> bool:
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
-class PartitionContext(NamedTuple):
+class PartitionEnvironment(NamedTuple):
     """What all partitions of a broker share. `lag_ms_max` is `replica.lag.time.max.ms` as it is now."""
 
     broker_id: int

@@ -23,7 +23,7 @@ class Fetching(Protocol):
         ...
 
 
-class Surroundings(NamedTuple):
+class ReplicaEnvironment(NamedTuple):
     """What the replica manager works with. Those callables that tell something end in a compare-and-set."""
 
     clock: Clock
@@ -40,4 +40,4 @@ class Surroundings(NamedTuple):
     is_awake: Callable[[], bool]
     """False while this broker may not know that others lead by now."""
     turned_away: Callable[[], object]
-    """See `PartitionContext`."""
+    """See `PartitionEnvironment`."""

@@ -18,9 +18,9 @@ from barnabas_broker.replication.log_fates import LogFates
 from barnabas_broker.replication.log_reports import LogReports
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.partition_environment import PartitionContext
+from barnabas_broker.replication.partition_environment import PartitionEnvironment
 from barnabas_broker.replication.partition_lookup import PartitionLookup
-from barnabas_broker.replication.replica_environment import Surroundings
+from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log import Log
@@ -50,7 +50,7 @@ class ReplicaManager:
         config: BrokerConfig,
         logs: LogManager,
         image: MetadataImage,
-        surroundings: Surroundings,
+        environment: ReplicaEnvironment,
     ) -> None:
         self._broker_id: Final = broker_id
         self._config = config
@@ -58,24 +58,24 @@ class ReplicaManager:
         self._logs = logs
         self._image = image
         self._fates = LogFates(broker_id, logs, image)
-        self._surroundings = surroundings
-        self._reports = LogReports(broker_id, surroundings)
-        self._context = PartitionContext(
+        self._environment = environment
+        self._reports = LogReports(broker_id, environment)
+        self._context = PartitionEnvironment(
             broker_id,
-            surroundings.clock,
+            environment.clock,
             self._is_eligible,
             lambda: self._config.replica_lag_time_max_ms,
-            surroundings.propose_isr,
+            environment.propose_isr,
             self._own_broker_epoch,
-            surroundings.turned_away,
+            environment.turned_away,
         )
         self.checkpointed: dict[TopicPartition, int] = {}
         """High watermarks from before the start, of partitions that are not made yet."""
-        self.lookup: Final = PartitionLookup(broker_id, image, surroundings.is_awake)
-        self.failures: Final = OfflinePartitions(self.lookup, logs, surroundings.fetching, surroundings.give_up)
-        self._isr_checks = FairRounds(surroundings.clock, surroundings.timers, self.lookup.partitions, self._check_isr)
+        self.lookup: Final = PartitionLookup(broker_id, image, environment.is_awake)
+        self.failures: Final = OfflinePartitions(self.lookup, logs, environment.fetching, environment.give_up)
+        self._isr_checks = FairRounds(environment.clock, environment.timers, self.lookup.partitions, self._check_isr)
         self._configurations = FairRounds(
-            surroundings.clock, surroundings.timers, lambda: list(image.topics), self._configure
+            environment.clock, environment.timers, lambda: list(image.topics), self._configure
         )
         self._is_making = False
         """Whether the next turn of the loop makes some."""
@@ -160,7 +160,7 @@ class ReplicaManager:
         self.checkpointed = self._logs.checkpointed_high_watermarks()
         if not all(each.is_online for each in self._logs.log_dirs):
             self._unloaded = set(self._assigned()) - self._logs.logs.keys()
-        turn = FairTurn(self._surroundings.clock)
+        turn = FairTurn(self._environment.clock)
         await self._fates.sweep(turn)
         self._image.subscribe(self._image_changed)
         async for name in turn.over(self._image.topics):
@@ -173,7 +173,7 @@ class ReplicaManager:
 
     async def sweep(self) -> None:
         """Logs that came back with a disk, of partitions that went meanwhile."""
-        await self._fates.sweep(FairTurn(self._surroundings.clock))
+        await self._fates.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
         """Make no more."""
@@ -230,12 +230,12 @@ class ReplicaManager:
 
     @timed("making of partitions")
     def _make_next(self) -> None:
-        turn = FairTurn(self._surroundings.clock, MADE_IN_A_TURN, MAKING_S)
+        turn = FairTurn(self._environment.clock, MADE_IN_A_TURN, MAKING_S)
         while self.lookup.unmade and turn.take():
             self._make_one()
         self._is_making = bool(self.lookup.unmade)
         if self._is_making:
-            self._surroundings.timers.call_soon(self._make_next)
+            self._environment.timers.call_soon(self._make_next)
 
     def _make_one(self) -> None:
         """The next one, by the image of now: since it was to be made it may have gone, or come by another way."""
@@ -268,12 +268,12 @@ class ReplicaManager:
             self._look_after_missing(topic_partition, state)
             return None
         high_watermark = self.checkpointed.pop(topic_partition, 0)
-        waiters, commits = self._surroundings.purgatory.wait_list(), CommitQueue(self._surroundings.timers)
+        waiters, commits = self._environment.purgatory.wait_list(), CommitQueue(self._environment.timers)
         return Partition(topic_partition, topic.topic_id, opened, high_watermark, self._context, waiters, commits)
 
     def _follow(self, partition: Partition) -> None:
         """Fetch from the leader of now, if it is another broker."""
-        fetching = self._surroundings.fetching
+        fetching = self._environment.fetching
         fetching.unfollow(partition)
         is_usable = partition.failure is None and not self._reports.is_ahead(partition)
         if is_usable and partition.leader_id not in (self._broker_id, NO_LEADER):
@@ -284,7 +284,7 @@ class ReplicaManager:
         partition = topic.partitions.pop(index)
         self.failures.partitions.pop(partition.topic_partition, None)
         self._reports.forget(partition.topic_partition)
-        self._surroundings.fetching.unfollow(partition)
+        self._environment.fetching.unfollow(partition)
         partition.resign()
         self._fates.remove(partition.topic_partition, topic.topic_id)
 
@@ -347,4 +347,4 @@ class ReplicaManager:
         self._isr_checks.begin()
 
     def _check_isr(self, partition: Partition) -> None:
-        partition.check_isr(monotonic_ms(self._surroundings.clock))
+        partition.check_isr(monotonic_ms(self._environment.clock))

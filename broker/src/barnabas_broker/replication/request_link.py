@@ -5,7 +5,7 @@ import asyncio
 from barnabas_broker.replication.links import Links
 
 
-class Conversation:
+class RequestLink:
     """A link to one broker, to be closed by who opened it."""
 
     def __init__(self, links: Links, broker_id: int) -> None:

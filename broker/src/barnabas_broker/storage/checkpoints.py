@@ -85,7 +85,7 @@ def decode_clean_mark(data: bytes) -> int:
     return int(found["brokerEpoch"])
 
 
-class LastLife(NamedTuple):
+class LastIncarnation(NamedTuple):
     """What a start has to know of the broker's life before: the epochs that its clean marks may name.
 
     Where the machine was booted since, what was not synced may be lost. Of `cut_dirs`, which were away in that life, it
@@ -97,7 +97,7 @@ class LastLife(NamedTuple):
     cut_dirs: frozenset[UUID] = frozenset()
 
 
-NO_LIFE: Final = LastLife()
+NO_INCARNATION: Final = LastIncarnation()
 
 
 class MetaProperties(NamedTuple):

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import (
-    LastLife,
+    LastIncarnation,
     MetaProperties,
     decode_clean_mark,
     decode_meta_properties,
@@ -289,7 +289,7 @@ class LogDir:
         self._lock = None
 
     @disk_access
-    def take_clean_mark(self, last: LastLife) -> int | None:
+    def take_clean_mark(self, last: LastIncarnation) -> int | None:
         """When the life before shut down cleanly, ns; None when it did not. From now on a crash shows.
 
         A mark of another life counts for nothing: it may have come back with an older copy of the disk.
@@ -300,7 +300,7 @@ class LogDir:
         self.may_have_lost = not (self.was_clean or ran_on)
         return found_ns
 
-    def _take_clean_mark(self, last: LastLife) -> int | None:
+    def _take_clean_mark(self, last: LastIncarnation) -> int | None:
         path = f"{self.path}/{file_names.CLEAN_SHUTDOWN}"
         found = next((each for each in self._files.scan(self.path) if each.name == file_names.CLEAN_SHUTDOWN), None)
         if found is None:

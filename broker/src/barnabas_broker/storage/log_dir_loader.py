@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import NO_LIFE
+from barnabas_broker.storage.checkpoints import NO_INCARNATION
 from barnabas_broker.storage.errors import LogDirFailed, StorageError, storage_error
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_dir import LogDir
@@ -43,7 +43,7 @@ class LogDirLoader:
         topic_ids: TopicIds,
         truncated: TruncatedLogs,
     ) -> None:
-        self.last_life = NO_LIFE
+        self.last_incarnation = NO_INCARNATION
         self.failed: dict[TopicPartition, StorageError] = {}
         self._environment = environment
         self._clock = clock
@@ -55,7 +55,7 @@ class LogDirLoader:
 
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
-        clean_shutdown_ns = log_dir.take_clean_mark(self.last_life)
+        clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
         log_dir.cut.clear()
         log_dir.damaged.clear()
         recovery_points = log_dir.offsets(file_names.RECOVERY_POINTS)

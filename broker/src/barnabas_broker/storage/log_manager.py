@@ -12,7 +12,7 @@ from uuid import UUID
 from weakref import WeakMethod
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_LIFE, LastLife
+from barnabas_broker.storage.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.duplicate_logs import superfluous_logs
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, storage_error
 from barnabas_broker.storage.files import FileSystem
@@ -181,14 +181,17 @@ class LogManager:
                 del log_dir.logs[log.topic_partition]
 
     def load(
-        self, on_progress: Callable[[LoadProgress], None] = lambda _: None, *, last_life: LastLife = NO_LIFE
+        self,
+        on_progress: Callable[[LoadProgress], None] = lambda _: None,
+        *,
+        last_incarnation: LastIncarnation = NO_INCARNATION,
     ) -> dict[TopicPartition, Log]:
         """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
 
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
-        Only the clean-shutdown marker of `last_life` counts: the registered one before this.
+        Only the clean-shutdown marker of `last_incarnation` counts: the registered one before this.
         """
-        self._loader.last_life = last_life
+        self._loader.last_incarnation = last_incarnation
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
         if all(log_dir.is_online for log_dir in self.log_dirs):
             names = [(log_dir.path, name) for log_dir in self.log_dirs for name in self._loader.names(log_dir)]

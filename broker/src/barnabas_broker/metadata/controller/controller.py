@@ -14,10 +14,10 @@ import msgspec
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
-from barnabas_broker.metadata.controller.decisions.fencing import begin_life, settle_the_dead
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, settle_the_dead
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.deletions import Deletions
-from barnabas_broker.metadata.controller.losses import LossNews
+from barnabas_broker.metadata.controller.losses import LossReports
 from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
 from barnabas_broker.metadata.controller.transitions import Planned, Transitions
 from barnabas_broker.metadata.documents import broker_key
@@ -25,7 +25,7 @@ from barnabas_broker.metadata.image.image_change import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES, Membership
-from barnabas_broker.metadata.membership.past_incarnations import PastLives
+from barnabas_broker.metadata.membership.past_incarnations import PastIncarnations
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore, StoreUnavailable
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
@@ -48,7 +48,7 @@ class Known(NamedTuple):
     registration: BrokerRegistration
 
 
-class ControllerDuties:
+class Controller:
     """`run` is a task of its own on every broker; on all but the controller it only follows up suspicions."""
 
     def __init__(
@@ -71,8 +71,8 @@ class ControllerDuties:
         self._clock = clock
         self._timers = timers
         self._transitions = Transitions(store, image)
-        self._losses = LossNews(image)
-        self._past_lives = PastLives(image)
+        self._losses = LossReports(image)
+        self._past_lives = PastIncarnations(image)
         self._deletions = Deletions(image, self._transitions, clock)
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
@@ -227,14 +227,14 @@ class ControllerDuties:
 
         known_ends = KnownEnds(self._image)
 
-        def begin_lives(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def begin_lives(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
                 is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
                 if broker_id in state.replicas and not is_let_in:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
                     is_past = self._past_lives.is_past(broker_id, topic, which.partition)
-                    state = begin_life(state, broker_id, lacks, terms, is_past=is_past)
+                    state = begin_incarnation(state, broker_id, lacks, rules, is_past=is_past)
             return state
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
@@ -281,14 +281,14 @@ class ControllerDuties:
         if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
             return
         self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
-        wanted = list(unbalanced(self._image.topics.values(), Terms(self._image.brokers)))
+        wanted = list(unbalanced(self._image.topics.values(), Rules(self._image.brokers)))
         if wanted:
             log.info("%d partitions go back to their preferred leaders", len(wanted))
             await self._partitions.change(wanted, _prefer)
 
 
-def _prefer(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
-    return decide_election(topic.partitions[which.partition], ElectionType.PREFERRED, terms)
+def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
+    return decide_election(topic.partitions[which.partition], ElectionType.PREFERRED, rules)
 
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:

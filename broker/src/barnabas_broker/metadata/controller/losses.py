@@ -68,7 +68,7 @@ def config_value(lost: Sequence[Lost]) -> str:
     return "; ".join(told + [f"and {len(lost) - TOLD_MAX} more"] * (len(lost) > TOLD_MAX))
 
 
-class LossNews:
+class LossReports:
     """Says in the controller's log, once each, which partitions are lost, and which no more."""
 
     def __init__(self, image: MetadataImage) -> None:

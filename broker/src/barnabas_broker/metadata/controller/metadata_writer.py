@@ -32,7 +32,7 @@ from barnabas_broker.metadata.controller.decisions.internal_topics import automa
 from barnabas_broker.metadata.controller.decisions.unregistration import check_unregistration
 from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, decide_update_features
 from barnabas_broker.metadata.controller.deletions import delete_documents, tombstone_of
-from barnabas_broker.metadata.controller.partition_state_writer import PartitionController, failures_of
+from barnabas_broker.metadata.controller.partition_state_writer import PartitionStateWriter, failures_of
 from barnabas_broker.metadata.controller.producer_id_blocks import allocate_block
 from barnabas_broker.metadata.controller.transitions import Decide, Item, Planned, Transitions, each
 from barnabas_broker.metadata.documents import (
@@ -58,7 +58,7 @@ UNREGISTRATION_MS: Final = 5_000
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
 
 
-class Controller(PartitionController):
+class MetadataWriter(PartitionStateWriter):
     """`config` gives this broker's settings of now, `now_ms` the time; `random` places replicas and makes topic ids."""
 
     def __init__(
@@ -248,9 +248,9 @@ class Controller(PartitionController):
         topic = self._image.topics.get(resource.name)
         changes = changes_of(resource, topic.configs if topic is not None else {})
         altered = decide_alter_topic(self._view(), resource.name, changes)
-        terms = self.partitions.terms(altered)
+        rules = self.partitions.rules(altered)
         partitions = tuple(
-            settle(state, terms(n)) for n, state in enumerate(altered.partitions)
+            settle(state, rules(n)) for n, state in enumerate(altered.partitions)
         )  # By min.insync.replicas as it is now.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)

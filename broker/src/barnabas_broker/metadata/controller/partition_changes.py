@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms, terms_of
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules, rules_of
 from barnabas_broker.metadata.controller.transitions import Planned, Transitions
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -21,15 +21,15 @@ from barnabas_core.topic_partition import TopicPartition
 
 Outcome = PartitionState | ApiError
 
-DecidePartition = Callable[[TopicPartition, TopicDocument, Terms], PartitionState]
+DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
 """The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
 
-DecideState = Callable[[PartitionState, Terms], PartitionState]
+DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
     """A decision that looks at nothing but the state."""
-    return lambda which, topic, terms: decide(topic.partitions[which.partition], terms)
+    return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
 NO_TOPIC: Final = "The topic '%s' does not exist."
@@ -68,15 +68,15 @@ class PartitionChanges:
         """Of writing: `Transitions.rounds`."""
         return self._transitions.rounds
 
-    def terms(self, topic: TopicDocument) -> Callable[[int], Terms]:
+    def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:
         """What decisions on each partition of `topic` go by at this moment."""
-        terms, known_ends = terms_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
+        rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
-        def at(number: int) -> Terms:
-            if not terms.unclean:
-                return terms
+        def at(number: int) -> Rules:
+            if not rules.unclean:
+                return rules
             replicas = topic.partitions[number].replicas
-            return replace(terms, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
+            return replace(rules, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
 
         return at
 
@@ -110,9 +110,9 @@ class PartitionChanges:
         """Whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
         begin = 0
         while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
-            terms, states = self.terms(topic), topic.partitions[begin : begin + PARTITIONS_MAX]
+            rules, states = self.rules(topic), topic.partitions[begin : begin + PARTITIONS_MAX]
             for number, state in enumerate(states, begin):
-                if decide(TopicPartition(name, number), topic, terms(number)) is not state:
+                if decide(TopicPartition(name, number), topic, rules(number)) is not state:
                     return True
             begin += PARTITIONS_MAX
             await turn.give_way()
@@ -133,16 +133,16 @@ class PartitionChanges:
         topic = self._image.topics.get(piece.topic)
         if topic is None:
             return None
-        terms, numbers = self.terms(topic), [n for n in piece.numbers if n < len(topic.partitions)]
-        return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, terms(n)) for n in numbers})
+        rules, numbers = self.rules(topic), [n for n in piece.numbers if n < len(topic.partitions)]
+        return self._planned(topic.name, {n: decide(TopicPartition(topic.name, n), topic, rules(n)) for n in numbers})
 
     def _decide(self, piece: Piece, decide: DecidePartition) -> dict[TopicPartition, Outcome]:
         partitions = piece.partitions()
         topic = self._image.topics.get(piece.topic)
         if topic is None:
             return dict.fromkeys(partitions, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC % piece.topic))
-        terms = self.terms(topic)
-        return {each: _decide_one(each, topic, terms, decide) for each in partitions}
+        rules = self.rules(topic)
+        return {each: _decide_one(each, topic, rules, decide) for each in partitions}
 
     def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
         """The topic, or the part of it, with these states, where one of them is new."""
@@ -188,12 +188,15 @@ def _is_elected(before: PartitionState, now: PartitionState) -> bool:
 
 
 def _decide_one(
-    topic_partition: TopicPartition, topic: TopicDocument, terms: Callable[[int], Terms], decide: DecidePartition
+    topic_partition: TopicPartition,
+    topic: TopicDocument,
+    rules: Callable[[int], Rules],
+    decide: DecidePartition,
 ) -> Outcome:
     if not 0 <= topic_partition.partition < len(topic.partitions):
         message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
-        return decide(topic_partition, topic, terms(topic_partition.partition))
+        return decide(topic_partition, topic, rules(topic_partition.partition))
     except ApiError as error:
         return error

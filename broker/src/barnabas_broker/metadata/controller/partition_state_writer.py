@@ -10,7 +10,7 @@ from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.controller.decisions.fencing import lose, resign, settle
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange, check_topic, decide_isr_change
 from barnabas_broker.metadata.controller.decisions.overtaken import LogAhead, overtake
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.reassignments import decide_reassignment, is_reassigned
 from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
 from barnabas_broker.metadata.controller.transitions import Item, Planned, Transitions, each
@@ -25,8 +25,8 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class PartitionController:
-    """The part of `controller.Controller` that is about partitions; `partitions` is what it changes them with."""
+class PartitionStateWriter:
+    """The part of `MetadataWriter` that is about partitions; `partitions` is what it changes them with."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, transitions: Transitions, config: Callable[[], BrokerConfig]
@@ -43,17 +43,17 @@ class PartitionController:
         """
         proposed = {change.topic_partition: change for change in changes}
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             check_topic(topic, proposed[which])
-            return decide_isr_change(topic.partitions[which.partition], proposed[which], terms)
+            return decide_isr_change(topic.partitions[which.partition], proposed[which], rules)
 
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
         """This broker's logs of these partitions failed, in these leader epochs: they go on without it."""
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
-            return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], terms)
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
+            return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
 
         for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
             if isinstance(outcome, ApiError):
@@ -62,9 +62,9 @@ class PartitionController:
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """This broker's logs of these partitions lack records, as was found in these leader epochs."""
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
-            return state if state.leader_epoch != leader_epochs[which] else lose(state, self._broker_id, terms)
+            return state if state.leader_epoch != leader_epochs[which] else lose(state, self._broker_id, rules)
 
         for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
             if isinstance(outcome, ApiError):
@@ -74,10 +74,10 @@ class PartitionController:
         """This broker's logs of these partitions have later epochs than the metadata."""
         known_ends = KnownEnds(self._image)
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             ends = known_ends.of_lives(topic.topic_id, which.partition, state.replicas)
-            return overtake(state, ahead[which], replace(terms, log_ends=ends))
+            return overtake(state, ahead[which], replace(rules, log_ends=ends))
 
         for which, outcome in (await self.partitions.change(ahead, decide)).items():
             if isinstance(outcome, ApiError):
@@ -117,12 +117,12 @@ class PartitionController:
 
         known_ends = KnownEnds(self._image)
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             if election is ElectionType.UNCLEAN:
                 ends = known_ends.of_replicas(topic.topic_id, which.partition, state.replicas)
-                terms = replace(terms, log_ends=ends)
-            return decide_election(state, election, terms)
+                rules = replace(rules, log_ends=ends)
+            return decide_election(state, election, rules)
 
         wanted = self._all_partitions() if partitions is None else partitions
         outcomes = await self.partitions.change(wanted, decide)
@@ -139,9 +139,9 @@ class PartitionController:
     ) -> dict[TopicPartition, ApiError | None]:
         """None where a partition is on its way to these replicas, or where its reassignment is undone; or why not."""
 
-        def decide(which: TopicPartition, topic: TopicDocument, terms: Terms) -> PartitionState:
+        def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
-            return decide_reassignment(state, wanted[which], terms, may_change_factor=may_change_factor)
+            return decide_reassignment(state, wanted[which], rules, may_change_factor=may_change_factor)
 
         return failures_of(await self.partitions.change(wanted, decide))
 

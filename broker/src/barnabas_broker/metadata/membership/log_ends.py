@@ -119,7 +119,7 @@ class LogEnds:
         """What the start found incomplete and the metadata may not know of yet."""
         self._turns = asyncio.Lock()
 
-    async def begin_life(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
+    async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
         """Before the broker registers. `undealt_epoch` is the life before, if nobody has dealt with what it lacked.
 
         Raises StoreUnavailable.

@@ -63,7 +63,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random) -> str:
 
 
 class TellLogEnds(Protocol):
-    """`log_ends.LogEnds.begin_life`."""
+    """`log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None: ...
 

@@ -11,7 +11,7 @@ from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.metadata.topic_layout import key_of
 
 
-class PastLives:
+class PastIncarnations:
     """As far as this broker has followed the image; what was before that counts as just now."""
 
     def __init__(self, image: MetadataImage) -> None:

@@ -48,7 +48,7 @@ def controller_families(services: Services) -> list[Family]:
             "kafka_controller_controllerstats_leaderelections_total",
             "counter",
             "Leaders elected by this broker",
-            lambda: [Sample("", services.controller.partitions.elections_total)],
+            lambda: [Sample("", services.metadata_writer.partitions.elections_total)],
         ),
     ]
 

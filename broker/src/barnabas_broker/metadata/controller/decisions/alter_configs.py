@@ -76,7 +76,7 @@ class BrokerOverrides:
 
 
 def replace_all(configs: Mapping[str, str | None], current: Mapping[str, str]) -> list[ConfigChange]:
-    """AlterConfigs in these terms: what is not named is removed."""
+    """AlterConfigs in these rules: what is not named is removed."""
     removed = [ConfigChange(name, ConfigOperation.DELETE, None) for name in current if name not in configs]
     return [*removed, *(ConfigChange(name, ConfigOperation.SET, value) for name, value in configs.items())]
 

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_core.topic_partition import TopicPartition
 
 
-def wants_preferred(state: PartitionState, terms: Terms) -> bool:
+def wants_preferred(state: PartitionState, rules: Rules) -> bool:
     """Whether the first replica should be elected."""
     preferred = state.replicas[0]
-    return state.leader != preferred and preferred in state.isr and terms.may_lead(preferred)
+    return state.leader != preferred and preferred in state.isr and rules.may_lead(preferred)
 
 
-def unbalanced(topics: Iterable[TopicDocument], terms: Terms) -> Iterator[TopicPartition]:
-    """All such partitions; what the terms ask of a topic does not matter here."""
+def unbalanced(topics: Iterable[TopicDocument], rules: Rules) -> Iterator[TopicPartition]:
+    """All such partitions; what the rules ask of a topic does not matter here."""
     for topic in topics:
         for number, state in enumerate(topic.partitions):
-            if wants_preferred(state, terms):
+            if wants_preferred(state, rules):
                 yield TopicPartition(topic.name, number)

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -23,15 +23,15 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def choose_leader(state: PartitionState, terms: Terms) -> int:
+def choose_leader(state: PartitionState, rules: Rules) -> int:
     """The leader of now where it may go on; else whoever comes first among those that have most; else NO_LEADER."""
-    if state.leader in state.isr and terms.may_lead(state.leader):
+    if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
-    if state.unconfirmed and not terms.unclean:
+    if state.unconfirmed and not rules.unclean:
         return NO_LEADER  # One of those may know of a later state than this one.
-    unclean = [sorted(state.replicas, key=terms.log_end, reverse=True)] if terms.unclean else []
+    unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
     for candidates in (*_candidates(state), *unclean):
-        leader = _first(candidates, state.leader, terms)
+        leader = _first(candidates, state.leader, rules)
         if leader != NO_LEADER:
             return leader
     return NO_LEADER
@@ -54,18 +54,18 @@ def is_lost(state: PartitionState) -> bool:
     return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
 
 
-def _first(candidates: Sequence[int], leader: int, terms: Terms) -> int:
+def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
     """A broker that is shutting down leads only where no other can; the leader of now, if that is one, stays."""
-    staying = [broker for broker in candidates if terms.may_lead(broker)]
+    staying = [broker for broker in candidates if rules.may_lead(broker)]
     if staying:
         return staying[0]
-    living = [broker for broker in candidates if terms.lives(broker)]
+    living = [broker for broker in candidates if rules.lives(broker)]
     if leader in living:
         return leader
     return living[0] if living else NO_LEADER
 
 
-def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
+def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
     """`state` in the next leader epoch; whoever was not in the ISR leads alone.
 
     Other eligible leader replicas stay so while nothing can have been committed without them. After an unclean election
@@ -78,7 +78,7 @@ def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
         )
     isr = state.isr if leader in state.isr else (leader,)
     has_all = leader in state.isr or leader in state.elr
-    stays = has_all and not terms.suffices(isr, state.replicas)
+    stays = has_all and not rules.suffices(isr, state.replicas)
     lacking = tuple(broker for broker in state.lacking if broker not in isr) if has_all else ()
     return msgspec.structs.replace(
         state,
@@ -93,18 +93,18 @@ def led_by(state: PartitionState, leader: int, terms: Terms) -> PartitionState:
     )
 
 
-def decide_election(state: PartitionState, election: ElectionType, terms: Terms) -> PartitionState:
+def decide_election(state: PartitionState, election: ElectionType, rules: Rules) -> PartitionState:
     """What an administrator asks for (KIP-460). Raises ApiError where it is not needed, or nobody can lead."""
     decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
-    elected = led_by(state, decide(state, terms), terms)
+    elected = led_by(state, decide(state, rules), rules)
     return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)
 
 
-def _preferred(state: PartitionState, terms: Terms) -> int:
+def _preferred(state: PartitionState, rules: Rules) -> int:
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
-    if preferred not in state.isr or not terms.may_lead(preferred) or state.unconfirmed:
+    if preferred not in state.isr or not rules.may_lead(preferred) or state.unconfirmed:
         why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
         why = f"waiting for {list(state.unconfirmed)} to compare what they know" if state.unconfirmed else why
         message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
@@ -112,10 +112,10 @@ def _preferred(state: PartitionState, terms: Terms) -> int:
     return preferred
 
 
-def _unclean(state: PartitionState, terms: Terms) -> int:
+def _unclean(state: PartitionState, rules: Rules) -> int:
     if state.leader != NO_LEADER:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader.")
-    leader = choose_leader(state, replace(terms, unclean=True))
+    leader = choose_leader(state, replace(rules, unclean=True))
     if leader == NO_LEADER:
         message = f"None of the replicas {list(state.replicas)} is alive."
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)

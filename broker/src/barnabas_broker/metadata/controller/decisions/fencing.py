@@ -5,36 +5,36 @@ from dataclasses import replace
 import msgspec
 
 from barnabas_broker.metadata.controller.decisions.elections import led_by
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.state_changes import revised
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
-def settle(state: PartitionState, terms: Terms) -> PartitionState:
+def settle(state: PartitionState, rules: Rules) -> PartitionState:
     """The partition as it should be, given who lives; `state` itself where it is so.
 
     Fenced brokers are in no ISR. Brokers that are shutting down are in none either, where another one can lead. The ISR
     may become empty; then there is no leader until an eligible one is back.
     """
-    if state.leader in state.isr and not state.elr and all(map(terms.may_lead, state.isr)):
+    if state.leader in state.isr and not state.elr and all(map(rules.may_lead, state.isr)):
         return state
-    living = tuple(broker for broker in state.isr if terms.lives(broker))
-    staying = tuple(broker for broker in living if terms.may_lead(broker))
-    return revised(state, msgspec.structs.replace(state, isr=staying or living), terms)
+    living = tuple(broker for broker in state.isr if rules.lives(broker))
+    staying = tuple(broker for broker in living if rules.may_lead(broker))
+    return revised(state, msgspec.structs.replace(state, isr=staying or living), rules)
 
 
-def settle_the_dead(state: PartitionState, terms: Terms) -> PartitionState:
+def settle_the_dead(state: PartitionState, rules: Rules) -> PartitionState:
     """As `settle`, but where all members live, one that is shutting down is left alone: it hands over by itself.
 
     So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
     """
-    if state.leader in state.isr and not state.elr and all(map(terms.lives, state.isr)):
+    if state.leader in state.isr and not state.elr and all(map(rules.lives, state.isr)):
         return state
-    return settle(state, terms)
+    return settle(state, rules)
 
 
-def begin_life(
-    state: PartitionState, broker: int, lacks_records: bool, terms: Terms, *, is_past: bool = False
+def begin_incarnation(
+    state: PartitionState, broker: int, lacks_records: bool, rules: Rules, *, is_past: bool = False
 ) -> PartitionState:
     """The partition before a broker that started anew is let back in: it begins as a follower.
 
@@ -44,23 +44,23 @@ def begin_life(
     goes on where it stopped, if it lacks nothing.
     """
     if lacks_records:
-        return lose(state, broker, terms)
+        return lose(state, broker, rules)
     if state.replicas == (broker,) or (is_past and broker not in state.isr and broker != state.leader):
         return state
-    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
-    after = revised(state, msgspec.structs.replace(state, isr=isr), terms)
+    isr = tuple(replica for replica in state.isr if replica != broker and rules.lives(replica))
+    after = revised(state, msgspec.structs.replace(state, isr=isr), rules)
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
 
-def lose(state: PartitionState, broker: int, terms: Terms) -> PartitionState:
+def lose(state: PartitionState, broker: int, rules: Rules) -> PartitionState:
     """The partition once it is known that a broker's log lacks records: it is no leader and no candidate.
 
     Where nobody else has what is committed there is no leader until somebody accepts the loss. The partition epoch
     rises in any case.
     """
-    isr = tuple(replica for replica in state.isr if replica != broker and terms.lives(replica))
+    isr = tuple(replica for replica in state.isr if replica != broker and rules.lives(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
-    after = revised(state, wanted, terms, (broker,))
+    after = revised(state, wanted, rules, (broker,))
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
 
@@ -85,7 +85,7 @@ def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
 
 
-def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) -> PartitionState:
+def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) -> PartitionState:
     """The partition without a broker that cannot use its log, in the next leader epoch; `state` where it is so.
 
     Its log may lack records when it is back, so it is no candidate before it is in sync. Where nobody else has what is
@@ -93,12 +93,12 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, terms: Terms) 
     """
     if not counts_on(state, broker, failed_epoch):
         return state
-    others = replace(terms, brokers={each: known for each, known in terms.brokers.items() if each != broker})
+    others = replace(rules, brokers={each: known for each, known in rules.brokers.items() if each != broker})
     isr = tuple(replica for replica in state.isr if others.lives(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
     after = revised(state, wanted, others, (broker,))
     if after.leader == NO_LEADER and not after.isr and not after.elr and broker in (*state.isr, *state.elr):
-        after = led_by(state, broker, terms) if terms.lives(broker) and not state.unconfirmed else state
+        after = led_by(state, broker, rules) if rules.lives(broker) and not state.unconfirmed else state
     elif after.leader_epoch <= failed_epoch:
         after = msgspec.structs.replace(after, leader_epoch=failed_epoch + 1)
     return after if after is state else msgspec.structs.replace(after, partition_epoch=state.partition_epoch + 1)

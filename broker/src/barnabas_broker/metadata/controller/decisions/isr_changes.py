@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.state_changes import revised
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_core.errors import ApiError, ErrorCode
@@ -38,7 +38,7 @@ def check_topic(topic: TopicDocument, change: IsrChange) -> None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message)
 
 
-def decide_isr_change(state: PartitionState, change: IsrChange, terms: Terms) -> PartitionState:
+def decide_isr_change(state: PartitionState, change: IsrChange, rules: Rules) -> PartitionState:
     """The partition with the proposed ISR, its reassignment completed where that completes it.
 
     The partition epoch rises even where the ISR is already so: then no earlier proposal, whose outcome the leader does
@@ -53,11 +53,11 @@ def decide_isr_change(state: PartitionState, change: IsrChange, terms: Terms) ->
         )
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     for broker, broker_epoch in change.isr.items():
-        complaint = _complaint(terms.brokers.get(broker), broker_epoch, broker in state.isr)
+        complaint = _complaint(rules.brokers.get(broker), broker_epoch, broker in state.isr)
         if complaint is not None:
             raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} {complaint}.")
     isr = tuple(replica for replica in state.replicas if replica in change.isr)
-    after = revised(state, msgspec.structs.replace(state, isr=isr), terms)
+    after = revised(state, msgspec.structs.replace(state, isr=isr), rules)
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
@@ -19,22 +19,22 @@ class LogAhead(NamedTuple):
     waits: bool
 
 
-def overtake(state: PartitionState, ahead: LogAhead, terms: Terms) -> PartitionState:
+def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
     """The partition led by the longest of the logs, in an epoch above all of them; `state` where that is done already.
 
-    `terms.log_ends` must be of the lives that are registered. Replicas whose logs end as the leader's does are in sync
+    `rules.log_ends` must be of the lives that are registered. Replicas whose logs end as the leader's does are in sync
     with it, all others have to fetch first. Who lacks records does not count.
     """
     if ahead.epoch <= state.leader_epoch or state.unconfirmed:
         return state
-    others_come = any(not terms.lives(replica) for replica in state.replicas if replica in terms.brokers)
-    candidates = [each for each in state.replicas if terms.lives(each) and each not in state.lacking]
+    others_come = any(not rules.lives(replica) for replica in state.replicas if replica in rules.brokers)
+    candidates = [each for each in state.replicas if rules.lives(each) and each not in state.lacking]
     if not candidates or (ahead.waits and others_come):
         return state
-    leader = max(candidates, key=terms.log_end)
-    longest = terms.log_end(leader)
-    isr = tuple(each for each in candidates if each == leader or terms.log_end(each) == longest)
-    known = [terms.log_end(each)[0] for each in state.replicas]
+    leader = max(candidates, key=rules.log_end)
+    longest = rules.log_end(leader)
+    isr = tuple(each for each in candidates if each == leader or rules.log_end(each) == longest)
+    known = [rules.log_end(each)[0] for each in state.replicas]
     return msgspec.structs.replace(
         state,
         leader=leader,

@@ -14,7 +14,7 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Rules:
     """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic.
 
     `log_ends` is what the replicas' logs end at, as far as they have told: asked only where an election may be unclean.
@@ -45,12 +45,12 @@ class Terms:
         return len(isr) >= min(self.min_isr, len(replicas))
 
 
-def terms_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Terms:
-    """The terms for a topic's partitions; `configs` are the topic's own, `config` gives their defaults."""
+def rules_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Rules:
+    """The rules for a topic's partitions; `configs` are the topic's own, `config` gives their defaults."""
     min_isr = _value(configs, MIN_ISR, config.min_insync_replicas)
     unclean = _value(configs, UNCLEAN, config.unclean_leader_election_enable)
     assert isinstance(min_isr, int), "min.insync.replicas is an integer"
-    return Terms(brokers, min_isr, unclean is True)
+    return Rules(brokers, min_isr, unclean is True)
 
 
 def _value(configs: Mapping[str, str], name: str, default: Value) -> Value:

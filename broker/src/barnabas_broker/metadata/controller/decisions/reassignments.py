@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.controller.decisions.state_changes import revised, with_replicas
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_core.errors import ApiError, ErrorCode
 
 
 def decide_reassignment(
-    state: PartitionState, targets: Sequence[int] | None, terms: Terms, *, may_change_factor: bool = True
+    state: PartitionState, targets: Sequence[int] | None, rules: Rules, *, may_change_factor: bool = True
 ) -> PartitionState:
     """The partition on its way to `targets`, the preferred leader first; None ends a reassignment undone.
 
@@ -26,14 +26,14 @@ def decide_reassignment(
     if targets is None:
         if not is_reassigned(state):
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")
-        return _revised(state, original, (), (), terms)
-    _check_targets(targets, terms)
+        return _revised(state, original, (), (), rules)
+    _check_targets(targets, rules)
     if not may_change_factor and len(targets) != len(original):
         message = f"The replication factor is {len(original)} and must not change; there are {len(targets)} replicas."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     adding = tuple(replica for replica in targets if replica not in original)
     removing = tuple(sorted(replica for replica in original if replica not in targets))
-    return _revised(state, [*targets, *removing], adding, removing, terms)
+    return _revised(state, [*targets, *removing], adding, removing, rules)
 
 
 def is_reassigned(state: PartitionState) -> bool:
@@ -41,13 +41,13 @@ def is_reassigned(state: PartitionState) -> bool:
     return bool(state.adding_replicas or state.removing_replicas)
 
 
-def _check_targets(targets: Sequence[int], terms: Terms) -> None:
-    complaint = _complaint(targets, terms)
+def _check_targets(targets: Sequence[int], rules: Rules) -> None:
+    complaint = _complaint(targets, rules)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The replica assignment {list(targets)} {complaint}.")
 
 
-def _complaint(targets: Sequence[int], terms: Terms) -> str | None:
+def _complaint(targets: Sequence[int], rules: Rules) -> str | None:
     if not targets:
         return "is empty"
     negative = [broker for broker in targets if broker < 0]
@@ -55,14 +55,18 @@ def _complaint(targets: Sequence[int], terms: Terms) -> str | None:
         return f"includes broker {negative[0]}; ids are at least 0"
     if len(set(targets)) < len(targets):
         return "includes a broker more than once"
-    unknown = [broker for broker in targets if broker not in terms.brokers]
+    unknown = [broker for broker in targets if broker not in rules.brokers]
     if unknown:
-        return f"includes broker {unknown[0]}; registered are {sorted(terms.brokers)}"
+        return f"includes broker {unknown[0]}; registered are {sorted(rules.brokers)}"
     return None
 
 
 def _revised(
-    state: PartitionState, replicas: list[int], adding: tuple[int, ...], removing: tuple[int, ...], terms: Terms
+    state: PartitionState,
+    replicas: list[int],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+    rules: Rules,
 ) -> PartitionState:
     have_all = {*state.isr, *state.elr}
     if have_all and have_all.isdisjoint(replicas):
@@ -74,4 +78,4 @@ def _revised(
         adding_replicas=adding,
         removing_replicas=removing,
     )
-    return revised(state, wanted, terms)
+    return revised(state, wanted, rules)

@@ -5,11 +5,11 @@ from collections.abc import Container
 import msgspec
 
 from barnabas_broker.metadata.controller.decisions.elections import choose_leader, led_by
-from barnabas_broker.metadata.controller.decisions.partition_rules import Terms
+from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
-def revised(before: PartitionState, wanted: PartitionState, terms: Terms, lost: Container[int] = ()) -> PartitionState:
+def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: Container[int] = ()) -> PartitionState:
     """`wanted`, which differs from `before` in replicas, ISR or reassignment, with all that follows from it.
 
     A reassignment ends once all its targets are in sync. Who leaves an ISR that becomes too small becomes an eligible
@@ -17,13 +17,13 @@ def revised(before: PartitionState, wanted: PartitionState, terms: Terms, lost: 
     cannot stay another one is elected. The epochs rise; `before` itself is the answer where nothing changes.
     """
     after = _completed(wanted)
-    elr = _eligible_leader_replicas(before, after, terms, lost)
+    elr = _eligible_leader_replicas(before, after, rules, lost)
     lacking = tuple(each for each in after.lacking if each in after.replicas and each not in after.isr)
     if elr != after.elr or lacking != after.lacking:
         after = msgspec.structs.replace(after, elr=elr, lacking=lacking)
-    leader = choose_leader(after, terms)
+    leader = choose_leader(after, rules)
     if leader != before.leader or (leader != NO_LEADER and leader not in after.isr):
-        after = led_by(after, leader, terms)
+        after = led_by(after, leader, rules)
     if after == before:
         return before
     return msgspec.structs.replace(after, partition_epoch=before.partition_epoch + 1)
@@ -51,10 +51,10 @@ def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
 
 
 def _eligible_leader_replicas(
-    before: PartitionState, after: PartitionState, terms: Terms, lost: Container[int]
+    before: PartitionState, after: PartitionState, rules: Rules, lost: Container[int]
 ) -> tuple[int, ...]:
     """Nothing can have been committed since these left the ISR: with fewer than min ISR the high watermark stands."""
-    if terms.suffices(after.isr, after.replicas):
+    if rules.suffices(after.isr, after.replicas):
         return ()
     return tuple(
         replica

@@ -26,7 +26,7 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-class Doorbell:
+class ChangeSignal:
     """The socket of this process; `on_ring` is called on the loop, once for any number of rings since."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_ring: Callable[[], object]) -> None:

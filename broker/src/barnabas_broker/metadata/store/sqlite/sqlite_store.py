@@ -22,7 +22,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     Write,
 )
 from barnabas_broker.metadata.store.sqlite import documents, leases
-from barnabas_broker.metadata.store.sqlite.change_signal import Answer, Doorbell, clear_away, ring
+from barnabas_broker.metadata.store.sqlite.change_signal import Answer, ChangeSignal, clear_away, ring
 from barnabas_broker.metadata.store.sqlite.schema import open_database
 from barnabas_core.clock import Clock, monotonic_ms
 
@@ -43,7 +43,7 @@ class SqliteStore:
         self._worker = worker
         self._rung = asyncio.Event()
         self._closed = False
-        self._doorbell = Doorbell(asyncio.get_running_loop(), self._wake_watches)
+        self._change_signal = ChangeSignal(asyncio.get_running_loop(), self._wake_watches)
 
     @classmethod
     async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
@@ -59,7 +59,7 @@ class SqliteStore:
             raise StoreUnavailable(f"{path}: {error}") from error
         store = cls(connection, path, clock, worker)
         try:
-            await store._run(leases.add_watcher, store._doorbell.address, boot_id, monotonic_ms(clock))
+            await store._run(leases.add_watcher, store._change_signal.address, boot_id, monotonic_ms(clock))
         except BaseException:
             await store.close()
             raise
@@ -101,7 +101,7 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        now_ms, address = monotonic_ms(self._clock), self._doorbell.address
+        now_ms, address = monotonic_ms(self._clock), self._change_signal.address
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
@@ -120,11 +120,11 @@ class SqliteStore:
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # Whoever rings next finds nobody here, and forgets it.
-            await self._run(leases.release_all, self._doorbell.address)
-            await self._run(leases.forget_watchers, [self._doorbell.address])
+            await self._run(leases.release_all, self._change_signal.address)
+            await self._run(leases.forget_watchers, [self._change_signal.address])
         self._closed = True
         self._wake_watches()
-        self._doorbell.close()
+        self._change_signal.close()
         await asyncio.get_running_loop().run_in_executor(self._worker, self._connection.close)
         self._worker.shutdown()
 
