@@ -27,7 +27,9 @@ class EndOffsets:
 
 
 def _services(world: World) -> SimpleNamespace:
-    return SimpleNamespace(groups=world.coordinator, end_offsets=EndOffsets(), replicas=SimpleNamespace(topics={}))
+    return SimpleNamespace(
+        groups=world.coordinator, end_offsets=EndOffsets(), replicas=SimpleNamespace(lookup=SimpleNamespace(topics={}))
+    )
 
 
 async def _page(world: World) -> list[bytes]:
