@@ -13,7 +13,7 @@ from kafka.protocol import admin, consumer, metadata, producer
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import Client, Context
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.wire.apis import API_SPECS
@@ -23,7 +23,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 FLIGHTS_ID, OFFSETS_ID, UNKNOWN_ID = UUID(int=7), UUID(int=8), UUID(int=9)
-CONTEXT = Context(0, 0, "a", "10.0.0.7:50123", "PLAINTEXT")
+CONTEXT = Context(0, 0, Client("PLAINTEXT", "10.0.0.7:50123", "a"))
 REQUESTS = {
     message.API_KEY: message
     for message in (

@@ -10,7 +10,7 @@ from typing import Any
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
-from barnabas_broker.handlers import produce
+from barnabas_broker.handlers import channel, produce
 from barnabas_broker.handlers.batch_trust import (
     FIRST_BATCHES,
     BatchTrust,
@@ -57,9 +57,7 @@ class Client:
 
     def __init__(self, broker: "Producing", client_id: str = "sarama") -> None:
         self.broker = broker
-        self.peer = "127.0.0.1:5"
-        self.listener_name = "PLAINTEXT"
-        self.client_id: str | None = client_id
+        self.client = channel.Client("PLAINTEXT", "127.0.0.1:5", client_id)
         self.trust: ConnectionTrust | None = None
         self.is_muted = False
         self.answers: list[Part] = []

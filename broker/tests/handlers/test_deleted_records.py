@@ -11,7 +11,7 @@ import pytest
 from fetch_world import LATENCY_S, World
 
 from barnabas_broker.handlers import delete_records
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import Client, Context
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.messages import DeleteRecordsRequest
@@ -19,7 +19,7 @@ from barnabas_core.errors import ErrorCode
 
 LEADER, FOLLOWER, THIRD = 1, 2, 3
 FETCH_WAIT_S = 0.5
-CONTEXT = Context(21, 2, "client", "127.0.0.1:5", "PLAINTEXT")
+CONTEXT = Context(21, 2, Client("PLAINTEXT", "127.0.0.1:5", "client"))
 TIMEOUT_S = 5
 
 Topic = DeleteRecordsRequest.DeleteRecordsTopic

@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from barnabas_broker.handlers import metadata
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import Client, Context
 from barnabas_broker.handlers.encoded_topics import SLICE_PARTITIONS, EncodedTopics, Form
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_response, encode_response
@@ -45,7 +45,7 @@ class World:
         self.image.topics[document.name] = document
 
     def begin(self, version: int = VERSION, **request: Any) -> MetadataResponse | Awaitable[MetadataResponse]:
-        context = Context(3, version, "a test", "127.0.0.1:5", "PLAINTEXT")
+        context = Context(3, version, Client("PLAINTEXT", "127.0.0.1:5", "a test"))
         return metadata.handle(self.services, context, MetadataRequest(**{"topics": None, **request}))
 
     async def ask(self, version: int = VERSION, **request: Any) -> Any:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.fetch import SLICE_PARTITIONS
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
@@ -51,7 +52,7 @@ class World:
     def __init__(self) -> None:
         purgatory = Purgatory(LoopTimers(asyncio.get_running_loop()))
         self.partitions = [OnePartition(purgatory) for _ in range(PARTITIONS)]
-        self.peer = "127.0.0.1:5"
+        self.client = Client("PLAINTEXT", "127.0.0.1:5")
         self.answer: list[Part] | None = None
         self.most_in_a_turn = 0
         self.services: Any = SimpleNamespace(

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas_broker.handlers import replica_fetch
-from barnabas_broker.handlers.channel import Channel
+from barnabas_broker.handlers.channel import Channel, Client
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
@@ -37,7 +37,7 @@ class Followers:
 def test_only_the_listener_between_brokers_takes_what_followers_ask(listener: str, passes: bool) -> None:
     followers, sent = Followers(), []
     services = cast(Services, SimpleNamespace(config=CONFIG, followers=followers))
-    channel = cast(Channel, SimpleNamespace(listener_name=listener, respond=sent.append))
+    channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
     replica_fetch.handle(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes
     errors = [parse_replica_fetch_response(memoryview(b"".join(map(bytes, parts)))[4:]).error for parts in sent]

@@ -11,6 +11,7 @@ from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.handlers import fetch, produce
 from barnabas_broker.handlers.batch_trust import BatchTrust
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
@@ -22,7 +23,7 @@ from barnabas_core.errors import ErrorCode
 class Channel:
     """Keeps the answer."""
 
-    peer, client_id, trust = "127.0.0.1:5", "client", None
+    client, trust = Client("PLAINTEXT", "127.0.0.1:5", "client"), None
 
     def respond(self, parts: list[Any]) -> None:
         self.answer = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))

@@ -10,7 +10,7 @@ import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import alter_replica_log_dirs
-from barnabas_broker.handlers.channel import Context
+from barnabas_broker.handlers.channel import Client, Context
 from barnabas_broker.handlers.services import Services
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.log_mover import LogMover
@@ -22,7 +22,7 @@ from barnabas_core.errors import ErrorCode
 
 NOWHERE = PartitionState((OTHER, AWAY), OTHER, 4, (OTHER, AWAY), partition_epoch=4)
 COMES = led(OTHER, 5, OTHER, HERE)
-CONTEXT = Context(34, 2, "tool", "1.2.3.4", "PLAIN")
+CONTEXT = Context(34, 2, Client("PLAIN", "1.2.3.4", "tool"))
 Dir = AlterReplicaLogDirsRequest.AlterReplicaLogDir
 
 

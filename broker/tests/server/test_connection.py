@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.handlers.channel import CloseConnection
+from barnabas_broker.handlers.channel import Client, CloseConnection
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
 from barnabas_broker.server.slow_clients import SlowClients
+from barnabas_broker.server.transport import PlainTransport
 from barnabas_broker.wire.parts import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
@@ -55,9 +56,8 @@ async def connected(
     pool = pool or BufferPool(64 * 1024 * 1024, loop.call_soon)
     connection = Connection(
         loop,
-        ours,
-        "a test",
-        "PLAINTEXT",
+        PlainTransport(loop, ours),
+        Client("PLAINTEXT", "a test"),
         dispatch,
         scratch,
         pool,

@@ -13,6 +13,7 @@ from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.answers import LATE_BYTES_MAX
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.definitions import INT_MAX
 
 MIB = 1024 * 1024
@@ -269,8 +270,9 @@ async def _buffers() -> None:
         client = await connect(port)
         assert await ask(client, b"hello") == b"hello"
         (connection,) = listener.connections
-        held = connection._socket
-        assert held is not None
+        transport = connection._transport
+        assert isinstance(transport, PlainTransport)
+        held = transport._socket
         assert held.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 50_000
         assert held.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 40_000
 

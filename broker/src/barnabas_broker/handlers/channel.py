@@ -10,14 +10,26 @@ if TYPE_CHECKING:
     from barnabas_broker.handlers.services import Services
 
 
+class Client(NamedTuple):
+    """Who asks: all that a handler knows of a client."""
+
+    listener_name: str
+    """The listener it came in by: its clients are told the addresses of the same listener."""
+    address: str
+    """`host:port`."""
+    client_id: str | None = None
+    """What it calls itself; None where it did not say, or nothing has come in yet."""
+
+    def named(self, client_id: str | None) -> "Client":
+        """The same client, which calls itself so."""
+        return self if client_id == self.client_id else self._replace(client_id=client_id)
+
+
 class Channel(Protocol):
     """The connection, as a handler sees it."""
 
-    peer: str
-    listener_name: str
-    """The listener that it came in by."""
-    client_id: str | None
-    """As the first request of the connection had it."""
+    client: Client
+    """With the client id of the connection's first request."""
     trust: "ConnectionTrust | None"
     """What Produce thinks of the batches that came in by this connection; None before the first."""
 
@@ -42,11 +54,8 @@ class Context(NamedTuple):
 
     api_key: int
     api_version: int
-    client_id: str | None
-    peer: str
-    """`host:port` of the client."""
-    listener_name: str
-    """The listener it came in by: its clients are told the addresses of the same listener."""
+    client: Client
+    """With the client id of this request."""
 
 
 class CloseConnection(Exception):

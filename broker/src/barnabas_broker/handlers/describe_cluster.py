@@ -37,7 +37,9 @@ def handle(services: Services, context: Context, request: DescribeClusterRequest
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=node.broker_id, host=address.host, port=address.port, rack=node.rack, is_fenced=node.fenced
             )
-            for node, address in services.nodes(context.listener_name, with_fenced=request.include_fenced_brokers)
+            for node, address in services.nodes(
+                context.client.listener_name, with_fenced=request.include_fenced_brokers
+            )
         ],
         authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )

@@ -79,6 +79,6 @@ def _nodes(services: Services, context: Context) -> list[Node]:
             node_id=node.broker_id,
             listeners=[Node.Listener(name=address.name, host=address.host, port=address.port)],
         )
-        for node, address in services.nodes(context.listener_name, with_fenced=True)
+        for node, address in services.nodes(context.client.listener_name, with_fenced=True)
         if node.broker_id == services.image.controller_id
     ]

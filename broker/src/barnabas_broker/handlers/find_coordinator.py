@@ -48,7 +48,9 @@ async def _create_and_answer(
 
 
 def _answer(services: Services, context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    nodes = {registration.broker_id: endpoint for registration, endpoint in services.nodes(context.listener_name)}
+    nodes = {
+        registration.broker_id: endpoint for registration, endpoint in services.nodes(context.client.listener_name)
+    }
     if context.api_version < FIRST_BATCHED_VERSION:
         found = _find(services, request.key_type, request.key, nodes)
         return FindCoordinatorResponse(

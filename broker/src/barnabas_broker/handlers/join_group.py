@@ -35,7 +35,7 @@ def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        client_id=context.client_id or "",
+        client_id=context.client.client_id or "",
         client_host=client_host(context),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
@@ -49,7 +49,7 @@ def _join_request(context: Context, request: JoinGroupRequest) -> JoinRequest:
 
 def client_host(context: Context) -> str:
     """The client's address as Kafka writes it down and its tools show it: `/10.0.0.7`."""
-    host = context.peer.rpartition(":")[0]
+    host = context.client.address.rpartition(":")[0]
     return "/" + host.strip("[]")
 
 

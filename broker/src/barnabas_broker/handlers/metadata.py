@@ -111,7 +111,7 @@ def _answer(
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.broker_id, host=address.host, port=address.port, rack=node.rack
             )
-            for node, address in services.nodes(context.listener_name)
+            for node, address in services.nodes(context.client.listener_name)
         ],
         cluster_id=image.cluster_id,
         controller_id=services.controller_id,

@@ -350,7 +350,7 @@ class _Appender:
 
 
 def _no_trust_yet(services: Services, channel: Channel) -> ConnectionTrust:
-    trust = channel.trust = services.trust.of_connection(channel.client_id or "")
+    trust = channel.trust = services.trust.of_connection(channel.client.client_id or "")
     return trust
 
 

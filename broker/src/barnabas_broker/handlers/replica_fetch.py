@@ -19,7 +19,7 @@ def handle(services: Services, channel: Channel, version: int, correlation_id: i
         error, session_id, topics = answer
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
-    if channel.listener_name != services.config.listeners.inter_broker:
+    if channel.client.listener_name != services.config.listeners.inter_broker:
         respond(FollowerAnswer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_SESSION, []))
         return
     services.followers.fetch(request, respond)

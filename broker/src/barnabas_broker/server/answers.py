@@ -6,7 +6,6 @@ all that came in.
 """
 
 import asyncio
-import socket
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Final
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.outbox import Outbox, memory_bytes
 from barnabas_broker.server.slow_clients import SlowClient, SlowClients
+from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
@@ -41,16 +41,16 @@ class Answers(ABC, SlowClient):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        client_socket: socket.socket,
+        transport: Transport,
         slow_clients: SlowClients,
         cold_reads: ColdReads,
     ) -> None:
         self._loop = loop
-        self._socket: socket.socket | None = client_socket
-        self._fd = client_socket.fileno()
+        self._transport = transport
+        self._is_open = True
         self._slow_clients = slow_clients
         self._cold_reads = cold_reads
-        self._outbox = Outbox(client_socket, cold_reads.gather_buffer)
+        self._outbox = Outbox(transport, cold_reads.gather_buffer)
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self._deferred: LateAnswer | None = None
@@ -59,8 +59,8 @@ class Answers(ABC, SlowClient):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the socket is gone."""
-        return self._socket is None
+        """Whether it is."""
+        return not self._is_open
 
     @property
     def bytes_sent(self) -> int:
@@ -89,7 +89,7 @@ class Answers(ABC, SlowClient):
         """
         if self._late:
             self._respond_late(parts)
-        elif self._socket is not None:
+        elif self._is_open:
             self._send(parts)
 
     def _respond_late(self, parts: list[Part]) -> None:
@@ -119,17 +119,17 @@ class Answers(ABC, SlowClient):
     def _send_rest(self) -> None:
         """When the socket takes more, or the disk has given what is next."""
         if self._outbox.cold is None:
-            self._loop.add_writer(self._fd, self._writable)
+            self._transport.call_when_writable(self._writable)
         else:
-            self._loop.remove_writer(self._fd)
+            self._transport.ignore_writable()
             self._cold_reads.fetch(self._outbox.cold, self._warmed)
 
     def _warmed(self, size_bytes: int) -> None:
-        if self._socket is not None:
+        if self._is_open:
             self._outbox.warmed(size_bytes)
             self._writable()
-            if self._socket is not None and self._outbox.cold is None and not self._outbox.is_empty:
-                self._loop.add_writer(self._fd, self._writable)
+            if self._is_open and self._outbox.cold is None and not self._outbox.is_empty:
+                self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """The answer comes later, through the returned call, an empty list for none.
@@ -163,7 +163,7 @@ class Answers(ABC, SlowClient):
     def _send_late(self) -> None:
         """Send the answers that have none before them outstanding, and read on if that may be."""
         self._answers_soon = False
-        if self._socket is None:
+        if not self._is_open:
             return
         ready: list[Part] = []
         while self._late and self._late[0].parts is not None:
@@ -178,7 +178,7 @@ class Answers(ABC, SlowClient):
     def _writable(self) -> None:
         try:
             if self._outbox.flush():
-                self._loop.remove_writer(self._fd)
+                self._transport.ignore_writable()
                 self._slow_clients.holds_answers(self)
                 self._resume()
             elif self._outbox.cold is not None:

@@ -10,18 +10,18 @@ A connection is muted while an answer is outstanding or unsent (`answers`). Who 
 
 import asyncio
 import logging
-import socket
 import struct
 from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import CloseConnection
+from barnabas_broker.handlers.channel import Client, CloseConnection
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
+from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import MalformedRequest
 
 log = logging.getLogger(__name__)
@@ -44,14 +44,13 @@ class Dispatch(Protocol):
 
 
 class Connection(Answers):
-    """A socket on the event loop. Made by the listener; closed by either side, by an error, when idle or too slow."""
+    """Requests in and answers out. Made by the listener; closed by either side, by an error, when idle or too slow."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        client_socket: socket.socket,
-        peer: str,
-        listener_name: str,
+        transport: Transport,
+        client: Client,
         dispatch: Dispatch,
         scratch: memoryview,
         pool: BufferPool,
@@ -60,11 +59,9 @@ class Connection(Answers):
         request_bytes_max: int,
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        super().__init__(loop, client_socket, slow_clients, cold_reads)
-        self._receive = client_socket.recv_into
-        self.peer = peer
-        self.listener_name = listener_name
-        self.client_id: str | None = None
+        super().__init__(loop, transport, slow_clients, cold_reads)
+        self._receive = transport.receive
+        self.client = client
         self.trust: ConnectionTrust | None = None
         self._dispatch = dispatch
         self._scratch = scratch
@@ -76,14 +73,19 @@ class Connection(Answers):
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
-        """Readable only when the kernel has so many bytes: SO_RCVLOWAT, where it is set."""
+        """Readable only when so many bytes have come in, where it is set."""
         self._starved = False
         self._others_first = False
         self._reading = True
         self.was_active = True
         """Whether anything came in since the listener looked last."""
         self.idle_looks = 0
-        loop.add_reader(self._fd, self._readable)
+        transport.call_when_readable(self._readable)
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client."""
+        return self.client.address
 
     @property
     def begun_bytes(self) -> int:
@@ -101,15 +103,13 @@ class Connection(Answers):
         return self._reading
 
     def close(self, reason: str | None = None) -> None:
-        """Close the socket and give back all memory; `reason`, if any, is one line in the log."""
-        if self._socket is None:
+        """Close it and give back all memory; `reason`, if any, is one line in the log."""
+        if not self._is_open:
             return
         if reason:
             log.info("closing connection of %s: %s", self.peer, reason)
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
-        self._socket.close()
-        self._socket = None
+        self._transport.close()
+        self._is_open = False
         self._reading = False
         self._forget_answers()
         self._start = bytearray()
@@ -131,7 +131,7 @@ class Connection(Answers):
                 scratch = self._scratch
                 received = self._receive(scratch)
                 consumed = self._process(scratch, received) if received else self._end()
-                if consumed < received and self._socket is not None:
+                if consumed < received and self._is_open:
                     self._keep(scratch[consumed:received])
         except BlockingIOError:
             pass
@@ -156,7 +156,7 @@ class Connection(Answers):
         have = kept + received
         self._start = bytearray()
         consumed = self._process(scratch, have)
-        if self._socket is None:
+        if not self._is_open:
             return
         if consumed:
             self._slow_clients.ended(self)
@@ -168,14 +168,14 @@ class Connection(Answers):
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
-        seen = self._receive(scratch[kept:], 0, socket.MSG_PEEK)
+        seen = self._transport.peek(scratch[kept:])
         if not seen:
             self.close()
             return
         scratch[:kept] = self._start
         have = kept + seen
         consumed = self._process(scratch, have)
-        if self._socket is None:
+        if not self._is_open:
             return
         if consumed:
             self._start = bytearray()
@@ -199,7 +199,7 @@ class Connection(Answers):
     def _take(self, size_bytes: int) -> None:
         """What has been seen and dealt with leaves the kernel."""
         if size_bytes:
-            self._receive(self._scratch, size_bytes)
+            self._receive(self._scratch[:size_bytes])
 
     def _leave_to_kernel(self, needed: int, could_not_hold: bool) -> None:
         """Be called again when the next request is whole; when there is room, if it is too large for that."""
@@ -210,9 +210,9 @@ class Connection(Answers):
         self._slow_clients.began(self)
 
     def _wait_for_bytes(self, whole_bytes: int) -> None:
-        if whole_bytes != self._whole_bytes and self._socket is not None:
+        if whole_bytes != self._whole_bytes and self._is_open:
             self._whole_bytes = whole_bytes
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(whole_bytes, 1))
+            self._transport.readable_from(whole_bytes)
 
     def _read_into_partial(self, partial: bytearray) -> None:
         received = self._receive(memoryview(partial)[self._partial_have :])
@@ -231,7 +231,7 @@ class Connection(Answers):
         view = memoryview(partial)
         have = self._partial_have
         consumed = self._process(view, have)
-        if self._socket is None:
+        if not self._is_open:
             return
         if consumed:
             self._slow_clients.ended(self)
@@ -244,7 +244,7 @@ class Connection(Answers):
         """From memory of its own: another connection's request may be in the scratch buffer just now."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
-        if consumed and self._socket is not None:
+        if consumed and self._is_open:
             self._start = start[consumed:]
 
     def _process(self, buffer: memoryview, have: int) -> int:
@@ -332,14 +332,14 @@ class Connection(Answers):
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._transport.ignore_readable()
 
     def _resume(self) -> None:
         """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
-        if self._socket is None or self._reading or self._starved or self._others_first or self._must_not_read:
+        if not self._is_open or self._reading or self._starved or self._others_first or self._must_not_read:
             return
         self._reading = True
-        self._loop.add_reader(self._fd, self._readable)
+        self._transport.call_when_readable(self._readable)
         self._slow_clients.ended(self)  # The time in which we did not read was ours.
         try:
             self._process_partial()

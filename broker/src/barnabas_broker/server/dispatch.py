@@ -47,8 +47,9 @@ class Dispatcher:
         began_s = perf_counter()
         api_key, version, correlation_id, body_start = locate_body(buffer, start, end)
         stats = self.stats[api_key]
-        if connection.client_id is None:
-            connection.client_id = (parse_request_header(buffer, start, end).client_id or "")[:CLIENT_ID_CHARS_MAX]
+        if connection.client.client_id is None:
+            client_id = parse_request_header(buffer, start, end).client_id or ""
+            connection.client = connection.client.named(client_id[:CLIENT_ID_CHARS_MAX])
         try:
             raw = self._raw_handlers.get((api_key, version))
             if raw is not None:
@@ -77,9 +78,7 @@ class Dispatcher:
             self._refuse_version(connection, header)
             return
         request = decode_request(header.api_key, header.api_version, body)
-        context = Context(
-            header.api_key, header.api_version, header.client_id, connection.peer, connection.listener_name
-        )
+        context = Context(header.api_key, header.api_version, connection.client.named(header.client_id))
         response = self._message_handler(header.api_key)(self._services, context, request)
         if isawaitable(response):
             self._answer_later(connection, header, response)
@@ -111,5 +110,7 @@ class Dispatcher:
             message = await response
             respond([encode_response(message, header.api_version, header.correlation_id)])
         except Exception:
-            log.exception("bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.peer)
+            log.exception(
+                "bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.client.address
+            )
             connection.close()

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.server.admission import Admission, ConnectionLimits, plain_address
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.cold_reads import ColdReads
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
+from barnabas_broker.server.transport import PlainTransport
 
 log = logging.getLogger(__name__)
 
@@ -161,9 +163,8 @@ class Listener:
         is_broker = self._admission.is_protected(listener_name)
         connection = Connection(
             self._loop,
-            client_socket,
-            f"{address[0]}:{address[1]}",
-            listener_name,
+            PlainTransport(self._loop, client_socket),
+            Client(listener_name, f"{address[0]}:{address[1]}"),
             self._dispatch,
             self._scratch,
             self._brokers_pool if is_broker else self.pool,
@@ -230,6 +231,6 @@ class Listener:
         excess = min(self._admission.excess(limits), ACCEPTS_PER_TURN)
         if not excess:
             return
-        clients = [each for each in self.connections if not self._admission.is_protected(each.listener_name)]
+        clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]
         for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
             connection.close(f"more than max.connections={limits.max_connections} are open")

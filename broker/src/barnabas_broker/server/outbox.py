@@ -1,12 +1,11 @@
-"""What a connection still has to send: small answers in one `send`, file slices by `sendfile`, in bounded turns."""
+"""What a connection still has to send: small answers in one `send`, file slices from their files, in bounded turns."""
 
-import os
-import socket
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
 from barnabas_broker.server.cold_reads import PIECE_BYTES, is_cached, read_if_cached
+from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import FileSlice, Part
 
 TURN_BYTES: Final = 256 * 1024
@@ -16,12 +15,12 @@ TURN_BYTES: Final = 256 * 1024
 class Outbox:
     """The parts of answers in order. `flush` raises OSError when the peer is gone."""
 
-    __slots__ = ("_buffer", "_held_bytes", "_parts", "_send", "_socket", "_warm_bytes", "bytes_sent", "cold")
+    __slots__ = ("_buffer", "_held_bytes", "_parts", "_send", "_transport", "_warm_bytes", "bytes_sent", "cold")
 
-    def __init__(self, connection_socket: socket.socket, gather_buffer: memoryview) -> None:
+    def __init__(self, transport: Transport, gather_buffer: memoryview) -> None:
         self._buffer = gather_buffer
-        self._socket = connection_socket
-        self._send = connection_socket.send
+        self._transport = transport
+        self._send = transport.send
         self._parts: deque[Part] = deque()
         self.bytes_sent = 0
         self._held_bytes = 0
@@ -95,7 +94,7 @@ class Outbox:
         self._warm_bytes = size_bytes
 
     def _send_bytes(self, part: bytes | bytearray | memoryview) -> int:
-        sent = self._send(part, socket.MSG_MORE) if len(self._parts) > 1 else self._send(part)
+        sent = self._transport.send_before_more(part) if len(self._parts) > 1 else self._send(part)
         self.bytes_sent += sent
         if sent == len(part):
             self._held_bytes -= _size_in_memory(part)
@@ -112,7 +111,7 @@ class Outbox:
                 self.cold = part
                 return 0
             self._warm_bytes = piece_bytes
-        sent = os.sendfile(self._socket.fileno(), file.fileno(), position, min(self._warm_bytes, budget))
+        sent = self._transport.send_file(part, min(self._warm_bytes, budget))
         if sent == 0:
             raise ConnectionAbortedError(f"file ended {length} bytes before the slice being sent did")
         self._warm_bytes -= sent

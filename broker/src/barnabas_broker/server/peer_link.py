@@ -6,11 +6,12 @@ nothing of them is copied.
 
 import asyncio
 import logging
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from barnabas_broker.server.transport import Transport, connect
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class PeerLink:
         self._loop = loop
         self._broker_id = broker_id
         self._on_closed: OnClosed | None = on_closed
-        self._socket: socket.socket | None = None
+        self._transport: Transport | None = None
         self._waiting: deque[OnResponse] = deque()
         self._unsent = bytearray()
         self._buffer = bytearray(FIRST_BUFFER_BYTES)
@@ -65,16 +66,16 @@ class PeerLink:
         """Send a request, once connected."""
         self._waiting.append(on_response)
         sent = 0
-        if self._socket is not None and not self._unsent:
+        if self._transport is not None and not self._unsent:
             try:
-                sent = self._socket.send(frame)
+                sent = self._transport.send(frame)
             except BlockingIOError:
                 pass
             except OSError as error:
                 self._loop.call_soon(self._break, f"cannot send: {error}")
                 return
             if sent < len(frame):
-                self._loop.add_writer(self._socket.fileno(), self._writable)
+                self._transport.call_when_writable(self._writable)
         self._unsent += frame[sent:]
 
     def close(self) -> None:
@@ -82,42 +83,20 @@ class PeerLink:
         self._on_closed = None
         self._waiting.clear()
         self._connecting.cancel()
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.remove_writer(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
 
     async def _connect(self, address: tuple[str, int] | None) -> None:
         try:
-            connected = await self._reach(address)
+            if address is None:
+                raise OSError(f"broker {self._broker_id} has no address for brokers")
+            self._transport = await connect(self._loop, address)
         except OSError as error:
             self._break(f"cannot connect: {error}")
             return
-        self._socket = connected
-        self._loop.add_reader(connected.fileno(), self._readable)
+        self._transport.call_when_readable(self._readable)
         self._writable()
-
-    async def _reach(self, address: tuple[str, int] | None) -> socket.socket:
-        """Connect to the first of the host's addresses that answers."""
-        if address is None:
-            raise OSError(f"broker {self._broker_id} has no address for brokers")
-        failure: OSError | None = None
-        for family, _, _, _, place in await self._loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            made = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                made.setblocking(False)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await self._loop.sock_connect(made, place)
-            except OSError as error:
-                made.close()
-                failure = error
-            except asyncio.CancelledError:
-                made.close()
-                raise
-            else:
-                return made
-        raise failure or OSError(f"{address[0]} has no address")
 
     def _break(self, reason: str) -> None:
         on_closed = self._on_closed
@@ -127,10 +106,10 @@ class PeerLink:
 
     def _writable(self) -> None:
         """Send what waits; what the socket does not take goes when it does."""
-        if self._socket is None or not self._unsent:
+        if self._transport is None or not self._unsent:
             return
         try:
-            sent = self._socket.send(self._unsent)
+            sent = self._transport.send(self._unsent)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -138,15 +117,15 @@ class PeerLink:
             return
         if sent == len(self._unsent):
             self._unsent = bytearray()
-            self._loop.remove_writer(self._socket.fileno())
+            self._transport.ignore_writable()
         else:
             del self._unsent[:sent]
-            self._loop.add_writer(self._socket.fileno(), self._writable)
+            self._transport.call_when_writable(self._writable)
 
     def _readable(self) -> None:
-        assert self._socket is not None
+        assert self._transport is not None
         try:
-            received = self._socket.recv_into(memoryview(self._buffer)[self._have : self._have + TURN_BYTES])
+            received = self._transport.receive(memoryview(self._buffer)[self._have : self._have + TURN_BYTES])
         except BlockingIOError:
             return
         except OSError as error:
@@ -175,7 +154,7 @@ class PeerLink:
             if have - position < needed:
                 break
             self._waiting.popleft()(memoryview(buffer)[position + SIZE_BYTES : position + needed])
-            if self._socket is None:
+            if self._transport is None:
                 return
             self._small_in_a_row = self._small_in_a_row + 1 if needed <= FIRST_BUFFER_BYTES else 0
             position += needed

@@ -32,7 +32,8 @@ NAMED_MAX: Final = 3
 class SlowClient(Protocol):
     """What is asked of a connection."""
 
-    peer: str
+    @property
+    def peer(self) -> str: ...
 
     @property
     def begun_bytes(self) -> int: ...
