@@ -33,6 +33,7 @@ check: .venv/spark
 	$(BIN)/mypy spark-on-k8s/tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/architecture/lengths.py
+	$(BIN)/python tests/architecture/passed_in.py
 
 # What is made of the types of resources: CRDs, the chart's copy, the reference of all fields.
 crds: venv

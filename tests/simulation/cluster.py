@@ -10,7 +10,7 @@ from uuid import UUID
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node
-from barnabas_broker.app.node_environment import Machine
+from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
@@ -96,10 +96,11 @@ class SimulatedBroker:
         node: Node | None = None
         try:
             config = parse_broker_config({"node.id": str(self.broker_id)} | SETTINGS | cluster.settings)
-            machine = Machine(
+            machine = NodeEnvironment(
                 clock=host,
                 timers=host,
                 random=Random(cluster.random.getrandbits(64)),
+                new_id=cluster.new_id,
                 files=self.disk,
                 open_files_max=100,
                 boot_id=self.boot_id,
@@ -251,6 +252,7 @@ class SimulatedCluster:
         brokers: int,
         settings: dict[str, str],
         violation: Callable[[str], object],
+        new_id: Callable[[], str],
         *,
         is_one_machine: bool,
         compacts: bool,
@@ -258,6 +260,7 @@ class SimulatedCluster:
         self.loop = loop
         self.violation = violation
         """Told of what no correct broker does."""
+        self.new_id = new_id
         self.random = random
         self.settings = settings
         self.network = Network(loop, random)

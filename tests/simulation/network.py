@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import CloseConnection
+from barnabas_broker.handlers.channel import Client, CloseConnection
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.parts import FileSlice, Part
@@ -197,13 +197,11 @@ class Connection:
 class Channel:
     """The broker's end of a connection: what handlers answer through."""
 
-    listener_name = "PLAINTEXT"
-
     def __init__(self, connection: Connection, server: Server, peer: str) -> None:
         self.connection = connection
         self.server = server
         self.peer = peer
-        self.client_id: str | None = None
+        self.client = Client("PLAINTEXT", peer)
         self.trust: ConnectionTrust | None = None
         self.is_closed = False
         self._requests: deque[bytes | None] = deque()

@@ -58,14 +58,14 @@ def run(seed: int) -> Outcome:
     """The whole story of one seed, always the same."""
     random = Random(seed)
     loop = SimulatedLoop(Random(seed))
-    ids = Random(seed)
     asyncio.set_event_loop(loop)
     compacts = Random(f"compaction {seed}").random() < COMPACTION_SHARE
-    simulation = Simulation(loop, random, cuts_all_power=seed % CUT_EACH == CUT_EACH - 1, compacts=compacts)
+    simulation = Simulation(
+        loop, random, Random(seed), cuts_all_power=seed % CUT_EACH == CUT_EACH - 1, compacts=compacts
+    )
     try:
         with (
             unhandled_exceptions_fail(loop, simulation.history),
-            patch("barnabas_broker.coordinators.groups.shard.uuid4", lambda: UUID(int=ids.getrandbits(128))),
             log_dir_moves.small_steps(),
             small_segments(Random(seed)),
             small_documents(seed),
@@ -104,7 +104,9 @@ def garbage_at_the_end() -> Iterator[None]:
 class Simulation:
     """A cluster of three, or now and then of more."""
 
-    def __init__(self, loop: SimulatedLoop, random: Random, *, cuts_all_power: bool, compacts: bool) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, random: Random, ids: Random, *, cuts_all_power: bool, compacts: bool
+    ) -> None:
         self._loop = loop
         self._random = random
         self._cuts_all_power = cuts_all_power
@@ -121,6 +123,7 @@ class Simulation:
             | log_dir_moves.SETTINGS
             | CLEANER_SETTINGS,
             self.history.violation,
+            lambda: str(UUID(int=ids.getrandbits(128))),
             is_one_machine=random.random() < 0.5,
             compacts=compacts,
         )

@@ -1,6 +1,7 @@
 """Time as an argument. The app passes the real one; tests and simulations pass their own."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
@@ -41,3 +42,7 @@ class Timers(Protocol):
     def call_soon(self, callback: Callable[[], object]) -> Cancellable:
         """Run `callback` once this turn of the loop is over."""
         ...
+
+
+Timeout = Callable[[float], AbstractAsyncContextManager[object]]
+"""Bounds what is awaited inside to so many seconds; TimeoutError after that. `asyncio.timeout` is one."""

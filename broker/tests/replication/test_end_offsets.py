@@ -96,7 +96,7 @@ def links() -> FakeLinks:
 
 
 async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
-    ends = EndOffsets(HERE, links, image_of(a=[2, 3, 2], b=[3]))
+    ends = EndOffsets(HERE, links, image_of(a=[2, 3, 2], b=[3]), asyncio.timeout)
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("b", 0)]
     found = await ends.ask(asked)
     assert found == dict(zip(asked, (2, 103, 202, 3), strict=True))
@@ -105,7 +105,7 @@ async def test_every_leader_is_asked_for_its_own(links: FakeLinks) -> None:
 
 
 async def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None:
-    ends = EndOffsets(HERE, links, image_of(a=[HERE, NO_LEADER]))
+    ends = EndOffsets(HERE, links, image_of(a=[HERE, NO_LEADER]), asyncio.timeout)
     asked = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("gone", 0)]
     assert await ends.ask(asked) == {}
     assert links.requests == []
@@ -114,7 +114,7 @@ async def test_what_nobody_else_leads_is_not_asked_for(links: FakeLinks) -> None
 async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
     links.dead.add(2)
     links.wrong.add(3)
-    ends = EndOffsets(HERE, links, image_of(a=[2, 3, 4], moved=[4]))
+    ends = EndOffsets(HERE, links, image_of(a=[2, 3, 4], moved=[4]), asyncio.timeout)
     asked = [TopicPartition("a", number) for number in range(3)] + [TopicPartition("moved", 0)]
     assert await ends.ask(asked) == {TopicPartition("a", 2): 204}
     assert links.open_count == 0
@@ -122,7 +122,7 @@ async def test_who_does_not_tell_is_left_out(links: FakeLinks) -> None:
 
 async def test_many_partitions_are_asked_for_in_parts(links: FakeLinks) -> None:
     count = PARTITIONS_A_REQUEST + 1
-    ends = EndOffsets(HERE, links, image_of(a=[2] * count))
+    ends = EndOffsets(HERE, links, image_of(a=[2] * count), asyncio.timeout)
     found = await ends.ask([TopicPartition("a", number) for number in range(count)])
     assert len(found) == count
     assert links.requests == [(2, PARTITIONS_A_REQUEST), (2, 1)]

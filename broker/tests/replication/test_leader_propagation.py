@@ -99,7 +99,7 @@ class Pauses:
 async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCaptureFixture) -> None:
     others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
     image = image_of("late", "other", live=(1, 2, 3))
-    await LeaderPropagation(HERE, others, image, pauses).until_heard(["late", "other", "gone"])
+    await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_heard(["late", "other", "gone"])
     assert [topics for broker, topics in others.asked if broker == 2] == [2]
     assert [topics for broker, topics in others.asked if broker == 3] == [2, 1, 1, 1]
     assert (pauses.count, others.open_count, caplog.messages) == (3, 0, [])
@@ -108,13 +108,13 @@ async def test_all_live_brokers_are_asked_until_they_know(caplog: pytest.LogCapt
 async def test_many_topics_are_asked_for_in_parts() -> None:
     others = OtherBrokers(b2=0)
     names = [f"t{number:04}" for number in range(TOPICS_A_REQUEST + 1)]
-    await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses()).until_heard(names)
+    await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses(), asyncio.timeout).until_heard(names)
     assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
 
 
 async def test_nobody_is_asked_when_nothing_was_led() -> None:
     others = OtherBrokers()
-    await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses()).until_heard([])
+    await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_heard([])
     assert (others.asked, others.open_count) == ([], 0)
 
 
@@ -122,7 +122,9 @@ async def test_who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFi
     caplog.set_level("INFO")
     others = OtherBrokers(b3=0)
     others.unreachable.add(2)
-    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2, 3)), Pauses()).until_heard(["late"])
+    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2, 3)), Pauses(), asyncio.timeout).until_heard(
+        ["late"]
+    )
     assert [broker for broker, _ in others.asked if broker == 3] == [3]
     assert "broker 2 is not asked who leads: ConnectionError('cannot connect: refused')" in caplog.messages
     assert others.open_count == 0
@@ -133,6 +135,8 @@ async def test_who_never_hears_is_waited_for_no_longer_than_the_bound(
 ) -> None:
     monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)
     others = OtherBrokers()
-    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2)), Pauses()).until_heard(["late"])
+    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2)), Pauses(), asyncio.timeout).until_heard(
+        ["late"]
+    )
     assert others.open_count == 0
     assert "broker 2 may name this one as a leader when it is gone: no news after 0.01 s" in caplog.messages

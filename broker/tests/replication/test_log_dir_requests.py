@@ -1,5 +1,6 @@
 """F26, F28, F64: AlterReplicaLogDirs for replicas that are here, that will be, and whose disks fail."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -33,7 +34,7 @@ class Asked:
         self.broker = Broker(folder, state)
         self.logs, self.more = str(folder / "logs"), str(folder / "more")
         throttle = Throttle(self.broker.time, lambda: UNLIMITED)
-        mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close())
+        mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
         self.services = cast(Services, SimpleNamespace(mover=mover))
 
     def move(self, *paths: str, partition: int = 0) -> list[ErrorCode]:

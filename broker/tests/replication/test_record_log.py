@@ -88,7 +88,7 @@ class Broker:
         at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, codec, read_bytes)
         environment_of_groups = Environment(
-            GroupConfig(), self.log, self.loop, self.loop, topic_exists=lambda _: True, is_awake=lambda: True
+            GroupConfig(), self.log, self.loop, self.loop, lambda _: True, is_awake=lambda: True, new_id=lambda: "1"
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

@@ -17,7 +17,7 @@ from barnabas_broker.app.connection_settings import limits_of, socket_settings
 from barnabas_broker.app.loop_idle import MeasuringSelector
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.node import Node
-from barnabas_broker.app.node_environment import Machine
+from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.pages import make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import open_store
@@ -134,10 +134,11 @@ class Broker:
     async def _load(self) -> Node:
         config = self._config
         inspector = make_inspector(self._timers, self._clock)
-        machine = Machine(
+        machine = NodeEnvironment(
             clock=self._clock,
             timers=self._timers,
             random=SystemRandom(),
+            new_id=lambda: str(uuid4()),
             files=PosixFileSystem(),
             open_files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // OPEN_FILES_SHARE,
             boot_id=_boot_id(),

@@ -16,7 +16,7 @@ from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.app.metadata_memory import MetadataMemory
-from barnabas_broker.app.node_environment import Machine
+from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
 from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
@@ -85,7 +85,7 @@ class Node:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: MetadataStore, machine: Machine, on_failure: Callable[[str], object]
+        self, config: BrokerConfig, store: MetadataStore, machine: NodeEnvironment, on_failure: Callable[[str], object]
     ) -> None:
         self.config = config
         self.image = MetadataImage()
@@ -163,7 +163,7 @@ class Node:
         purgatory = Purgatory(timers)
         links = self._machine.make_links(self.image, self.current_config)
         self._departures = Departures(clock, asyncio.sleep)
-        leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep)
+        leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
         self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._departures)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
         offsets_log = RecordLog(
@@ -176,6 +176,7 @@ class Node:
             timers,
             topic_exists=lambda topic: topic in self.image.topics,
             is_awake=self.wakefulness.is_awake,
+            new_id=self._machine.new_id,
         )
         self.services = Services(
             broker_id=config.broker_id,
@@ -189,9 +190,9 @@ class Node:
             fetchers=self.fetchers,
             followers=self._wire_followers(replicas),
             isr_changes=self.isr_changes,
-            end_offsets=EndOffsets(config.broker_id, links, self.image),
+            end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
-            mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn),
+            mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn, asyncio.sleep),
             groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
             inspector=self._machine.inspector,

@@ -12,12 +12,14 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 
 
-class Machine(NamedTuple):
+class NodeEnvironment(NamedTuple):
     """`boot_id` is another one whenever the machine has started anew."""
 
     clock: Clock
     timers: Timers
     random: Random
+    new_id: Callable[[], str]
+    """Of a kind of its own each time, for members of groups."""
     files: FileSystem
     open_files_max: int
     boot_id: str

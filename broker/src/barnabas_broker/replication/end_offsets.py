@@ -16,6 +16,7 @@ from barnabas_broker.replication.request_link import RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListOffsetsRequest
+from barnabas_core.clock import Timeout
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -35,10 +36,11 @@ Topic = ListOffsetsRequest.ListOffsetsTopic
 class EndOffsets:
     """`links` reaches the other brokers; `broker_id` is this one."""
 
-    def __init__(self, broker_id: int, links: Links, image: MetadataImage) -> None:
+    def __init__(self, broker_id: int, links: Links, image: MetadataImage, timeout: Timeout) -> None:
         self._broker_id = broker_id
         self._links = links
         self._image = image
+        self._timeout = timeout
 
     async def ask(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Their high watermarks; without those that have no leader elsewhere, or whose leader does not tell."""
@@ -63,7 +65,7 @@ class EndOffsets:
         client_id = f"broker-{self._broker_id}-lag"
         request_link = RequestLink(self._links, leader_id)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with self._timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
                     request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST])
                     found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))

@@ -17,6 +17,7 @@ from barnabas_broker.replication.request_link import RequestLink
 from barnabas_broker.wire.codec import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+from barnabas_core.clock import Timeout
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,19 @@ class LeaderPropagation:
     """`links` reaches the other brokers; `broker_id` is this one."""
 
     def __init__(
-        self, broker_id: int, links: Links, image: MetadataImage, sleep: Callable[[float], Awaitable[None]]
+        self,
+        broker_id: int,
+        links: Links,
+        image: MetadataImage,
+        sleep: Callable[[float], Awaitable[None]],
+        timeout: Timeout,
     ) -> None:
         self._client_id = f"broker-{broker_id}-leaving"
         self._broker_id = broker_id
         self._links = links
         self._image = image
         self._sleep = sleep
+        self._timeout = timeout
 
     async def until_heard(self, topics: Collection[str]) -> None:
         """Return once all other live brokers know the leaders of these topics as they are now, or after `NEWS_S`."""
@@ -63,7 +70,7 @@ class LeaderPropagation:
     async def _until_it_heard(self, broker_id: int, expected: LeaderEpochs) -> None:
         request_link = RequestLink(self._links, broker_id)
         try:
-            async with asyncio.timeout(NEWS_S):
+            async with self._timeout(NEWS_S):
                 topics = sorted({which.topic for which in expected})
                 for begin in range(0, len(topics), TOPICS_A_REQUEST):
                     await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)

@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 from barnabas_broker.replication.partition import Partition
@@ -37,11 +37,13 @@ class LogMover:
         replicas: ReplicaManager,
         throttle: Throttle,
         spawn: Callable[[Coroutine[object, object, None]], object],
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._throttle = throttle
         self._spawn = spawn
+        self._sleep = sleep
 
     def resume(self) -> None:
         """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
@@ -76,7 +78,7 @@ class LogMover:
                 await self._catch_up(move)
                 await asyncio.to_thread(move.sync)
                 while self._is_wanted(move) and not move.log.takes_appends:
-                    await asyncio.sleep(TRUNCATION_S)
+                    await self._sleep(TRUNCATION_S)
                 if self._is_wanted(move) and move.lag_bytes <= SWAP_LAG_BYTES:
                     self._swap(move, partition)
         except (ApiError, StorageError) as error:
@@ -93,7 +95,7 @@ class LogMover:
             if not pause_s:
                 move.copy(SLICE_BYTES)
                 self._throttle.take(SLICE_BYTES)
-            await asyncio.sleep(pause_s)
+            await self._sleep(pause_s)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.under_way.get(move.log.topic_partition) is move

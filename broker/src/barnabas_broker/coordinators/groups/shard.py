@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
-from uuid import uuid4
 
 from barnabas_broker.coordinators.groups import join, membership, offsets, rebalance, sync
 from barnabas_broker.coordinators.groups.config import GroupConfig
@@ -48,7 +47,7 @@ class Environment(NamedTuple):
     topic_exists: Callable[[str], bool]
     is_awake: Callable[[], bool]
     """False while this broker may not know that another one coordinates by now."""
-    new_id: Callable[[], str] = lambda: str(uuid4())
+    new_id: Callable[[], str]
     """What makes a member id one of a kind."""
 
 

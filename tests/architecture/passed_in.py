@@ -1,0 +1,57 @@
+"""Below the broker's server time, chance and the network are arguments: nothing there takes them from the system.
+
+Import contracts in `pyproject.toml` keep the modules out; this looks for what the modules that remain would give.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BROKER: Final = ROOT / "broker/src/barnabas_broker"
+FLOORS: Final = ("coordinators", "handlers", "metadata", "replication", "storage", "wire")
+AMBIENT: Final = {
+    "asyncio": {"sleep", "timeout", "timeout_at", "open_connection", "start_server", "create_subprocess_exec"},
+    "uuid": {"uuid1", "uuid4"},
+    "os": {"urandom", "getpid"},
+    "loop": {"time"},
+}
+"""By module, or by what a variable is called: calls that give what should have been passed in."""
+BY_NAME: Final = frozenset({"Random", "SystemRandom", "uuid1", "uuid4", "urandom"})
+"""The same, where they were imported by name; `Random` is fine as a type."""
+OUTSIDE: Final = (
+    "metadata/store",  # SQLite and the Kubernetes API: the simulation has a store of its own.
+    "storage/helper/helper.py",  # A process; the simulation has one of its own, too.
+    "storage/helper_worker.py",  # Runs in that process.
+    "storage/inspection/inspector.py",  # How long the process may take.
+)
+"""Where the world outside begins."""
+
+
+def ambient_calls(path: Path) -> Iterator[str]:
+    """Complaints about one module, each `file:line what`. `asyncio.sleep(0)` only ends a turn, and may be."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"), args=[ast.Constant(value=0)]):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if name in AMBIENT.get(owner, ()):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{name}: it has to be passed in"
+            case ast.Call(func=ast.Name(id=name)) if name in BY_NAME:
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {name}: it has to be passed in"
+            case ast.Import(names=names) if any(each.name == "random" for each in names):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} import random: chance has to be passed in"
+
+
+def main() -> int:
+    """Prints every complaint; 1 where there is any."""
+    paths = [path for floor in FLOORS for path in sorted((BROKER / floor).rglob("*.py"))]
+    inside = [path for path in paths if not path.relative_to(BROKER).as_posix().startswith(OUTSIDE)]
+    complaints = [line for path in inside for line in ambient_calls(path)]
+    print("\n".join(complaints) or "passed in: fine")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
