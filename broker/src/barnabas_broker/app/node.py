@@ -169,15 +169,6 @@ class Node:
         offsets_log = RecordLog(
             OFFSETS_TOPIC, replicas, clock, config.offsets_topic_compression_codec, config.offsets_load_buffer_size
         )
-        environment = Environment(
-            group_config(config),
-            offsets_log,
-            clock,
-            timers,
-            topic_exists=lambda topic: topic in self.image.topics,
-            is_awake=self.wakefulness.is_awake,
-            new_id=self._machine.new_id,
-        )
         self.services = Services(
             broker_id=config.broker_id,
             config=config,
@@ -193,13 +184,24 @@ class Node:
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
             mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn, asyncio.sleep),
-            groups=GroupCoordinator(environment, config.offsets_topic_num_partitions),
+            groups=GroupCoordinator(self._group_environment(offsets_log), config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
             inspector=self._machine.inspector,
             trust=BatchTrust(self._machine.random),
             encoded_topics=EncodedTopics(),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
+        )
+
+    def _group_environment(self, offsets_log: RecordLog) -> Environment:
+        return Environment(
+            group_config(self.config),
+            offsets_log,
+            self._machine.clock,
+            self._machine.timers,
+            topic_exists=lambda topic: topic in self.image.topics,
+            is_awake=self.wakefulness.is_awake,
+            new_id=self._machine.new_id,
         )
 
     def _move_throttle(self) -> Throttle:
