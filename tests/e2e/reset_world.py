@@ -23,7 +23,7 @@ from barnabas_operator.planning.groups.group_status import group_status
 from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
-from barnabas_operator.reconcile.groups.group_parts import GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
@@ -189,7 +189,7 @@ class ResetWorld:
     def _resets(self, api: KubeApi, life: Life) -> Iterator[OffsetResets]:
         client = connected_client(self.bootstrap, CONNECT_S, "operator")
         try:
-            yield OffsetResets(GroupTools(api, self.name, lambda: client, _mortal(life), SystemClock()))
+            yield OffsetResets(GroupEnvironment(api, self.name, lambda: client, _mortal(life), SystemClock()))
         finally:
             client.close()
 

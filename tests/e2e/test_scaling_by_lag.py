@@ -15,7 +15,7 @@ from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.scaling import WINDOW_S
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
-from barnabas_operator.reconcile.groups.group_parts import GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
@@ -87,7 +87,7 @@ class Place:
 
         async def run() -> list[GroupTold]:
             async with api_client(self.plane) as connection:
-                tools = GroupTools(KubeApi(connection), self.namespace, object, nullcontext, self.clock)
+                tools = GroupEnvironment(KubeApi(connection), self.namespace, object, nullcontext, self.clock)
                 part = LagScaling(tools)
                 return [await self._look(part, group, about) for group, about in looks]
 
@@ -200,7 +200,7 @@ def test_what_others_scale_in_between_is_noticed_before_anything_is_written(plac
 
     async def run() -> None:
         async with api_client(place.plane) as connection:
-            tools = GroupTools(KubeApi(connection), place.namespace, object, nullcontext, place.clock)
+            tools = GroupEnvironment(KubeApi(connection), place.namespace, object, nullcontext, place.clock)
             part = LagScaling(tools)
             await place._look(part, group, seen(4000))
             place.kubectl("scale", "deployment", "billing", "--replicas=8")

@@ -12,7 +12,7 @@ from barnabas_operator.observed.audit import Audit
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.resource_reconcilers import RECONCILERS
 from barnabas_operator.reconcile.status_writer import FINALIZER
@@ -207,7 +207,7 @@ class MirrorReconciler(KindReconciler):
 
     calls: tuple[tuple[str, list[str]], ...] = ()
 
-    def __init__(self, _tools: ReconcilerTools) -> None:
+    def __init__(self, _tools: ReconcilerEnvironment) -> None:
         type(self).calls = ()
 
     async def release(self, bodies: Bodies) -> None:

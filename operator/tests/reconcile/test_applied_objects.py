@@ -46,8 +46,10 @@ def changed(found: Json, **fields: object) -> Json:
 
 def test_what_the_operator_did_itself_is_no_news() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
-        assert not objects.hear(now(api), is_gone=False)
-        assert not objects.hear(changed(now(api), status={"seen": 1}), is_gone=False), "nor what controllers tell of it"
+        assert not objects.object_event(now(api), is_gone=False)
+        assert not objects.object_event(changed(now(api), status={"seen": 1}), is_gone=False), (
+            "nor what controllers tell of it"
+        )
         assert not await objects.apply(CLUSTER, ITEM)
 
     play(scenario)
@@ -55,7 +57,7 @@ def test_what_the_operator_did_itself_is_no_news() -> None:
 
 def test_what_others_changed_is_applied_again() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
-        assert objects.hear(changed(now(api), data={"a": "2"}), is_gone=False)
+        assert objects.object_event(changed(now(api), data={"a": "2"}), is_gone=False)
         assert await objects.apply(CLUSTER, ITEM)
 
     play(scenario)
@@ -63,7 +65,7 @@ def test_what_others_changed_is_applied_again() -> None:
 
 def test_what_others_deleted_is_applied_again() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
-        assert objects.hear(now(api), is_gone=True)
+        assert objects.object_event(now(api), is_gone=True)
         assert await objects.apply(CLUSTER, ITEM)
 
     play(scenario)
@@ -74,7 +76,7 @@ def test_what_the_operator_takes_away_itself_was_not_deleted_by_others() -> None
         before, settled = now(api), PodsState(BrokerSet(1, "a-revision", {}))
         await GarbageCollector(api, objects).remove(CLUSTER, settled, None)
         assert not api.of_kind("ConfigMap"), "no pod starts with it"
-        assert not objects.hear(before, is_gone=True)
+        assert not objects.object_event(before, is_gone=True)
 
     play(scenario)
 
@@ -83,9 +85,9 @@ def test_late_news_of_what_was_before_are_none() -> None:
     async def scenario(api: KubeMemory, objects: AppliedObjects) -> None:
         before = now(api)
         older = {**before, "data": {"a": "0"}, "metadata": {**before["metadata"], "resourceVersion": "0"}}
-        assert not objects.hear(older, is_gone=False)
+        assert not objects.object_event(older, is_gone=False)
         another = {**before, "metadata": {**before["metadata"], "uid": "of the one before"}}
-        assert not objects.hear(another, is_gone=True)
+        assert not objects.object_event(another, is_gone=True)
 
     play(scenario)
 
@@ -114,7 +116,7 @@ def test_news_of_a_write_that_is_under_way_are_not_of_others() -> None:
 
         def overtaken(method: str, path: str, body: Mapping[str, Any]) -> None:
             if method == "PATCH":
-                told.append(objects.hear(changed(now(api), data=body["data"]), is_gone=False))
+                told.append(objects.object_event(changed(now(api), data=body["data"]), is_gone=False))
 
         api.refuse = overtaken
         assert await objects.apply(CLUSTER, {**ITEM, "data": {"a": "2"}})

@@ -58,7 +58,9 @@ def test_a_cluster_that_does_not_answer_is_left_alone_until_a_pod_changes(play: 
         asked = here.brokers.looks
         await here.round()
         assert here.brokers.looks == asked
-        here.worker.hear({"kind": "Pod", "metadata": {"namespace": "air", "name": "one-broker-0"}}, is_gone=False)
+        here.worker.object_event(
+            {"kind": "Pod", "metadata": {"namespace": "air", "name": "one-broker-0"}}, is_gone=False
+        )
         await here.next()
         assert here.brokers.looks == asked + 1
 

@@ -27,7 +27,7 @@ def test_brokers_that_do_not_answer_the_operator_make_it_unknown_though_their_po
         await here.round()
         assert here.said("Cluster", "one") == ("Unknown", "BrokersUnreachable", SILENT)
         here.brokers.count = 2
-        here.worker.hear(of_broker(0), is_gone=False)
+        here.worker.object_event(of_broker(0), is_gone=False)
         await here.round()
         assert here.said("Cluster", "one")[0] == "True"
         here.brokers.count = 0

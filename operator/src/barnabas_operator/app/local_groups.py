@@ -15,7 +15,7 @@ from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.groups.group_client import GroupClient
-from barnabas_operator.reconcile.groups.group_parts import GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
@@ -50,7 +50,7 @@ class LocalGroups:
         self._clock: Final = clock
         self._client: Final = GroupClient(bootstrap)
         self._looks: Final = GroupLooks(PATIENCE_S, clock)
-        self._work: Final = GroupWork(GroupTools(NoKubeApi(), "default", self._client.connected, writing, clock))
+        self._work: Final = GroupWork(GroupEnvironment(NoKubeApi(), "default", self._client.connected, writing, clock))
 
     def close(self) -> None:
         """Ends the connections."""

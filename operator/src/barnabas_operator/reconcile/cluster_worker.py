@@ -1,4 +1,4 @@
-"""One Cluster's worker: all that is done to it and its resources is done here, one round after the other."""
+"""A Cluster's worker: reconciles the Cluster and its resources, one reconciliation after the other."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerTools, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.last_known_state import LastKnownState
 from barnabas_operator.reconcile.reconcile_parts import (
     ReconcileIncomplete,
@@ -61,7 +61,7 @@ STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CON
 
 
 class ClusterWorker:
-    """`wake` says that something has changed; `run` ends with the Cluster."""
+    """`wake` reports a change; `run` ends with the Cluster."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class ClusterWorker:
         self._clock = environment.clock
         self._connect = environment.connect
         self._statuses = StatusWriter(environment.api, self._clock)
-        self._rounds = BrokerReconciler(environment)
+        self._brokers = BrokerReconciler(environment)
         self._on_round = on_round
-        tools = ReconcilerTools(key, environment, self._statuses, self._connected, self._found)
+        tools = ReconcilerEnvironment(key, environment, self._statuses, self._connected, self._found)
         self._resources = ResourceReconcilers(tools)
         self._running = DynamicConfigReconciler(self._connected)
-        self._answers = LastKnownState(self._clock.monotonic_s)
-        self._blips = ShortOutages(self._clock.monotonic_s)
-        self._patience = BrokerBackoff(self._settings.busy_s, self._clock.monotonic_s)
+        self._last_known = LastKnownState(self._clock.monotonic_s)
+        self._outages = ShortOutages(self._clock.monotonic_s)
+        self._backoff = BrokerBackoff(self._settings.busy_s, self._clock.monotonic_s)
         self._pods: PodsState | None = None
         self._admin: ClusterAdmin | None = None
         self._has_ended = False
@@ -92,17 +92,17 @@ class ClusterWorker:
         self._applied_at = -math.inf
         self._began_at: float | None = None
         self.state: ClusterState | None = None
-        """What the brokers said last."""
+        """What the brokers last reported."""
 
     def wake(self) -> None:
-        """Have a round soon."""
+        """Reconcile soon."""
         self._woken.set()
 
-    def hear(self, found: Json, *, is_gone: bool) -> None:
-        """What the watch tells of an object of the Cluster: a pod, a Service."""
+    def object_event(self, found: Json, *, is_gone: bool) -> None:
+        """The watch reports an object of the Cluster: a pod, a Service."""
         if found["kind"] == POD:
-            self._patience.renew()
-        if self._rounds.hear(found, is_gone=is_gone):
+            self._backoff.renew()
+        if self._brokers.object_event(found, is_gone=is_gone):
             self.wake()
 
     @property
@@ -120,7 +120,7 @@ class ClusterWorker:
         return self._clock.monotonic_s() - max(self._began_at, self._statuses.wrote_at, answered_at)
 
     async def run(self) -> None:
-        """Round after round, until it is cancelled."""
+        """Reconciles again and again, until it is cancelled."""
         pause, took, failures = 0.0, 0.0, 0
         try:
             while True:
@@ -128,7 +128,7 @@ class ClusterWorker:
                 self._began_at = self._clock.monotonic_s()
                 self._statuses.begin()
                 try:
-                    pause = await self._round()
+                    pause = await self._reconcile_once()
                     self._statuses.check()
                     failures = 0
                 except Exception as error:
@@ -146,9 +146,9 @@ class ClusterWorker:
             self._drop_admin()
 
     async def _pause(self, seconds: float, took: float) -> None:
-        """A change is waited for so long; what comes shortly after it goes into the same round.
+        """Waits so long for a change. What comes shortly after it belongs to the same reconciliation.
 
-        Where a round takes long, as with thousands of Topics, at most every other second is spent on rounds.
+        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -156,8 +156,8 @@ class ClusterWorker:
             await asyncio.sleep(min(BATCH_S_MAX, max(self._settings.batch_s, took)))
         self._woken.clear()
 
-    async def _round(self) -> float:
-        """Brings brokers and topics to what is declared, once; the seconds until the next round."""
+    async def _reconcile_once(self) -> float:
+        """Reconciles brokers and resources once. Returns the seconds until the next time."""
         body = self._inventory.clusters.get(self.key)
         if body is None:
             return self._settings.drift_s
@@ -165,64 +165,66 @@ class ClusterWorker:
             return await self._stand_by(body)
         resources = self._resources.found()
         if self._clock.monotonic_s() - self._applied_at > self._settings.drift_s:
-            self._rounds.forget()
+            self._brokers.forget()
             self._statuses.forget()
             self._running.forget()
             self._applied_at = self._clock.monotonic_s()
         if "deletionTimestamp" in body["metadata"]:
-            return await self._end(body, resources)
+            return await self._delete(body, resources)
         cluster, problem = _read(body)
         if problem is not None or cluster.spec.pause:
-            return await self._leave(cluster, body, resources, problem, _why_left(cluster, problem))
+            return await self._leave_alone(cluster, body, resources, problem, _why_left(cluster, problem))
         return await self._reconcile(cluster, body, resources)
 
     def _found(self, kind: str) -> Bodies:
         return {body["metadata"]["name"]: body for body in self._inventory.resources_of(kind, self.key)}
 
     async def _stand_by(self, body: Json) -> float:
-        """Another operator acts: the brokers are only asked, for what the webhook has to know."""
-        self.state = await self._look(_read(body)[0])
+        """Another operator acts: only asks the brokers, for the webhook needs to know."""
+        self.state = await self._ask_brokers(_read(body)[0])
         return self._settings.drift_s
 
-    async def _leave(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None, why: str) -> float:
-        """All stays as it is, for the resource says so, or cannot be carried out; the Topics hear `why`."""
+    async def _leave_alone(
+        self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None, why: str
+    ) -> float:
+        """Changes nothing: the resource is paused or invalid. Its Topics get `why`."""
         await self._resources.wait(resources, why)
-        await self._tell(cluster, body, told)
+        await self._write_status(cluster, body, told)
         return self._settings.drift_s
 
-    async def _end(self, body: Json, resources: Found) -> float:
-        """The Cluster goes, and its Topics as resources with it; its disks by its deletion policy."""
+    async def _delete(self, body: Json, resources: Found) -> float:
+        """The Cluster is being deleted: releases its resources; its disks follow its deletion policy."""
         cluster, problem = _read(body)
-        if await self._rounds.namespace_ends(cluster):
-            return await self._let_go(body, resources)
+        if await self._brokers.namespace_ends(cluster):
+            return await self._release_all(body, resources)
         if cluster.spec.deletion_policy == "Protect":
             if problem is not None or cluster.spec.pause:
-                return await self._leave(cluster, body, resources, PROTECTED, _why_left(cluster, problem))
+                return await self._leave_alone(cluster, body, resources, PROTECTED, _why_left(cluster, problem))
             return await self._reconcile(cluster, body, resources, PROTECTED)
         await self._resources.release(resources)
         parts = ReconcileParts("/".join(self.key))
-        waiting = await parts.run(self._rounds.erase(cluster)) if cluster.erases else None
+        waiting = await parts.run(self._brokers.erase(cluster)) if cluster.erases else None
         problem = parts.problem() or waiting
         if problem is not None:
-            await self._tell(cluster, body, problem)
+            await self._write_status(cluster, body, problem)
         parts.check()
         if waiting is not None:
             return self._settings.busy_s
         await self._statuses.release(body)
         return self._settings.drift_s
 
-    async def _let_go(self, body: Json, resources: Found) -> float:
-        """All that the Cluster has goes with its namespace, where the operator may do nothing else any more."""
+    async def _release_all(self, body: Json, resources: Found) -> float:
+        """The namespace is being deleted: removes finalizers only, for it may have no other right there."""
         await self._resources.release(resources)
         is_gone = await self._statuses.release(body)
         return self._settings.drift_s if is_gone else self._settings.busy_s
 
     async def _reconcile(self, cluster: Cluster, body: Json, resources: Found, told: Refusal | None = None) -> float:
-        """`told` is what the Cluster says whatever else is the matter."""
+        """`told` is what the Cluster's status says, whatever else is wrong."""
         parts = ReconcileParts("/".join(self.key))
-        await parts.run(self._statuses.keep_held(body, wanted=_is_held(cluster)))
-        state = await parts.run(self._look(cluster))
-        brokers = await parts.run(self._rounds.advance(cluster, state))
+        await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))
+        state = await parts.run(self._ask_brokers(cluster))
+        brokers = await parts.run(self._brokers.advance(cluster, state))
         self._pods = brokers.pods if brokers is not None else self._pods
         if brokers is not None and state is not None:
             await parts.run(self._settle(cluster, brokers, state))
@@ -230,17 +232,19 @@ class ClusterWorker:
         state = self.state = seen.state if seen is not None else state
         waiting = brokers.waiting if brokers is not None else None
         version = await parts.run(self._reconcile_version(cluster, brokers, state)) or VersionOutcome()
-        exporter = await parts.run(self._rounds.reconcile_lag_exporter(cluster))
+        exporter = await parts.run(self._brokers.reconcile_lag_exporter(cluster))
         problem = parts.problem()
-        self._note_answers(state, problem)
+        self._note_state(state, problem)
         trouble = brokers.trouble if brokers is not None else ""
         ahead = seen.ahead if seen is not None else None
         if ahead is not None and ahead.is_rebalanced:
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
-        if self._blips.is_one(parts):
+        if self._outages.is_one(parts):
             parts.check()
-        found = Findings(self._pods, state or self._answers.state, None, trouble, self._answers.silence, ahead)
-        await self._tell(cluster, body, told or first_told(exporter or waiting, problem) or version.refusal, found)
+        found = Findings(self._pods, state or self._last_known.state, None, trouble, self._last_known.silence, ahead)
+        await self._write_status(
+            cluster, body, told or first_told(exporter or waiting, problem) or version.refusal, found
+        )
         parts.check()
         for refusal in (waiting, exporter):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
@@ -255,7 +259,7 @@ class ClusterWorker:
     async def _reconcile_resources(
         self, cluster: Cluster, resources: Found, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
-        """Without brokers, or what is known of their places, only what can be done without."""
+        """Without brokers, or before their pods are known, does only what needs neither."""
         if state is None or self._pods is None:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
@@ -268,7 +272,7 @@ class ClusterWorker:
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
-        """After all else: the status tells of the level before, so that the next round's Event can."""
+        """Comes last: this status still has the previous level, so that the next one's Event can name both."""
         if brokers is None or state is None or not brokers.pods.is_settled:
             return VersionOutcome()
         return await blocking(
@@ -276,44 +280,48 @@ class ClusterWorker:
         )
 
     async def _settle(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """What brokers are told while they run."""
+        """Balances leaders, sets dynamic configs, unregisters removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
-            self._rounds.unbalanced = False
+            self._brokers.unbalanced = False
         await self._running.tell_settings(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 
-    async def _look(self, cluster: Cluster) -> ClusterState | None:
-        """What the brokers say; None where none of them answers, or did a moment ago."""
-        if not self._patience.is_over:
+    async def _ask_brokers(self, cluster: Cluster) -> ClusterState | None:
+        """What the brokers report; None where none answers, or none did just before."""
+        if not self._backoff.is_over:
             return None
         try:
             state = await blocking(lambda: self._connected(cluster).cluster_state(()))
         except ClusterUnreachable as error:
             log.debug("%s/%s: %s", *self.key, error)
-            self._answers.missed(f"no broker answers the operator at {self._settings.bootstrap_of(cluster)}: {error}")
-            self._patience.lose()
+            self._last_known.missed(
+                f"no broker answers the operator at {self._settings.bootstrap_of(cluster)}: {error}"
+            )
+            self._backoff.lose()
             self._drop_admin()
             return None
-        self._patience.renew()
+        self._backoff.renew()
         return state
 
-    def _note_answers(self, state: ClusterState | None, problem: Refusal | None) -> None:
-        """Of brokers that were looked at; who answers and then says nothing more has not answered."""
+    def _note_state(self, state: ClusterState | None, problem: Refusal | None) -> None:
+        """Brokers that answer first and fail later in the reconciliation count as silent."""
         if problem is not None and problem.reason == BROKERS_UNREACHABLE:
-            self._answers.missed(problem.message)
+            self._last_known.missed(problem.message)
         elif state is not None:
-            self._answers.heard(state)
+            self._last_known.heard(state)
 
-    async def _tell(self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND) -> None:
+    async def _write_status(
+        self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND
+    ) -> None:
         now = time_text(self._clock.now_ms())
         status = cluster_status(cluster, now, why, found._replace(strays=self._running.strays))
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
-        """Called in threads, which a worker that ends does not wait for: what they connect then is closed again."""
+        """Called in threads. A worker that ends does not wait for them, so a late connection is closed again."""
         admin = self._admin
         if admin is None:
             bootstrap, writing = self._settings.bootstrap_of(cluster), self._leadership.writing
@@ -330,7 +338,7 @@ class ClusterWorker:
 
 
 def _read(body: Json) -> tuple[Cluster, Refusal | None]:
-    """The Cluster as far as it can be read, and what is wrong with it."""
+    """The Cluster as far as it can be parsed, and what is wrong with it."""
     try:
         cluster = resource_of(Cluster, body)
     except InvalidResource as error:
@@ -339,8 +347,8 @@ def _read(body: Json) -> tuple[Cluster, Refusal | None]:
     return cluster, Refusal(INVALID_CONFIG, "; ".join(problems)) if problems else None
 
 
-def _is_held(cluster: Cluster) -> bool:
-    """Where something is to be done, or to be said, before it is gone."""
+def _needs_finalizer(cluster: Cluster) -> bool:
+    """Whether something has to be done, or said, before the Cluster is gone."""
     return cluster.erases or cluster.spec.deletion_policy != "Retain"
 
 
@@ -353,7 +361,7 @@ def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
 
 
 def first_told(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """What the Cluster says: brokers that do not answer do so because of what is waited for, if there is something."""
+    """What the Cluster says. Brokers that do not answer are a consequence of what is waited for, if anything is."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

@@ -1,4 +1,4 @@
-"""All workers: one for each Cluster that is there, woken by what the watch tells."""
+"""All workers: one for each Cluster, woken by events of the watch."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ IDLE_S_MAX: Final = 600.0
 class ClusterWorkers:
     """`resource_event` and `object_event` are called by the watch; `close` ends all.
 
-    Nothing is done in a namespace before `begin`: a part of its resources is not to be taken for all.
+    Nothing is done in a namespace before `begin`: a part of its resources must not be taken for all.
     """
 
     def __init__(self, inventory: Inventory, environment: WorkerEnvironment, metrics: OperatorMetrics) -> None:
@@ -46,38 +46,38 @@ class ClusterWorkers:
         self._workers: dict[Key, tuple[ClusterWorker, asyncio.Task[None]]] = {}
         self._begun: set[str | None] = set()
         self._strays_changed = asyncio.Event()
-        self._strays = asyncio.create_task(self._tell_strays())
+        self._strays = asyncio.create_task(self._report_strays())
 
     def begin(self, namespace: str | None) -> None:
-        """All that is there has been told, or (None) all that is in any namespace."""
+        """All resources of the namespace are known (None: of all namespaces)."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
         self._strays_changed.set()
 
     def begin_anew(self) -> None:
-        """This operator begins or ends to act: no worker goes on with what it knew of the time before."""
+        """This operator begins or ends to act: every worker starts again and forgets what it knew."""
         for key in list(self._workers):
-            self._end(key)
+            self._close(key)
         for key in self._inventory.clusters:
             self._open(key)
         self._strays_changed.set()
 
     async def close(self) -> None:
-        """Ends every worker; what is under way on the Kafka side is finished by the next operator."""
+        """Ends every worker; the next operator finishes what is under way in Kafka."""
         tasks = [self._strays, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def state_of(self, key: Key) -> ClusterState | None:
-        """What the brokers of a Cluster said last; None where they have not yet, or there is no such Cluster."""
+        """What the brokers of a Cluster last reported; None before they did, or without such a Cluster."""
         worker, _ = self._workers.get(key, (None, None))
         return worker.state if worker is not None else None
 
     @property
     def why_dead(self) -> str | None:
-        """Which worker does nothing any more, if one does: each request has a time limit, a round has none."""
+        """Which worker hangs, if one does: each request has a time limit, a reconciliation has none."""
         for key, (worker, task) in self._workers.items():
             whose = f"of the Cluster {key.namespace}/{key.name}"
             if task.done():
@@ -102,12 +102,12 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """One that was made again has a worker of its own: what the other knew is not so any more."""
+        """A Cluster that was created again gets a new worker: what the other knew is no longer true."""
         key, there = key_of(body), self._inventory.clusters
         before = there.get(key)
         self._inventory.keep(body, is_gone=is_gone)
         if before is not None and (key not in there or there[key]["metadata"]["uid"] != before["metadata"]["uid"]):
-            self._end(key)
+            self._close(key)
         if key in there:
             self._open(key)
         return key
@@ -117,7 +117,7 @@ class ClusterWorkers:
         meta = body["metadata"]
         worker, _ = self._workers.get(Key(meta["namespace"], meta["labels"][CLUSTER_LABEL]), (None, None))
         if worker is not None:
-            worker.hear(body, is_gone=is_gone)
+            worker.object_event(body, is_gone=is_gone)
 
     def _has_begun(self, namespace: str) -> bool:
         return not self._begun.isdisjoint((namespace, None))
@@ -128,7 +128,7 @@ class ClusterWorkers:
             worker = ClusterWorker(key, self._inventory, self._environment, on_round)
             self._workers[key] = worker, asyncio.create_task(worker.run())
 
-    def _end(self, key: Key) -> None:
+    def _close(self, key: Key) -> None:
         _, task = self._workers.pop(key, (None, None))
         if task is not None:
             task.cancel()
@@ -139,8 +139,8 @@ class ClusterWorkers:
         if worker is not None:
             worker.wake()
 
-    async def _tell_strays(self) -> None:
-        """Resources without a Cluster hear why nothing happens; those that shall go, go: nobody could delete any."""
+    async def _report_strays(self) -> None:
+        """Tells resources without a Cluster why nothing happens, and releases those that are being deleted."""
         while True:
             await self._strays_changed.wait()
             await asyncio.sleep(STRAY_PAUSE_S)  # It may be applied just before its Cluster.
@@ -148,7 +148,7 @@ class ClusterWorkers:
             if not self._leadership.is_held:
                 continue
             try:
-                await asyncio.gather(*(self._tell_stray(body) for body in self._strays_now()))
+                await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
             except Exception as error:  # Nobody else lets them go.
                 is_bug = not isinstance(error, KubeUnreachable | KubeRefused | NotLeading)
                 log.warning("resources without a Cluster: trying again: %s", error, exc_info=is_bug)
@@ -158,7 +158,7 @@ class ClusterWorkers:
         strays = self._inventory.strays()
         return [body for body in strays if self._has_begun(body["metadata"]["namespace"])]
 
-    async def _tell_stray(self, body: Json) -> None:
+    async def _report_stray(self, body: Json) -> None:
         if "deletionTimestamp" in body["metadata"]:
             await self._statuses.release(body)
             return

@@ -1,4 +1,4 @@
-"""What a round over a Cluster does about its resources of one kind."""
+"""What a worker does with the resources of one kind."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -13,24 +13,24 @@ from barnabas_operator.resources.object_key import Key
 
 Json = Mapping[str, Any]
 Bodies = Mapping[str, Json]
-"""Resources of one kind by name, as the watch told them last."""
+"""Resources of one kind by name, as the watch last reported them."""
 Connected = Callable[[Cluster], ClusterAdmin]
 """Asks the brokers of a Cluster; called in threads."""
 
 
 class Seen(NamedTuple):
-    """What the round knows of the brokers so far. Each kind passes on what is so after its steps."""
+    """What the worker knows of the brokers so far. Each kind passes on what is true after its steps."""
 
     state: ClusterState
     racks: Mapping[int, str | None]
-    """Those of the brokers that answered: they have been told."""
+    """Those of the brokers that answered."""
     restarting: Collection[int]
-    """The brokers that restart, or are to."""
+    """The brokers that restart, or have to."""
     ahead: PendingMoves | None = None
-    """What moves, and is to."""
+    """What moves, and has to."""
 
 
-class ReconcilerTools(NamedTuple):
+class ReconcilerEnvironment(NamedTuple):
     """What the worker of a Cluster works with."""
 
     key: Key
@@ -42,7 +42,7 @@ class ReconcilerTools(NamedTuple):
 
 
 class KindReconciler(Protocol):
-    """Of one Cluster. What fails stops neither the other kinds nor the rest of the round."""
+    """Of one Cluster. A failure stops neither the other kinds nor the rest of the reconciliation."""
 
     @property
     def idle_s(self) -> float:
@@ -53,10 +53,10 @@ class KindReconciler(Protocol):
         """Ends what goes on beside the rounds: there are no more of them."""
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody looks after them any more: their finalizers go."""
+        """Nobody reconciles them any more: removes their finalizers."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Without the brokers: those that need none of them may go, the others are told why nothing is done."""
+        """Without brokers: releases those whose deletion needs none, tells the others why nothing is done."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Brings them about, once, and tells them what came of it. Also called where there are none."""
+        """Reconciles them once and writes their statuses. Also called where there are none."""

@@ -1,4 +1,4 @@
-"""What a Cluster's brokers said last, and for how long they have said nothing."""
+"""What a Cluster's brokers last reported, and for how long they have been silent."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class LastKnownState:
         self._failure = ""
 
     def heard(self, state: ClusterState) -> None:
-        """They answered all that they were asked."""
+        """They answered every request."""
         self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:
@@ -31,7 +31,7 @@ class LastKnownState:
 
     @property
     def state(self) -> ClusterState | None:
-        """What they said last; None where that is too long ago."""
+        """What they last reported; None if that is too long ago."""
         return self._state if not self._is_silent else None
 
     @property

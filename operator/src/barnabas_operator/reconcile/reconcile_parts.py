@@ -1,4 +1,4 @@
-"""The parts of a round: one that fails is told, and the others have their turn all the same."""
+"""The parts of a reconciliation: one that fails is reported, and the others still run."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,25 +16,25 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 10.0
-"""As the watch: when the API server is back, both know soon."""
+"""As long as the watch: both notice soon that the API server is back."""
 DOUBLINGS_MAX: Final = 16
 
 
 class ReconcileIncomplete(Exception):
-    """A part of the round failed, which was logged and told."""
+    """A part of the reconciliation failed; that is logged and reported."""
 
 
 class ReconcileParts:
-    """Of one round over the Cluster that is named."""
+    """Of one reconciliation of the named Cluster."""
 
     def __init__(self, of: str) -> None:
         self._of = of
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """What the part answers; None where it failed.
+        """What the part returns; None if it failed.
 
-        Raises NotLeading: a round that may not write ends, and says nothing, for the Cluster has no part in that.
+        Raises NotLeading: the reconciliation ends and reports nothing, for it is no fault of the Cluster.
         """
         try:
             return await part
@@ -46,7 +46,7 @@ class ReconcileParts:
             return None
 
     def problem(self) -> Refusal | None:
-        """What is told of the parts that failed: our own mistakes first, for nothing else shows them."""
+        """What to report of the parts that failed: faults of the operator first, for nothing else shows them."""
         found = sorted((refusal_of(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 
@@ -56,13 +56,13 @@ class ReconcileParts:
         return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
 
     def check(self) -> None:
-        """Raises ReconcileIncomplete where a part failed: the round is tried again soon."""
+        """Raises ReconcileIncomplete if a part failed: the worker tries again soon."""
         if self._failed:
             raise ReconcileIncomplete(str(self._failed[0])) from self._failed[0]
 
 
 class ShortOutages:
-    """Of rounds over one Cluster; `now_s` is a monotonic clock.
+    """Of the reconciliations of one Cluster; `now_s` is a monotonic clock.
 
     An API server that rolls breaks connections, as brokers do in a roll (`LastKnownState`): that alone is no news.
     """
@@ -72,7 +72,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """Whether nothing else failed in this round, and it has not lasted yet."""
+        """Whether nothing else failed this time, and the outage is still short."""
         if not parts.is_unheard:
             self._since_s = None
             return False
@@ -81,7 +81,7 @@ class ShortOutages:
 
 
 def is_expected(error: Exception) -> bool:
-    """Others are away, say no, or act instead: no mistake of ours."""
+    """Others are away, refuse, or act instead: no fault of the operator."""
     return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | ReconcileIncomplete)
 
 

@@ -1,21 +1,21 @@
-"""A Cluster's resources of all kinds, in its rounds."""
+"""The reconcilers of all kinds of resources of a Cluster."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.topic import TOPIC
 
-RECONCILERS: Final[Mapping[str, Callable[[ReconcilerTools], KindReconciler]]] = {
+RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
     CONSUMER_GROUP.name: GroupReconciler,
 }
-"""What has a part in the rounds, by the field `kind`, in the order of the parts."""
+"""The reconcilers by the field `kind`, in the order in which they run."""
 
 Found = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""
@@ -24,7 +24,7 @@ Found = Mapping[str, Bodies]
 class ResourceReconcilers:
     """Of one Cluster."""
 
-    def __init__(self, tools: ReconcilerTools) -> None:
+    def __init__(self, tools: ReconcilerEnvironment) -> None:
         self._tools: Final = tools
         self._reconcilers: Final = {kind: make(tools) for kind, make in RECONCILERS.items()}
 
@@ -43,7 +43,7 @@ class ResourceReconcilers:
         return {kind: self._tools.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: Found) -> None:
-        """Nobody looks after them any more."""
+        """Nobody reconciles them any more: removes their finalizers."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.release(found[kind])
 

@@ -1,4 +1,4 @@
-"""Writes statuses and finalizers back, only where they differ from what is there, and what is worth an Event."""
+"""Writes statuses, finalizers and Events; statuses and finalizers only where they differ."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class _Written(NamedTuple):
 
 
 class StatusWriter:
-    """Patches many resources at once, a bounded number at a time. One that is refused holds no other up."""
+    """Patches many resources, a bounded number at a time. A refusal stops no other."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -44,32 +44,32 @@ class StatusWriter:
         self._events = EventWriter(api)
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self._written: dict[tuple[str, str, str], _Written] = {}
-        """What the watch has not told yet, by kind, namespace and name."""
+        """What the watch has not reported yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
         self.wrote_at = 0.0
         """When the API server answered last, by the monotonic clock."""
 
     def begin(self) -> None:
-        """A round begins: what was refused in those before it is asked again in this one."""
+        """A reconciliation begins: what was refused before is tried again."""
         self._refused = None
 
     def check(self) -> None:
-        """Raises KubeRefused where, since `begin`, something was refused that may be taken later."""
+        """Raises KubeRefused if, since `begin`, something was refused that may be accepted later."""
         if self._refused is not None:
             raise self._refused
 
     def forget(self) -> None:
-        """What is gone by now would be remembered for ever; of the rest some may be written once more."""
+        """Forgets what was written: deleted objects would stay for ever. Some statuses may be written once more."""
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
-        """Each resource with its new status, and its object as it is now. Those whose object was found to be gone."""
+        """Writes each resource's status to its object. Returns the resources whose object is gone."""
         told = list(changed)
         there = await asyncio.gather(*(self._write(resource, body) for resource, body in told))
         return [resource for (resource, _), is_there in zip(told, there, strict=True) if not is_there]
 
     async def _write(self, resource: Resource, body: Json) -> bool:
-        """Whether the object is there, as far as is known."""
+        """Whether the object exists, as far as is known."""
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
@@ -98,7 +98,7 @@ class StatusWriter:
         return True
 
     def newer_than(self, body: Json) -> Status | None:
-        """What was written after the version that the watch told last."""
+        """The status written after the version that the watch reported last."""
         ours, meta = self._written.get(_key(body)), body["metadata"]
         if ours is None:
             return None
@@ -108,16 +108,16 @@ class StatusWriter:
         return None
 
     def is_ahead(self, body: Json) -> bool:
-        """Whether a status was written that the watch has not told of yet."""
+        """Whether a status was written that the watch has not reported yet."""
         return self.newer_than(body) is not None
 
-    async def keep_held(self, body: Json, *, wanted: bool) -> bool:
-        """Whether the object is now held (it stays, when it is deleted, until it is let go) as it is wanted to be.
+    async def set_finalizer(self, body: Json, *, wanted: bool) -> bool:
+        """Sets or removes the operator's finalizer. Whether it is now as wanted.
 
-        Where it is not, somebody else changed it just now; the watch tells soon. Raises KubeRefused, KubeUnreachable.
+        If not, somebody else has just changed the object. Raises KubeRefused, KubeUnreachable.
         """
         meta = body["metadata"]
-        if is_held_as(body, wanted=wanted):
+        if has_finalizer_as(body, wanted=wanted):
             return True
         held: list[str] = meta.get("finalizers", [])
         if wanted and "deletionTimestamp" in meta:
@@ -126,16 +126,16 @@ class StatusWriter:
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
-        """Lets it go; whether that was done. Raises KubeUnreachable only."""
+        """Removes the finalizer; whether that was done. Raises KubeUnreachable only."""
         try:
-            return await self.keep_held(body, wanted=False)
+            return await self.set_finalizer(body, wanted=False)
         except KubeRefused as error:
             meta = body["metadata"]
             log.warning("%s/%s: the finalizer stays: %s", meta["namespace"], meta["name"], error)
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """What was asked for by it is done. Raises KubeRefused, KubeUnreachable."""
+        """Removes an annotation whose request is carried out. Raises KubeRefused, KubeUnreachable."""
         meta = body["metadata"]
         await self._api.patch(
             body["kind"], meta["namespace"], meta["name"], {"metadata": {"annotations": {name: None}}}
@@ -146,7 +146,7 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """On the version that was read, so that nobody else's are lost."""
+        """Writes on the version that was read, so that nobody else's finalizers are lost."""
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
@@ -161,8 +161,8 @@ class StatusWriter:
         return True
 
 
-def is_held_as(body: Json, *, wanted: bool) -> bool:
-    """Whether the object has the finalizer, or has it not, as it is wanted to."""
+def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
+    """Whether the object has the finalizer, or lacks it, as wanted."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 
@@ -172,7 +172,7 @@ def _fields(kind: type[Status]) -> tuple[str, ...]:
 
 
 def _bounded(status: Status | None, known: Status | None) -> Status:
-    """What the API server takes; the transition times of what was `known`, which the resource may not have yet."""
+    """The status with messages short enough for the API server, and with the transition times of `known`."""
     assert status is not None, "only a resource with a new status is written"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))

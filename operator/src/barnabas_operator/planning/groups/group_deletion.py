@@ -21,7 +21,7 @@ class DeleteOffsets(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-def is_to_be_held(group: ConsumerGroup) -> bool:
+def needs_finalizer(group: ConsumerGroup) -> bool:
     """Whether its deletion is to be noticed: the policy asks for something, or a target may have to be scaled up."""
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"

@@ -62,7 +62,7 @@ class AppliedObjects:
         if said is not None and said.refusal is None:
             del self._said[kind, name]
 
-    def hear(self, found: Json, *, is_gone: bool) -> bool:
+    def object_event(self, found: Json, *, is_gone: bool) -> bool:
         """An event of the watch. Whether to apply the object again, because others changed or deleted it."""
         key, meta = _key(found), found["metadata"]
         said = self._said.get(key)

@@ -74,13 +74,13 @@ class BrokerReconciler:
         self._disks = ClaimResizer(api)
         self._claims = ClaimMetadataWriter(api)
         self._removed = RemovedBrokers(api)
-        self._obstacles = StartDiagnosis(api, clock)
+        self._diagnosis = StartDiagnosis(api, clock)
         self._restarts = PodRestarts(api, clock)
         self._objects = AppliedObjects(api)
-        self._leftovers = GarbageCollector(api, self._objects)
+        self._garbage = GarbageCollector(api, self._objects)
         self._nodes = Nodes(api)
-        self._surroundings = SupportingObjects(api, self._objects, settings.neighbours)
-        self._lag_exporter = LagExporterReconciler(api, self._objects, self._surroundings, settings)
+        self._supporting = SupportingObjects(api, self._objects, settings.neighbours)
+        self._lag_exporter = LagExporterReconciler(api, self._objects, self._supporting, settings)
         self._places = 0
         self.unbalanced = True  # An operator that starts anew does not know.
 
@@ -90,17 +90,17 @@ class BrokerReconciler:
         self._nodes.forget()
         self._disks.forget()
         self._claims.forget()
-        self._leftovers.forget()
-        self._surroundings.forget()
+        self._garbage.forget()
+        self._supporting.forget()
         self._lag_exporter.forget()
 
-    def hear(self, found: Json, *, is_gone: bool) -> bool:
+    def object_event(self, found: Json, *, is_gone: bool) -> bool:
         """What the watch tells of an object of the Cluster; whether there may be something to do."""
-        return self._objects.hear(found, is_gone=is_gone) or found["kind"] in TELLING
+        return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """One step at most. `state` is what the brokers say; None where none of them answers."""
-        refused = await self._surroundings.apply(cluster, self._places)
+        refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
         begins = pods.broker_set is None  # Those that run and are to go hold nobody up.
@@ -118,9 +118,9 @@ class BrokerReconciler:
             pods = await gather_pods(self._api, cluster, self._nodes)
         if pods.broker_set is None or pods.broker_set.is_ending:
             return BrokersOutcome(pods, refused or MADE_ANEW)
-        await self._leftovers.remove(cluster, pods, state)
+        await self._garbage.remove(cluster, pods, state)
         await self._claims.apply(cluster, pods)
-        ungrown = await self._disks.grow(cluster) or await self._obstacles.of_growth(cluster, pods)
+        ungrown = await self._disks.grow(cluster) or await self._diagnosis.of_growth(cluster, pods)
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
@@ -139,7 +139,7 @@ class BrokerReconciler:
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
         if pods:
             waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
-            why = await self._obstacles.of_ends(pods, time_text(self._clock.now_ms()))
+            why = await self._diagnosis.of_ends(pods, time_text(self._clock.now_ms()))
             return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
         if cluster.spec.deletion_policy == "Delete":
             for kind in ("StateDocument", "Lease"):
@@ -188,7 +188,7 @@ class BrokerReconciler:
         unbalanced = self.unbalanced and balances_leaders(cluster)
         step = choose(cluster.spec.brokers.replicas, pods.views(), state, unbalanced=unbalanced)
         waiting = step if isinstance(step, Refusal) else await self._carry_out(cluster, pods, state, step)
-        trouble = await self._obstacles.of(cluster, pods, time_text(self._clock.now_ms()))
+        trouble = await self._diagnosis.of(cluster, pods, time_text(self._clock.now_ms()))
         return BrokersOutcome(pods, waiting, isinstance(step, BalanceLeaders), trouble)
 
     async def _carry_out(

@@ -13,7 +13,7 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 
-class GroupTools(NamedTuple):
+class GroupEnvironment(NamedTuple):
     """What a part works with, of one Cluster. `client` connects, and is called in threads; so is all that it does.
 
     `writing` is entered for each request to brokers that changes something, with the seconds that it may take.

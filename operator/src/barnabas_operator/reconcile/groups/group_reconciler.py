@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_operator.kafka.group_looks import GroupLooks
 from barnabas_operator.reconcile.groups.group_worker import GroupWorker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.resources.cluster import Cluster
 
 PATIENCE_LOOKS: Final = 4
@@ -16,7 +16,7 @@ PATIENCE_LOOKS: Final = 4
 class GroupReconciler(KindReconciler):
     """Of ConsumerGroups. The worker is started when there is one, and ends with the rounds."""
 
-    def __init__(self, tools: ReconcilerTools) -> None:
+    def __init__(self, tools: ReconcilerEnvironment) -> None:
         self._tools: Final = tools
         environment = tools.environment
         patience_s = PATIENCE_LOOKS * environment.settings.group_look_s
@@ -37,7 +37,7 @@ class GroupReconciler(KindReconciler):
         self._worker.close()
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody looks after them any more."""
+        """Nobody reconciles them any more: removes their finalizers."""
         self._worker.stop()
         await asyncio.gather(*(self._tools.statuses.release(body) for body in bodies.values()))
 

@@ -18,7 +18,7 @@ from barnabas_operator.planning.groups.objective import Judged, judged, missed_s
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
-from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
 from barnabas_operator.reconcile.groups.lag_scaling import LagScaling
 from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
@@ -29,7 +29,7 @@ from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
-PARTS: Final[Sequence[Callable[[GroupTools], GroupPart]]] = (OffsetResets, LagScaling)
+PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
 """In their order: each gets what those before it have told."""
 
 
@@ -45,7 +45,7 @@ class Worked(NamedTuple):
 class GroupWork:
     """Of one Cluster."""
 
-    def __init__(self, tools: GroupTools) -> None:
+    def __init__(self, tools: GroupEnvironment) -> None:
         self._parts: Final = [part(tools) for part in PARTS]
         self._clock: Final = tools.clock
         self._missed_since_s: dict[str, float] = {}

@@ -15,19 +15,19 @@ from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.group_looks import Looked
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import with_problem
-from barnabas_operator.planning.groups.group_deletion import is_to_be_held
+from barnabas_operator.planning.groups.group_deletion import needs_finalizer
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.owners import owners
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, INVALID_SPEC, KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.waiting_resources import has_news, why_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.finalizers import with_finalizers
 from barnabas_operator.reconcile.groups.group_client import GroupClient
-from barnabas_operator.reconcile.groups.group_parts import GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment
 from barnabas_operator.reconcile.groups.group_statuses import GroupStatuses
 from barnabas_operator.reconcile.groups.group_work import GroupWork
-from barnabas_operator.reconcile.held_resources import held
-from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, ReconcilerTools
+from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, ReconcilerEnvironment
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.reconcile_parts import is_expected, retry_pause_s
 from barnabas_operator.reconcile.status_writer import StatusWriter
@@ -52,7 +52,7 @@ class Looks(Protocol):
 class GroupWorker:
     """`begin`, `rest` and `stop` are what the rounds over the Cluster say; `run` ends with them."""
 
-    def __init__(self, tools: ReconcilerTools, looks: Looks) -> None:
+    def __init__(self, tools: ReconcilerEnvironment, looks: Looks) -> None:
         environment = tools.environment
         self._tools: Final = tools
         self._settings: Final = environment.settings
@@ -62,7 +62,7 @@ class GroupWorker:
         self._client: Final = GroupClient(self._bootstrap)
         self._looks: Final = looks
         self._work: Final = GroupWork(
-            GroupTools(
+            GroupEnvironment(
                 environment.api,
                 tools.key.namespace,
                 self._client.connected,
@@ -180,7 +180,7 @@ class GroupWorker:
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
-        declared = await held(self._statuses, declared, bodies, is_to_be_held, self._now())
+        declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
         owned = owners(declared, lambda group: group.group_id)
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await asyncio.gather(*(self._end(cluster, group, owned.keys(), bodies) for group in ending))
@@ -254,7 +254,7 @@ class GroupWorker:
 
 def _may_go(group: ConsumerGroup) -> bool:
     """Whether nothing is to be done, or to be said, before the resource is gone."""
-    return group.is_paused or not is_to_be_held(group)
+    return group.is_paused or not needs_finalizer(group)
 
 
 def _asked(body: Json) -> Json:

@@ -16,7 +16,7 @@ from barnabas_operator.planning.kube_event import kube_event
 from barnabas_operator.planning.refusal import KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.event_writer import EventWriter
-from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import Condition
@@ -47,7 +47,7 @@ class _Known(NamedTuple):
 class LagScaling(GroupPart):
     """The part of `spec.scaling`, of the groups of one Cluster."""
 
-    def __init__(self, tools: GroupTools) -> None:
+    def __init__(self, tools: GroupEnvironment) -> None:
         self._clock = tools.clock
         self._scales = Scales(tools.api, tools.namespace)
         self._events = EventWriter(tools.api)

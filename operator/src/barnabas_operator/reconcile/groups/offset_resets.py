@@ -45,7 +45,7 @@ from barnabas_operator.planning.groups.target_scale import TargetScale, named
 from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.groups.group_parts import GroupPart, GroupTools
+from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
 
@@ -59,7 +59,7 @@ CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target al
 class OffsetResets(GroupPart):
     """The part of resets and of deletion policies, of the groups of one Cluster."""
 
-    def __init__(self, tools: GroupTools) -> None:
+    def __init__(self, tools: GroupEnvironment) -> None:
         self._tools = tools
         self._scales = Scales(tools.api, tools.namespace)
 

@@ -1,4 +1,4 @@
-"""One round over a Cluster's Topics: read, brought about, and what they are told."""
+"""Reconciles a Cluster's Topics and writes their statuses."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import CreateTopic, describe
 from barnabas_operator.planning.waiting_resources import may_go, told_to_wait
 from barnabas_operator.reconcile.broker_calls import blocking
-from barnabas_operator.reconcile.held_resources import held
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerTools, Seen
+from barnabas_operator.reconcile.finalizers import with_finalizers
+from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.parsed_resources import ParsedResources
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
 from barnabas_operator.resources.cluster import Cluster
@@ -26,18 +26,18 @@ Racks = Mapping[int, str | None]
 class TopicReconciler(KindReconciler):
     """Of Topics."""
 
-    def __init__(self, tools: ReconcilerTools) -> None:
+    def __init__(self, tools: ReconcilerEnvironment) -> None:
         self._clock = tools.environment.clock
         self._statuses = tools.statuses
         self._connected = tools.connected
         self._read = ParsedResources(Topic)
 
     async def release(self, bodies: Bodies) -> None:
-        """Nobody looks after them any more."""
+        """Nobody reconciles them any more: removes their finalizers."""
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Without the brokers: who needs none of them goes, the others hear why nothing is done."""
+        """Without brokers: releases Topics whose deletion needs none, tells the others why nothing is done."""
         topics, told_at = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._tell(
@@ -46,11 +46,11 @@ class TopicReconciler(KindReconciler):
         await self.release({name: bodies[name] for name in going})
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Also what no Topic is about: replicas that are to be elsewhere, the brokers' own topics."""
+        """Includes what no Topic declares: replicas that have to move, the brokers' own topics."""
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
-        declared = await held(self._statuses, declared, bodies, _is_to_be_held, self._now())
+        declared = await with_finalizers(self._statuses, declared, bodies, _needs_finalizer, self._now())
         outcome = await self._steps(DesiredState(cluster, tuple(declared), tuple(ending)), seen.racks, seen.restarting)
         after = outcome.wanted
         await self._take_back(outcome, await self._tell((*after.topics, *after.removed), bodies))
@@ -67,7 +67,7 @@ class TopicReconciler(KindReconciler):
         return topics
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """What was made for a resource that another operator let go meanwhile: it knew of no such topic."""
+        """Deletes what was created for a resource that another operator released meanwhile: it knew of no topic."""
         made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
         late = tuple(topic for topic in gone if topic.topic_name in made)
         if late:
@@ -89,7 +89,7 @@ class TopicReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _tell(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
-        """Those whose object was found to be gone. Of thousands most are as they were: that costs a comparison each."""
+        """Returns the Topics whose object is gone. Of thousands most are unchanged: each costs one comparison."""
         told = ((topic, bodies[topic.metadata.name]) for topic in topics)
         return await self._statuses.write(
             (topic, body)
@@ -98,5 +98,5 @@ class TopicReconciler(KindReconciler):
         )
 
 
-def _is_to_be_held(topic: Topic) -> bool:
+def _needs_finalizer(topic: Topic) -> bool:
     return topic.spec.deletion_policy != "Retain"
