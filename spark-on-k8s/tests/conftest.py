@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs_world import World, broker_for_jobs
+from jobs_world import JARS, World, broker_for_jobs
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import ConnectorMissing
 from barnabas_jobs.app.session import session
-from harness.kafka_jars import CACHE
 from harness.mounts import small_disk
 from harness.require import missing
 from harness.server_process import ServerProcess
 
-JARS = CACHE / "spark-jars"
 # What short lives of a JVM are best with.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
@@ -16,9 +17,11 @@ from barnabas_jobs.planning.ledger import Entry
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
+from harness.kafka_jars import CACHE
 from harness.server_process import ServerProcess
 from harness.stock_client import StockClient
 
+JARS = CACHE / "spark-jars"
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
 HOUR_MS = 3_600_000
 WAIT_S = 30.0
@@ -88,6 +91,14 @@ class World:
         wanted = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
         for future in self.client.admin.delete_records(wanted).values():
             future.result(WAIT_S)
+
+    def set_config(self, config: dict[str, str], topic: str | None = None) -> None:
+        """Of the topic, while it is there."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic or self.topic, incremental_configs=entries)
+        self.client.admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
     def own_config(self) -> dict[str, str]:
         """What the brokers say was set for the topic."""

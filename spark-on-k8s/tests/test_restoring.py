@@ -1,5 +1,6 @@
 """The job `restore`, into a real broker."""
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from jobs_world import FIRST_MS, HOUR_MS, World
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
@@ -80,6 +82,36 @@ def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: Sp
     assert [record[:1] + record[2:] for record in world.read(into)] == [record[:1] + record[2:] for record in source]
 
 
+def test_a_record_that_the_brokers_refuse_ends_a_restore_and_a_next_run_goes_on(
+    spark: SparkSession, world: World
+) -> None:
+    """The topic's own limit was higher than the target's is."""
+    into = f"{world.topic}-into"
+    world.make(1, max_message_bytes="3000000")
+    world.make(1, topic=into)
+    world.write(5, 1)
+    world.client.write(world.topic, [os.urandom(2_000_000)])
+    world.write(5, 1)
+    world.archive(spark)
+    with pytest.raises(JobFailed, match=r"the brokers refused a record: .*too large"):
+        restored(spark, world, into=into)
+    assert len(world.read(into)) <= 5
+    world.set_config({"max.message.bytes": "3000000"}, into)
+    restored(spark, world, into=into)
+    assert world.read(into) == world.read()
+
+
+def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    world.write(5, 1)
+    result = world.archive(spark)
+    with (
+        ArchiveFolder(str(world.folder)).restored_by_us("another", result.topic_id),
+        pytest.raises(JobFailed, match="another process restores into the same topic"),
+    ):
+        restored(spark, world, append=True)
+
+
 def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int]) -> Any:
     """A writer that leaves off."""
     writer = TopicWriter(bootstrap, topic, bases, records)
@@ -100,7 +132,9 @@ def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, 
     world.archive(spark)
     restored(spark, world, into=into)
     world.write_values(into, [b"another's"])
-    with pytest.raises(JobFailed, match="ends at offset 11; allowed is 0 to 10: somebody else has written to it"):
+    with pytest.raises(
+        JobFailed, match=r"into-0 ends at offset 11; allowed is 0 to 10: somebody else has written to it$"
+    ):
         restored(spark, world, into=into)
 
 

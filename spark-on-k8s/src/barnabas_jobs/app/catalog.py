@@ -20,13 +20,15 @@ class Job(NamedTuple):
 JOBS: Final = {
     "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
     "restore": Job("barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once"),
+    "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
+    "skew": Job("barnabas_jobs.jobs.skew", "bytes and records by partition, and the hottest keys"),
     "verify": Job("barnabas_jobs.jobs.verify", "an archive against its topic: counts, gaps, checksums"),
 }
 
 
 def listing() -> str:
     """Jobs with their options, those that must be given first."""
-    return "\n".join(f"{name:<16}{job.summary}\n{'':<16}{_options(job.load().Options)}" for name, job in JOBS.items())
+    return "\n".join(f"{name:<18}{job.summary}\n{'':<18}{_options(job.load().Options)}" for name, job in JOBS.items())
 
 
 def _options(kind: type[msgspec.Struct]) -> str:

@@ -35,20 +35,23 @@ class ArchiveFolder:
         self.data = self.path / DATA
 
     @contextmanager
-    def restored_by_us(self, name: str) -> Iterator[Path]:
-        """The file of a restore's plan, which may not be there yet. Raises JobFailed where another process has it."""
+    def restored_by_us(self, name: str, into_id: str) -> Iterator[Path]:
+        """The file of a restore's plan, which may not be there yet; the target's id is `into_id`.
+
+        Raises JobFailed where another process restores into that target.
+        """
         folder = self.path / RESTORES
         try:
             folder.mkdir(exist_ok=True)
-            lock = (folder / f"{name}.lock").open("a")
+            lock = (folder / f"{into_id}.lock").open("a")
         except OSError as error:
             raise JobFailed(f"archive={self.path}: a restore keeps its plan there: {error.strerror}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise JobFailed(f"the restore {name} is going on in another process; wait until it has ended") from None
-            yield folder / f"{name}.json"
+                raise JobFailed("another process restores into the same topic; wait until it has ended") from None
+            yield folder / f"{name}-into-{into_id}.json"
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
@@ -104,10 +107,9 @@ class ArchiveFolder:
     def settled(self, run: Path) -> list[DataFile]:
         """The data files of a run, synced to the disk with their folders."""
         files = sorted(run.rglob("*.parquet"))
-        for path in (
-            *files,
-            *{folder for file in files for folder in file.parents if folder.is_relative_to(self.path)},
-        ):
+        folders = {folder for file in files for folder in file.parents if folder.is_relative_to(self.path)}
+        beside = [file.with_name(f".{file.name}.crc") for file in files]  # Hadoop's checksums of a local file system.
+        for path in (*files, *filter(Path.exists, beside), *folders):
             _sync(path)
         return [DataFile(str(file.relative_to(self.path)), file.stat().st_size) for file in files]
 

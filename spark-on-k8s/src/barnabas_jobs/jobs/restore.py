@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,10 @@ from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
 from barnabas_jobs.planning.restore_plan import Plan, Selected, Selection, check_same, check_target, check_written
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import of_files, size
+
+QUIET_S: Final = 3.0
+QUIET_SECONDS_MAX: Final = 120.0
+POLL_S: Final = 0.5
 
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, as 2013-01-31T06:30:00Z")]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
@@ -85,18 +89,36 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
             return Result(into=name, dry_run=True, selected=selected, bases={}, written={}, already_there={})
         cluster.create_topic(name, generation.topic_partitions, generation.topic_config)
     target = cluster.topic(name)
-    with folder.restored_by_us(f"{options.name}-into-{target.topic_id}") as path:
-        return _restore(spark, options, folder, ledger, _Target(cluster, target, path, selection), clock)
+    with folder.restored_by_us(options.name, target.topic_id) as path:
+        return _restore(spark, options, folder, ledger, _Target(cluster, target, path, selection, clock))
 
 
 class _Target:
     """Where a restore writes, and where its plan is."""
 
-    def __init__(self, cluster: Cluster, topic: Topic, plan: Path, selection: Selection) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: Topic, plan: Path, selection: Selection, clock: Callable[[], float]
+    ) -> None:
         self.cluster = cluster
         self.topic = topic
         self.plan = plan
         self.selection = selection
+        self.clock = clock
+
+    def ends(self) -> dict[int, int]:
+        """By partition, the offset after the last record."""
+        return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
+
+    def await_quiet(self) -> None:
+        """Executors of a driver that died may write for a moment yet. Raises JobFailed where it does not end."""
+        ends, began, since = self.ends(), self.clock(), self.clock()
+        while self.clock() - since < QUIET_S:
+            if self.clock() - began > QUIET_SECONDS_MAX:
+                raise JobFailed(f"somebody writes to {self.topic.name}: restore into a topic to which nobody writes")
+            time.sleep(POLL_S)
+            now = self.ends()
+            if now != ends:
+                ends, since = now, self.clock()
 
     def begun(self) -> Plan | None:
         """The plan of a run before."""
@@ -114,21 +136,21 @@ def _restore(
     folder: ArchiveFolder,
     ledger: Ledger,
     target: _Target,
-    clock: Callable[[], float],
 ) -> Result:
     plan = target.begun()
     if plan is not None:
         check_same(plan, target.selection, options.name)
+        target.await_quiet()
         ledger = Ledger(ledger.entries[: plan.entries])
     generation = ledger.chosen(target.selection.topic_id)
     selected = _selected(spark, folder, generation, target.selection)
-    _check(target.cluster, target.topic.name, generation, selected, options, clock)
+    _check(target.cluster, target.topic.name, generation, selected, options, target.clock)
     if plan is None:
         plan = _plan(options, target, len(ledger.entries), selected)
         replace_synced(target.plan, msgspec.json.encode(plan))
     records = _records(spark, folder, generation, target.selection)
     counts = _write(records, TopicWriter(options.bootstrap, plan.into, plan.bases, plan.records))
-    check_written(plan, {part: bounds.latest for part, bounds in target.cluster.bounds(target.topic).items()})
+    check_written(plan, target.ends())
     written, there = ({row[0]: row[which] for row in counts} for which in (1, 2))
     return Result(
         into=plan.into, dry_run=False, selected=selected, bases=plan.bases, written=written, already_there=there
@@ -137,7 +159,7 @@ def _restore(
 
 def _plan(options: Options, target: _Target, entries: int, selected: list[Selected]) -> Plan:
     """A new one. Raises JobFailed where the target has had records and that was not allowed."""
-    ends = {partition: bounds.latest for partition, bounds in target.cluster.bounds(target.topic).items()}
+    ends = target.ends()
     if any(ends.values()) and not options.append:
         raise JobFailed(
             f"into={target.topic.name} has had {sum(ends.values())} records: with append=true the restored ones come "

@@ -1,5 +1,6 @@
 """Failures of Spark as one sentence each, in the words of whoever runs a job."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -17,6 +18,8 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("is not a Parquet file", "a data file cannot be read; put it back from a backup"),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
+OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
+"""The last line of what a Python worker prints of an exception of ours."""
 LINES_MAX: Final = 3
 
 
@@ -44,7 +47,9 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """The last cause that is told, in a few lines and without stack traces."""
+    """What a task of ours says; else the last cause that is told, in a few lines and without stack traces."""
+    if ours := OURS.search(text):
+        return ours[1]
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))
     ]

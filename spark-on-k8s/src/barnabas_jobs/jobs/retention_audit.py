@@ -1,0 +1,99 @@
+"""`retention-audit`: what topics declare to keep, against what they hold; and what would go under another setting."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+
+from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.kafka.topics import Cluster
+from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
+from barnabas_jobs.planning.ranges import pending
+from barnabas_jobs.planning.retention_report import AGES, Held, TopicRetention, audited, declared, retention_page
+from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.records import of_topic, size
+
+Ahead = Annotated[int, msgspec.Meta(ge=1)]
+SCHEMA = (
+    "topic string, partition int, records long, bytes long, oldest_ms long, newest_ms long, bytes_by_age array<long>, "
+    "would_go_records long, would_go_bytes long, findings array<string>"
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `retention-audit` takes: `topics` are separated by commas, `report` is a folder that is not there yet.
+
+    `retention_ms` is another setting, of which the report says what it would delete.
+    """
+
+    bootstrap: Bootstrap
+    topics: list[TopicName]
+    report: Folder
+    retention_ms: Ahead | None = None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The report's JSON."""
+
+    report: str
+    audited_at_ms: int
+    ages: list[str]
+    topics: list[TopicRetention]
+
+    @property
+    def fine(self) -> bool:
+        """Whether no partition holds what it should not."""
+        return not any(each.findings for topic in self.topics for each in topic.partitions)
+
+
+def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
+    """Reads all of the topics once. Raises JobFailed."""
+    cluster = Cluster(options.bootstrap)
+    now_ms = int(clock() * 1000)
+    with new_report(options.report) as folder:
+        topics = [_audit(spark, cluster, name, options, now_ms) for name in options.topics]
+        result = Result(report=options.report, audited_at_ms=now_ms, ages=[name for name, _ in AGES], topics=topics)
+        rows = [(topic.topic, *msgspec.structs.astuple(each)) for topic in topics for each in topic.partitions]
+        with spark_failures(f"writing {folder}"):
+            table = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+            table.write.parquet(str(folder / "partitions.parquet"))
+        (folder / "retention.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+        (folder / "retention.html").write_text(retention_page(topics, options.retention_ms), encoding="utf-8")
+    return result
+
+
+def _audit(spark: SparkSession, cluster: Cluster, name: str, options: Options, now_ms: int) -> TopicRetention:
+    topic = cluster.topic(name)
+    kept = declared(cluster.config(name))
+    records = of_topic(spark, cluster.bootstrap, name, pending({}, cluster.bounds(topic)))
+    time_ms = F.unix_millis("timestamp")
+    would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
+    with spark_failures(f"reading {name}"):
+        rows = (
+            records.groupBy("partition", _age(now_ms - time_ms).alias("age"))
+            .agg(
+                F.count("*").alias("records"),
+                F.sum(size()).alias("bytes"),
+                F.min(time_ms).alias("oldest_ms"),
+                F.max(time_ms).alias("newest_ms"),
+                F.count(F.when(would_go, 1)).alias("would_go_records"),
+                F.sum(F.when(would_go, size()).otherwise(0)).alias("would_go_bytes"),
+            )
+            .collect()
+        )
+    held = [Held(**row.asDict()) for row in rows]
+    partitions = [
+        audited(part, [each for each in held if each.partition == part], kept, now_ms) for part in topic.partitions
+    ]
+    return TopicRetention(topic=name, declared=kept, partitions=partitions)
+
+
+def _age(age_ms: Column) -> Column:
+    """The index in AGES."""
+    found = F.lit(len(AGES) - 1)
+    for index, (_, bound_ms) in reversed(list(enumerate(AGES[:-1]))):
+        found = F.when(age_ms < bound_ms, index).otherwise(found)
+    return found

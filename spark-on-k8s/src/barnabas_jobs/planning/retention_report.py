@@ -1,0 +1,154 @@
+"""What a topic declares to keep, against what it holds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+AGES: Final = (
+    ("less than an hour", HOUR_MS),
+    ("less than a day", DAY_MS),
+    ("less than 7 days", 7 * DAY_MS),
+    ("less than 30 days", 30 * DAY_MS),
+    ("less than 90 days", 90 * DAY_MS),
+    ("less than a year", 365 * DAY_MS),
+    ("a year or more", None),
+)
+"""Ages of records, each beyond the one before."""
+
+# Brokers look every five minutes (log.retention.check.interval.ms), and delete a little later.
+GRACE_MS: Final = 10 * 60_000
+FUTURE_MS: Final = HOUR_MS
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that bound what a topic keeps; -1 is no bound."""
+
+    cleanup_policy: str
+    retention_ms: int
+    retention_bytes: int
+    segment_ms: int
+    segment_bytes: int
+
+    @property
+    def oldest_allowed_ms(self) -> int | None:
+        """How old a record may be; None where the topic keeps all. A segment goes only when its newest record may."""
+        if "delete" not in self.cleanup_policy or self.retention_ms < 0:
+            return None
+        return self.retention_ms + self.segment_ms + GRACE_MS
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What one partition holds of one age (an index of AGES), and what of that another setting would delete."""
+
+    partition: int
+    age: int
+    records: int
+    bytes: int
+    oldest_ms: int
+    newest_ms: int
+    would_go_records: int
+    would_go_bytes: int
+
+
+class PartitionAges(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: `bytes_by_age` is in the order of AGES."""
+
+    partition: int
+    records: int
+    bytes: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    bytes_by_age: list[int]
+    would_go_records: int
+    would_go_bytes: int
+    findings: list[str]
+
+
+class TopicRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic."""
+
+    topic: str
+    declared: Declared
+    partitions: list[PartitionAges]
+
+
+def declared(config: Mapping[str, str]) -> Declared:
+    """Of a topic's settings, with those that it has from its brokers."""
+    return Declared(
+        cleanup_policy=config.get("cleanup.policy", "delete"),
+        retention_ms=int(config["retention.ms"]),
+        retention_bytes=int(config["retention.bytes"]),
+        segment_ms=int(config["segment.ms"]),
+        segment_bytes=int(config["segment.bytes"]),
+    )
+
+
+def audited(partition: int, held: Sequence[Held], kept: Declared, now_ms: int) -> PartitionAges:
+    """One partition, with what is wrong with it."""
+    by_age = [0] * len(AGES)
+    for each in held:
+        by_age[each.age] += each.bytes
+    oldest_ms = min((each.oldest_ms for each in held), default=None)
+    newest_ms = max((each.newest_ms for each in held), default=None)
+    return PartitionAges(
+        partition=partition,
+        records=sum(each.records for each in held),
+        bytes=sum(each.bytes for each in held),
+        oldest_ms=oldest_ms,
+        newest_ms=newest_ms,
+        bytes_by_age=by_age,
+        would_go_records=sum(each.would_go_records for each in held),
+        would_go_bytes=sum(each.would_go_bytes for each in held),
+        findings=_findings(oldest_ms, newest_ms, kept, now_ms),
+    )
+
+
+def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_ms: int) -> list[str]:
+    found = []
+    allowed_ms = kept.oldest_allowed_ms
+    if oldest_ms is not None and allowed_ms is not None and now_ms - oldest_ms > allowed_ms:
+        found.append(
+            f"the oldest record is {_days(now_ms - oldest_ms)} old; retention.ms, segment.ms and ten minutes allow "
+            f"{_days(allowed_ms)}"
+        )
+    if newest_ms is not None and newest_ms - now_ms > FUTURE_MS:
+        found.append(
+            f"the newest record's timestamp is {_days(newest_ms - now_ms)} ahead: its segment is kept so much longer"
+        )
+    return found
+
+
+def _days(span_ms: int) -> str:
+    return f"{span_ms / DAY_MS:.1f} days"
+
+
+def retention_page(topics: Sequence[TopicRetention], what_if_ms: int | None) -> str:
+    """The HTML page."""
+    parts = [
+        paragraph("Bytes are those of keys, values and headers, before compression. Ages go by records' timestamps.")
+    ]
+    for topic in topics:
+        parts += _topic_parts(topic, what_if_ms)
+    return page("What topics declare to keep, and what they hold", *parts)
+
+
+def _topic_parts(topic: TopicRetention, what_if_ms: int | None) -> list[str]:
+    sums = [sum(column) for column in zip(*(each.bytes_by_age for each in topic.partitions), strict=True)]
+    kept = topic.declared
+    rows = [
+        (each.partition, each.records, each.bytes, each.would_go_bytes, "; ".join(each.findings) or "fine")
+        for each in topic.partitions
+    ]
+    told = f"retention.ms={kept.retention_ms}, retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
+    other = "would go" if what_if_ms is None else f"would go with retention.ms={what_if_ms}"
+    ages = [Bar(name, size, bytes_text(size)) for (name, _), size in zip(AGES, sums, strict=True)]
+    return [
+        bars(f"{topic.topic}: bytes by age", ages),
+        paragraph(told),
+        table(("partition", "records", "bytes", f"bytes that {other}", "findings"), rows),
+    ]

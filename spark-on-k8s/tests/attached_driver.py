@@ -1,0 +1,38 @@
+"""A driver that uses the JVM of another process: it begins within a second, and what it began there outlives its death.
+
+Tests run it as a program: `attached_driver.py JOB NAME=VALUE ...` in the `environment` of a session. It prints `begun`
+before the job begins, and `ended` after it.
+"""
+
+import sys
+from collections.abc import Mapping
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app.catalog import JOBS
+from barnabas_jobs.planning.options import parse
+
+
+def environment(spark: SparkSession) -> Mapping[str, str]:
+    """What the driver needs to find this session's JVM."""
+    parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
+    return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+
+
+def attached() -> SparkSession:
+    """The context that runs in that JVM, for this process, too."""
+    gateway = launch_gateway()
+    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(running)
+    conf = SparkConf(_jconf=java_context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
+
+
+if __name__ == "__main__":
+    job = JOBS[sys.argv[1]].load()
+    session = attached()
+    print("begun", flush=True)
+    job.run(session, parse(job.Options, sys.argv[2:]))
+    print("ended", flush=True)
