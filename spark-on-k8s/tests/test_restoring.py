@@ -90,7 +90,7 @@ def test_a_record_that_the_brokers_refuse_ends_a_restore_and_a_next_run_goes_on(
     world.make(1, max_message_bytes="3000000")
     world.make(1, topic=into)
     world.write(5, 1)
-    world.client.write(world.topic, [os.urandom(2_000_000)])
+    assert world.client.send(world.topic, [os.urandom(2_000_000)], message_max_bytes=4_000_000) == [None]
     world.write(5, 1)
     world.archive(spark)
     with pytest.raises(JobFailed, match=r"the brokers refused a record: .*too large"):

@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     """Prints the job's result as JSON. Options are looked at before Spark starts, which takes seconds."""
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
     job = JOBS[given.job].load()
     options = parse(job.Options, given.option)
     try:

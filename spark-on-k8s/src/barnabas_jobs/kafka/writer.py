@@ -5,21 +5,28 @@ skipped. An idempotent producer that stops at the first failure leaves no gap, s
 what is to be written.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 TIMEOUT_S: Final = 30.0
-# The topic's own max.message.bytes decides.
-LARGEST_MESSAGE: Final = 1_000_000_000
+STUCK_S: Final = 120.0
+POLL_S: Final = 0.1
+# What waits to be sent has so much memory. The topic's own max.message.bytes decides below that.
+BUFFER_KBYTES: Final = 262_144
+LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
+    # A record that timed out would leave a gap: who waits for an acknowledgement ends the task instead.
+    "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,
     "compression.type": "lz4",
+    "queue.buffering.max.kbytes": BUFFER_KBYTES,
     "message.max.bytes": LARGEST_MESSAGE,
     "log_level": 0,
 }
@@ -56,16 +63,17 @@ class TopicWriter:
 
     def _write(self, producer: Producer, partition: int, records: Iterator[Record]) -> tuple[int, int, int]:
         there = self._skip_what_is_there(partition, records)
-        failures: list[KafkaError] = []
         written = 0
-        for record in records:
-            self._send(producer, partition, record, failures)
-            written += 1
-            if failures:
-                break
-        producer.flush()
-        if failures:
-            raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {failures[0].str()}")
+        try:
+            for record in records:
+                self._send(producer, partition, record)
+                written += 1
+            while len(producer):
+                self._await_acknowledgement(producer, partition)
+        except KafkaException as error:
+            raise NotWritten(
+                f"{self.topic}-{partition}: the brokers refused a record: {error.args[0].str()}"
+            ) from error
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record]) -> int:
@@ -92,12 +100,8 @@ class TopicWriter:
         finally:
             consumer.close()
 
-    def _send(self, producer: Producer, partition: int, record: Record, failures: list[KafkaError]) -> None:
-        def told(error: KafkaError | None, _: object) -> None:
-            if error is not None:
-                failures.append(error)
-
-        while not failures:
+    def _send(self, producer: Producer, partition: int, record: Record) -> None:
+        while True:
             try:
                 producer.produce(
                     self.topic,
@@ -106,14 +110,18 @@ class TopicWriter:
                     partition=partition,
                     timestamp=record.timestamp_ms,
                     headers=record.headers or None,  # type: ignore[arg-type]  # Its stub knows none without a value.
-                    on_delivery=told,
                 )
-                producer.poll(0)
                 return
             except BufferError:
-                producer.poll(0.1)
-            except KafkaException as error:
-                failures.append(error.args[0])
+                self._await_acknowledgement(producer, partition)
+
+    def _await_acknowledgement(self, producer: Producer, partition: int) -> None:
+        """Of at least one record. A record that fails is a fatal error, which `flush` raises."""
+        waiting, deadline_s = len(producer), time.monotonic() + STUCK_S
+        while len(producer) >= waiting > 0:
+            if time.monotonic() > deadline_s:
+                raise NotWritten(f"{self.topic}-{partition}: no broker took a record for {STUCK_S:.0f} s; run it again")
+            producer.flush(POLL_S)
 
 
 def _record(row: Any) -> Record:
