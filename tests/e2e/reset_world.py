@@ -129,11 +129,11 @@ class ResetWorld:
         found = self.plane.requests.get("ConsumerGroup", self.name, self.name) or {}
         return dict(found.get("status", {}))
 
-    def told(self) -> tuple[str, str, str]:
-        """The condition OffsetsReset: status, reason, message."""
+    def told(self, kind: str = "OffsetsReset") -> tuple[str, str, str]:
+        """A condition: status, reason, message."""
         every = self.status().get("conditions", ())
         return next(
-            ((each["status"], each["reason"], each["message"]) for each in every if each["type"] == "OffsetsReset"),
+            ((each["status"], each["reason"], each.get("message", "")) for each in every if each["type"] == kind),
             ("", "", ""),
         )
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from e2e.control_plane import ControlPlane
 from e2e.mortal_operator import Life
 from e2e.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
 from e2e.webhook_server import webhook
+from e2e.world import World
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
@@ -216,6 +218,30 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
     listed = world.client.admin.list_consumer_groups().result(WAIT_S)
     assert world.name not in {each.group_id for each in listed.valid}
     assert world.end("DeleteGroup") is None
+
+
+@pytest.mark.slow
+def test_the_operator_as_a_process_resets_and_deletes_what_is_declared(
+    world: ResetWorld, quick_broker: ServerProcess, tmp_path: Path
+) -> None:
+    around = World(world.plane, world.name, quick_broker, tmp_path)
+    around.apply_cluster("one")
+    world.deploy()
+    world.declare({**BACK, "whenActive": "ScaleDown"}, deletionPolicy="DeleteGroup")
+    operator = around.operator(GROUP_LOOK_SECONDS="0.5")
+    try:
+        wait_for(world.told, lambda told: told[:2] == ("True", "ResetDone"), WAIT_S)
+        assert world.committed() == ONCE
+        assert world.target()["spec"]["replicas"] == REPLICAS
+        wait_for(world.members, lambda count: count == 1, WAIT_S)
+        around.kubectl("delete", "consumergroup", world.name, "--wait=false")
+        waits = ("False", "GroupActive")
+        wait_for(lambda: world.told("Ready"), lambda told: told[:2] == waits, WAIT_S)
+        around.kubectl("scale", "deployment/billing", "--replicas=0")
+        around.kubectl("wait", "--for=delete", f"consumergroup/{world.name}", "--timeout=60s")
+        assert world.committed() == (-1001, "")
+    finally:
+        operator.close()
 
 
 def warnings_of(world: ResetWorld, reset: dict[str, Any]) -> list[str]:
