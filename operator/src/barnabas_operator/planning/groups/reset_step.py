@@ -55,6 +55,12 @@ class ResetLook(NamedTuple):
         return self.scale.before if isinstance(self.scale, TargetScale) else None
 
     @property
+    def holds_target(self) -> bool:
+        """Whether the target is scaled down for this reset, or is to be: nobody else scales it now."""
+        before = self.before
+        return before is not None and before.group == self.name and not before.gave_up
+
+    @property
     def members(self) -> str:
         """Who is in the group."""
         return named_members(self.group.members)
@@ -91,10 +97,9 @@ class Scale(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Nothing is done now. `goes_on`: it will be when others have done their part, such as members that go."""
+    """Nothing is done now; the next look may find it otherwise."""
 
     why: Refusal
-    goes_on: bool = False
 
 
 Step = Over | Done | Plan | Commit | Remember | Scale | Stop
@@ -109,9 +114,9 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
     """The step after there was no plan for a Commit: a target does not stay at 0 for what cannot be done."""
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
-        return Stop(why, goes_on=is_passing)
+        return Stop(why)
     if is_passing and look.now - _since(before, look.now) <= PATIENCE:
-        return Stop(why, goes_on=True)
+        return Stop(why)
     return Remember(replace(before, gave_up=why.message))
 
 
@@ -145,7 +150,7 @@ def _scale_up_again(look: ResetLook) -> Step | None:
 def _over(look: ResetLook) -> Step | None:
     if look.reset is None:
         return Over()
-    return Done(look.done_at or f"{look.now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}") if look.is_done else None
+    return Done(look.done_at or _stamp(look)) if look.is_done else None
 
 
 def _dry_run(look: ResetLook) -> Step | None:
@@ -164,7 +169,7 @@ def _gave_up(look: ResetLook) -> Step | None:
 def _unknown(look: ResetLook) -> Step | None:
     if not look.group.problem:
         return None
-    return Stop(Refusal(KAFKA_ERROR, f"group {look.group_id}: {look.group.problem}"), goes_on=True)
+    return Stop(Refusal(KAFKA_ERROR, f"group {look.group_id}: {look.group.problem}"))
 
 
 def _commit(look: ResetLook) -> Step | None:
@@ -181,7 +186,7 @@ def _refuse(look: ResetLook) -> Step | None:
 def _wait(look: ResetLook) -> Step | None:
     if look.reset is None or look.reset.when_active != "Wait":
         return None
-    return Stop(Refusal(WAITING_FOR_MEMBERS, f"group {look.group_id} has {look.members}"), goes_on=True)
+    return Stop(Refusal(WAITING_FOR_MEMBERS, f"group {look.group_id} has {look.members}"))
 
 
 def _scale_down(look: ResetLook) -> Step:
@@ -194,35 +199,42 @@ def _scale_down(look: ResetLook) -> Step:
         return _scale_down_first(look, scale, reset)
     if before.group != look.name:
         told = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
-        return Stop(Refusal(TARGET_BUSY, f"{told}, which comes first"), goes_on=True)
+        return Stop(Refusal(TARGET_BUSY, f"{told}, which comes first"))
+    if scale.replicas == 0 and not before.since:
+        return Remember(replace(before, since=_stamp(look)))
     if look.now - _since(before, look.now) > PATIENCE:
         return Remember(replace(before, gave_up=_members_stay(look)))
     if scale.replicas > 0:
         return Scale(0)
     told = f"{_target(look)} was scaled from {before.replicas} to 0; group {look.group_id} still has {look.members}"
-    return Stop(Refusal(SCALED_DOWN, told), goes_on=True)
+    return Stop(Refusal(SCALED_DOWN, told))
 
 
 def _members_stay(look: ResetLook) -> str:
     minutes = PATIENCE.seconds // 60
-    return f"{_target(look)} had no replicas for {minutes} minutes, and group {look.group_id} still had {look.members}"
+    return (
+        f"{_target(look)} was scaled to 0, and {minutes} minutes later group {look.group_id} still had {look.members}"
+    )
 
 
 def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Step:
     if scale.replicas == 0:
         told = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
-        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{told}, which run elsewhere"), goes_on=True)
-    since = look.now.astimezone(UTC).isoformat(timespec="seconds")
-    return Remember(BeforeReset(look.name, reset.id, scale.replicas, since=since))
+        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{told}, which run elsewhere"))
+    return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 
 def _since(before: BeforeReset, now: datetime) -> datetime:
-    """What others wrote there begins anew."""
+    """From now on where it has not been at 0 yet, or others wrote what cannot be read."""
     try:
         since = datetime.fromisoformat(before.since)
     except ValueError:
         return now
     return since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+
+
+def _stamp(look: ResetLook) -> str:
+    return f"{look.now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _target(look: ResetLook) -> str:

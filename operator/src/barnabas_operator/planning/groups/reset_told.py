@@ -32,8 +32,12 @@ def settled(group: ConsumerGroup) -> Condition | None:
 
 
 def is_unfinished(group: ConsumerGroup) -> bool:
-    """Whether a reset that is declared no more may have left the target scaled down."""
-    return group.spec.scaling is not None and condition_of(group.conditions, OFFSETS_RESET) is not None
+    """Whether a reset that is declared no more may have left the target scaled down. Of a paused group nothing is told,
+    so it is looked at once after each change."""
+    if group.spec.scaling is None or group.status is None:
+        return False
+    is_new = group.status.observed_generation != group.metadata.generation
+    return is_new or condition_of(group.conditions, OFFSETS_RESET) is not None
 
 
 def told_done(group: ConsumerGroup, told: GroupTold, done: ResetStatus, now: str) -> GroupTold:
@@ -60,10 +64,10 @@ def told_plan(group: ConsumerGroup, told: GroupTold, plan: ResetPlan, now: str) 
     return _with(told, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
 
 
-def told_why_not(group: ConsumerGroup, told: GroupTold, why: Refusal, now: str, *, goes_on: bool) -> GroupTold:
-    """Nothing was moved."""
+def told_why_not(group: ConsumerGroup, told: GroupTold, why: Refusal, now: str, *, holds_target: bool) -> GroupTold:
+    """Nothing was moved. `holds_target`: somebody waits for pods, so the next look comes soon."""
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
-    return replace(_with(told, said, None), is_resetting=goes_on, is_busy=told.is_busy or goes_on)
+    return replace(_with(told, said, None), is_resetting=holds_target, is_busy=told.is_busy or holds_target)
 
 
 def _with(told: GroupTold, said: Condition, reset: ResetStatus | None) -> GroupTold:

@@ -29,7 +29,7 @@ class BeforeReset(Struct, frozen=True):
     """`spec.offsets.reset.id`."""
     replicas: Annotated[int, Meta(ge=0)]
     since: str = ""
-    """When that was written, RFC 3339."""
+    """When the target was first seen at 0, RFC 3339."""
     gave_up: str = ""
     """Why the reset was given up: the target is scaled up again, and this one is not tried once more."""
 

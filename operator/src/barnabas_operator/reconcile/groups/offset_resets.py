@@ -51,7 +51,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, Res
 
 log = logging.getLogger(__name__)
 
-STEPS_MAX: Final = 8
+STEPS_MAX: Final = 12
 """In one look. The longest way, down and up again, has fewer; somebody else may change the target in between."""
 CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
 
@@ -85,8 +85,8 @@ class OffsetResets(GroupPart):
             else:
                 end = step
             if end is not None:
-                return self._told(group, end, told, known)
-        return told_why_not(group, told, CHANGES, self._stamp(), goes_on=True)
+                return self._told(group, look, end, told, known)
+        return told_why_not(group, told, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, _cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
         """By its deletion policy. What a reset scaled down is scaled up first."""
@@ -112,7 +112,7 @@ class OffsetResets(GroupPart):
     async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: GroupTold) -> GroupTold:
         plan = await self._plan(look)
         if isinstance(plan, Refusal):
-            return told_why_not(group, told, plan, self._stamp(), goes_on=False)
+            return told_why_not(group, told, plan, self._stamp(), holds_target=False)
         return told_plan(group, told, plan, self._stamp())
 
     async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
@@ -164,7 +164,7 @@ class OffsetResets(GroupPart):
                 after = in_vain or await self._scales.remember(target, seen, step.before)
         except KubeRefused as error:
             refused = Refusal(KUBERNETES_ERROR, f"{named(target)}: {error.message}")
-            return None if error.status == CONFLICT else Stop(refused, goes_on=True)
+            return None if error.status == CONFLICT else Stop(refused)
         if isinstance(after, Refusal):
             return Stop(after)
         self._log(group, f"{named(target)}: {step}")
@@ -203,10 +203,10 @@ class OffsetResets(GroupPart):
         return None, refused
 
     def _told(
-        self, group: ConsumerGroup, end: Over | Done | Stop, told: GroupTold, known: ResetStatus | None
+        self, group: ConsumerGroup, look: ResetLook, end: Over | Done | Stop, told: GroupTold, known: ResetStatus | None
     ) -> GroupTold:
         if isinstance(end, Stop):
-            return told_why_not(group, told, end.why, self._stamp(), goes_on=end.goes_on)
+            return told_why_not(group, told, end.why, self._stamp(), holds_target=look.holds_target)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:
             return told
