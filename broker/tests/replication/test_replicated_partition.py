@@ -136,8 +136,7 @@ class Replicas:
         found = leader.read_for_follower(at.offset, 1 << 20, at_least_one_batch=True)
         leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, self.time.since_boot_ms)
         records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
-        offsets = leader.log_start_offset, leader.log.log_end_offset
-        follower.append_as_follower(records, leader.high_watermark, offsets, self.time.ms)
+        follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.time.ms)
 
     def catch_up(self, *followers: int) -> None:
         """Until nothing changes any more."""

@@ -247,8 +247,7 @@ class FetchSession:
         else:
             if result.records and self._counts(partition):
                 self._throttle.take(len(result.records))
-            offsets = result.log_start_offset, result.last_stable_offset
-            partition.append_as_follower(result.records, result.high_watermark, offsets, now_ms)
+            partition.append_as_follower(result.records, result.high_watermark, result.log_start_offset, now_ms)
         position = partition.fetch_position()
         followed.lag = max(result.high_watermark - position.offset, 0)
         if position != followed.position:

@@ -106,7 +106,7 @@ class FollowerPartition:
         return None if is_known or not self.is_waiting else self._result(None)
 
     def refused(self, error: ApiError) -> FetchResult:
-        """The error goes to the follower. Out of range it is told the log's ends."""
+        """The error goes to the follower. Out of range it is told the log's ends, the last of them as stable offset."""
         self.is_waiting = False
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             return refusal(self.wanted.partition, error)
@@ -121,14 +121,13 @@ class FollowerPartition:
         )
 
     def _result(self, records: FileSlice | None, diverging: tuple[int, int] | None = None) -> FetchResult:
-        """To a follower the last stable offset is the log's end, which it cannot know otherwise."""
         partition = self.partition
         high_watermark, log_start_offset = self._told = partition.high_watermark, partition.log_start_offset
         return FetchResult(
             self.wanted.partition,
             ErrorCode.NONE,
             high_watermark,
-            partition.log.log_end_offset,
+            partition.last_stable_offset,
             log_start_offset,
             records,
             diverging,

@@ -62,19 +62,15 @@ class Replica:
         return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
 
     def append_as_follower(
-        self, records: memoryview, leader_high_watermark: int, leader_offsets: tuple[int, int], now_ms: int
+        self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> None:
-        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError.
-
-        `leader_offsets` is where the leader's log begins and ends.
-        """
-        leader_start_offset, leader_end_offset = leader_offsets
+        """Whole batches as the leader has them, perhaps none; ApiError for what cannot follow, StorageError."""
         if records:
             self.replication_bytes_in += append_as_follower(
-                self.log, records, self.leader_epoch, leader_end_offset, now_ms
+                self.log, records, self.leader_epoch, leader_high_watermark, now_ms
             )
         self._follow_high_watermark(leader_high_watermark)
-        start_offset = min(leader_start_offset, self.high_watermark)
+        start_offset = min(leader_log_start_offset, self.high_watermark)
         if start_offset > self.log.log_start_offset:
             self.log.increment_log_start_offset(start_offset)
 

@@ -9,12 +9,12 @@ from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 
 @disk_access
 def append_as_follower(
-    log: Log, records: memoryview, leader_epoch_max: int, leader_end_offset: int, now_ms: int
+    log: Log, records: memoryview, leader_epoch_max: int, leader_high_watermark: int, now_ms: int
 ) -> int:
     """Write the whole batches that the leader sent, as they are; how many bytes (`fetched_batches` says which).
 
-    Where the leader has removed records for newer ones, those lie anywhere below the end of its log: a cut below that
-    counts as one within what was compacted here.
+    Where the leader has removed records for newer ones, those lie below its high watermark: a cut below that counts as
+    one within what was compacted here. No replica in sync is ever cut there.
 
     ApiError CORRUPT_MESSAGE, before anything has changed, when one cannot follow; ApiError also while a truncation is
     not complete. StorageError: the log then holds the batches up to where it rolled last.
@@ -27,7 +27,7 @@ def append_as_follower(
         log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()
     if has_gap(headers, log.log_end_offset):
-        log.superseded_until = max(log.superseded_until, leader_end_offset, headers[-1].last_offset + 1)
+        log.superseded_until = max(log.superseded_until, leader_high_watermark)
     position = sum(header.length + LENGTH_OFFSET for header in headers)
     if headers and _has_room(log, headers, position, now_ms):
         _append_run(log, records[:position], headers)

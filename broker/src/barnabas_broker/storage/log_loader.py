@@ -13,7 +13,6 @@ from uuid import UUID
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.checkpoints import EpochStart, decode_partition_metadata
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
-from barnabas_broker.storage.fetched_batches import has_gap
 from barnabas_broker.storage.files import FileEntry
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_environment import LogEnvironment
@@ -80,7 +79,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         _logger.warning("%s ends at %d, before its start: it begins anew", place.directory, log.log_end_offset)
         log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
     if place.config.compacted:  # A round that did not end may have come this far: a clean shutdown ends one, too.
-        log.superseded_until = max(log.superseded_until, log.segments.active.base_offset)
+        log.superseded_until = log.segments.active.base_offset
     return log
 
 
@@ -142,10 +141,8 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0
-        end_offset, lacks_records = segment.base_offset, False
-        for position, header in segment.recover(recovery_point):
-            is_first_seen = position > 0 and not checked_bytes
-            lacks_records |= has_gap([header], header.base_offset if is_first_seen else end_offset)
+        end_offset = segment.base_offset
+        for header in segment.recover(recovery_point):
             checked_bytes += header.size_bytes
             end_offset = header.last_offset + 1
             if header.base_offset >= recovery_point and (not epochs or epochs[-1].epoch != header.leader_epoch):
@@ -157,8 +154,6 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
             log.discard_above(segment.base_offset)
             break
     log.recovered(recovery_point, epochs)
-    if unsynced and lacks_records:  # In the active segment, which only a leader can have compacted, before the fetch.
-        log.superseded_until = log.log_end_offset
 
 
 def _follows(segment: Segment, end_offset: int) -> bool:

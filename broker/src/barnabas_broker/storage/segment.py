@@ -297,7 +297,7 @@ class Segment:
             pass
         self._write_indexes()
 
-    def recover(self, recovery_point: int) -> Iterator[FoundBatch]:
+    def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
         """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails.
 
         What fails below the recovery point was on the disk once: it is damaged, not torn, and InvalidBatch is raised.
@@ -310,7 +310,7 @@ class Segment:
                 if batch.position == 0:
                     self._first_timestamp_ms = batch.header.max_timestamp_ms
                 end_offset = batch.header.last_offset + 1
-                yield batch
+                yield batch.header
         except InvalidBatch as invalid:
             if end_offset < recovery_point and not invalid.torn:
                 raise

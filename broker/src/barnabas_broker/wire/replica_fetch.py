@@ -67,7 +67,7 @@ class ReplicaFetch(NamedTuple):
 class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
     """The leader's answer for one partition; `records` lies in the response's buffer and may end in a cut batch.
 
-    `last_stable_offset` is the end of the leader's log.
+    With OFFSET_OUT_OF_RANGE `last_stable_offset` is the end of the leader's log.
     """
 
     partition: int
