@@ -2,7 +2,6 @@
 
 import io
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from rich.console import Console
@@ -12,6 +11,7 @@ from barnabas_operator.app import supervisor
 from barnabas_operator.app.data_dir import DataDir
 from barnabas_operator.app.output import Log
 from barnabas_operator.app.supervisor import Supervisor
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
@@ -19,16 +19,16 @@ def test_it_goes_on_connecting_until_it_is_to_stop(tmp_path: Path, attempts: int
     """Else the process would be there for seconds after it has said that it stopped."""
     tried = []
 
-    def refuses(bootstrap: str, timeout_s: float) -> None:
+    def refuses(_bootstrap: str, timeout_s: float) -> ClusterAdmin:
         tried.append(timeout_s)
         if len(tried) == attempts:
             running.stop()
         raise ClusterUnreachable("nobody is there")
 
     data_dir = DataDir(tmp_path / "data")
-    running = Supervisor(tmp_path, data_dir, Log(Console(file=io.StringIO())), 1.0)
+    running = Supervisor(tmp_path, data_dir, Log(Console(file=io.StringIO())), 1.0, refuses)
     try:
-        with patch.object(supervisor, "ClusterAdmin", refuses), pytest.raises(ClusterUnreachable):
+        with pytest.raises(ClusterUnreachable):
             running._connected()
     finally:
         data_dir.release()

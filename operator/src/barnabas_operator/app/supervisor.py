@@ -1,11 +1,9 @@
 """One run of `barnabas up`: the loop between manifest files, broker processes and the cluster's topics."""
 
 import asyncio
-import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +32,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.desired_state import DesiredState, remember
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.reassignment_conditions import PendingMoves
+from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.topics.topic_steps import describe
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.reconcile.topics.reconcile_topics import Outcome, reconcile_topics
@@ -48,6 +47,15 @@ CONNECT_ATTEMPT_S: Final = 2.0
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
+Connect = Callable[[str, float], ClusterAdmin]
+"""Connects to `host:port[,host:port]` in so many seconds. Raises ClusterUnreachable."""
+
+
+def connected_admin(bootstrap: str, timeout_s: float) -> ClusterAdmin:
+    """The `Connect` of the command."""
+    return ClusterAdmin(bootstrap, SystemClock(), timeout_s)
+
+
 class UpFailed(Exception):
     """The cluster cannot start; the message says why."""
 
@@ -55,7 +63,15 @@ class UpFailed(Exception):
 class Supervisor:
     """Brings brokers and topics to the manifests, and again whenever these change, until `stop`."""
 
-    def __init__(self, manifests_path: Path, data_dir: DataDir, log: Log, drift_check_s: float) -> None:
+    def __init__(
+        self,
+        manifests_path: Path,
+        data_dir: DataDir,
+        log: Log,
+        drift_check_s: float,
+        connect: Connect = connected_admin,
+    ) -> None:
+        self._connect = connect
         self._manifests_path = manifests_path
         self._data_dir = data_dir
         self._log = log
@@ -63,9 +79,10 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
+        self._clock = SystemClock()
         self._cluster = LocalCluster(data_dir, log.say, self._nudged.set)
         self._exporter = LocalExporter(data_dir, log.say)
-        self._groups = LocalGroups(lambda: self._cluster.bootstrap, nullcontext, SystemClock())
+        self._groups = LocalGroups(lambda: self._cluster.bootstrap, nullcontext, self._clock)
         self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
@@ -77,6 +94,9 @@ class Supervisor:
         self._failures_said: Sequence[str] = ()
         self._version_refused: Refusal | None = None
 
+    def _now(self) -> str:
+        return time_text(self._clock.now_ms())
+
     def stop(self) -> None:
         """Ends `run`, which then takes everything down in order."""
         self._stopping.set()
@@ -84,7 +104,7 @@ class Supervisor:
     async def run(self, manifests: Manifests) -> None:
         """Until `stop`; then every process that it started is gone. Raises UpFailed."""
         known = self._remembered()
-        self._wanted = remember(manifests, known, _now(), _new_uid)
+        self._wanted = remember(manifests, known, self._now(), _new_uid)
         refusal = refuse_change(known.cluster, self._wanted.cluster) if known else None
         if refusal is not None:
             raise UpFailed(f"{refusal.reason}: {refusal.message}")
@@ -228,19 +248,19 @@ class Supervisor:
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:
-        return reconcile_topics(self._connected(), self._wanted, _now())
+        return reconcile_topics(self._connected(), self._wanted, self._now())
 
     def _bring_version(self, state: ClusterState) -> VersionOutcome:
         cluster = self._wanted.cluster
         return reconcile_metadata_version(self._connected(), cluster, self._cluster.views(cluster), state)
 
     def _connected(self) -> ClusterAdmin:
-        end_s = time.monotonic() + CONNECT_S_MAX
+        end_s = self._clock.monotonic_s() + CONNECT_S_MAX
         while self._admin is None:
             try:
-                self._admin = ClusterAdmin(self._cluster.bootstrap, SystemClock(), CONNECT_ATTEMPT_S)
+                self._admin = self._connect(self._cluster.bootstrap, CONNECT_ATTEMPT_S)
             except ClusterUnreachable:
-                if self._stopping.is_set() or time.monotonic() > end_s:
+                if self._stopping.is_set() or self._clock.monotonic_s() > end_s:
                     raise
         return self._admin
 
@@ -280,7 +300,7 @@ class Supervisor:
         self, problem: Refusal | None, state: ClusterState | None, ahead: PendingMoves | None = None
     ) -> None:
         cluster = self._wanted.cluster
-        status = self._cluster.status(cluster, _now(), problem, state, ahead)
+        status = self._cluster.status(cluster, self._now(), problem, state, ahead)
         self._wanted = self._wanted._replace(cluster=replace(cluster, status=status))
         self._data_dir.write_status(self._wanted)
 
@@ -292,7 +312,7 @@ class Supervisor:
             self._log.complain("the manifests are invalid; nothing changes until they are fixed:", manifests.errors)
             return
         before = self._wanted.cluster
-        wanted = remember(manifests, self._wanted, _now(), _new_uid)
+        wanted = remember(manifests, self._wanted, self._now(), _new_uid)
         self._cluster_problem = self._objection(before, wanted.cluster)
         if self._cluster_problem is not None:
             self._log.say(f"the Cluster stays as it was: {self._cluster_problem.message}")
@@ -319,11 +339,6 @@ class Supervisor:
         if self._wanted.cluster.status is not None:
             self._write_status(STOPPED, None)
         self._log.say("stopped; nothing is left running")
-
-
-def _now() -> str:
-    """RFC 3339 in UTC, as Kubernetes writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _new_uid() -> str:
