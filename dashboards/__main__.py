@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import brokers, lag, operator, topics
+from dashboards import brokers, lag, objectives, operator, topics
 
 
 def main(folder: Path) -> None:
@@ -15,6 +15,7 @@ def main(folder: Path) -> None:
         ("brokers", brokers.made()),
         ("topics", topics.made()),
         ("consumer-lag", lag.made()),
+        ("objectives", objectives.made()),
         ("operator", operator.made()),
     ):
         text = json.dumps(made, cls=JSONEncoder, indent=1, sort_keys=True)

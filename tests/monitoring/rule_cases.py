@@ -12,6 +12,8 @@ EXPORTER: Final = f'{MAIN},instance="10.0.0.9:9308"'
 HOT: Final = f'{BILLING},topic="flights",partition="0"'
 OPERATOR: Final = 'namespace="barnabas",job="barnabas/barnabas-operator"'
 RESOURCE: Final = f'{OPERATOR},resource_namespace="kafka",cluster="main"'
+BILLS: Final = f'{RESOURCE},name="bills",consumergroup="billing"'
+STANDS_BY: Final = f'{BILLS},pod="stands-by"'
 OFFLINE: Final = "kafka_controller_kafkacontroller_offlinepartitionscount"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_activecontrollercount"
 FENCED: Final = "kafka_controller_kafkacontroller_fencedbrokercount"
@@ -229,6 +231,23 @@ CASES: Final = (
         21,
         'resource_namespace="kafka",cluster="main",name="flights"',
     ),
+    *(
+        Case(
+            alert,
+            {
+                f"barnabas_consumer_group_{metric}{{{BILLS}}}": f"{well}x4 {ill}x60",
+                f"barnabas_consumer_group_{metric}{{{STANDS_BY}}}": f"{well}x4 {ill}x60",
+            },
+            silent,
+            fires,
+            'resource_namespace="kafka",cluster="main",name="bills",consumergroup="billing"',
+        )
+        for alert, metric, well, ill, silent, fires in (
+            ("ConsumerGroupObjectiveMissed", "within_objective", 1, 0, 5, 7),
+            ("ConsumerGroupResetWaits", "reset_pending", 0, 1, 34, 36),
+            ("ConsumerGroupNotScaled", "scaling_active", 1, 0, 19, 21),
+        )
+    ),
     Case("OperatorErrors", {f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "0x4 0+1x40"}, 19, 22, RESOURCE),
     Case(
         "OperatorWatchErrors",
@@ -304,6 +323,9 @@ HEALTHY: Final = {
     f'barnabas_lag_exporter_cut_off{{{EXPORTER},option="--max-groups"}}': "0x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x600",
     f'barnabas_resource_state{{{RESOURCE},kind="Topic",name="flights",reason="Reconciled"}}': "1x600",
+    f"barnabas_consumer_group_within_objective{{{BILLS}}}": "1x600",
+    f"barnabas_consumer_group_reset_pending{{{BILLS}}}": "0x600",
+    f"barnabas_consumer_group_scaling_active{{{BILLS}}}": "1x600",
     f"barnabas_reconciliations_failed_total{{{RESOURCE}}}": "2x600",
     f'barnabas_watch_errors_total{{{OPERATOR},kind="Topic"}}': "0x600",
     f'barnabas_operator_is_leader{{{OPERATOR},pod="a"}}': "1x600",

@@ -4,10 +4,11 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from barnabas_operator.resources.object_meta import API_VERSION
 from e2e.control_plane import ControlPlane
-from e2e.world import world_of_one
+from e2e.world import World, world_of_one
 from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
 from monitoring.prometheus_server import Job, Prometheus, prometheus
 from monitoring.promtool import RULES
@@ -19,6 +20,9 @@ class Stack(NamedTuple):
 
     prometheus: Prometheus
     chosen: Mapping[str, str]
+
+
+OBJECTIVE: Final = {"maxRecords": 1000, "maxSeconds": 60, "for": "1s"}
 
 
 @contextmanager
@@ -36,8 +40,25 @@ def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
         world.await_ready(*TRAFFIC)
         running.enter_context(load(cluster))
         exporter = running.enter_context(lag_exporter(folder, cluster.bootstrap))
+        _declare_groups(world)
         of_operator = Job("operator", [(f"127.0.0.1:{operator.port}", {"namespace": "barnabas"})])
         jobs = [brokers_job(cluster), exporter_job(exporter), of_operator]
         found = running.enter_context(prometheus(folder, jobs, RULES))
         chosen = {"cluster": CLUSTER, "broker": "0|1|2", "topic": "|".join(TRAFFIC), "group": "slow|gone|quick"}
         yield Stack(found, {**chosen, "namespace": f"{NAMESPACE}|{namespace}"})
+
+
+def _declare_groups(world: World) -> None:
+    """One that misses its objective, whose reset waits and whose target is scaled; one that keeps it."""
+    pod = {"metadata": {"labels": {"app": "slow"}}, "spec": {"containers": [{"name": "slow", "image": "slow"}]}}
+    deployment = {"replicas": 1, "selector": {"matchLabels": {"app": "slow"}}, "template": pod}
+    scaling = {"target": {"name": "slow"}, "lagThreshold": 1000, "max": PARTITIONS}
+    reset = {"id": "once", "to": {"latest": {}}}
+    slow = {"lagObjective": OBJECTIVE, "scaling": scaling, "offsets": {"reset": reset}}
+    for api, kind, name, spec in (
+        ("apps/v1", "Deployment", "slow", deployment),
+        (API_VERSION, "ConsumerGroup", "slow", slow),
+        (API_VERSION, "ConsumerGroup", "quick", {"lagObjective": OBJECTIVE}),
+    ):
+        meta = {"name": name, "namespace": world.namespace}
+        world.plane.requests.apply({"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec})
