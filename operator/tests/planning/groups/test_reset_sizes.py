@@ -1,0 +1,26 @@
+"""A reset is committed in one piece or not at all."""
+
+from barnabas_core.reset_mark import MARK_LENGTH_MAX
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.planning.groups.group_facts import LogEnds
+from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan, refuse_size
+
+LOG = LogEnds(0, 10)
+
+
+def plan(partitions: int) -> ResetPlan:
+    return ResetPlan(tuple(Move(TopicPartition("flights", number), 3, 5, LOG) for number in range(partitions)))
+
+
+def test_what_a_coordinator_does_not_write_at_once_is_refused_with_how_many_partitions_are_allowed() -> None:
+    mark = "m" * 32
+    assert refuse_size(plan(3_000), "billing", mark) is None
+    refusal = refuse_size(plan(15_000), "billing", mark)
+    assert refusal is not None
+    assert refusal.reason == "TooManyPartitions"
+    assert refusal.message == (
+        "the reset is about 15,000 partitions; allowed: about 3,574, so that all of them are moved or none is; name"
+        " fewer in spec.offsets.reset.topics, then others with another id"
+    )
+    assert refuse_size(plan(3_574), "billing", mark) is None
+    assert refuse_size(plan(1_100), "g" * 10, "m" * MARK_LENGTH_MAX) is None
