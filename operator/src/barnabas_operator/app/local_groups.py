@@ -71,7 +71,7 @@ class LocalGroups:
     async def _look(self, groups: Sequence[ConsumerGroup]) -> Looked:
         group_ids = {group.group_id for group in groups}
         try:
-            return await asyncio.to_thread(lambda: self._looks.look(self._client.connected(), group_ids))
+            return await asyncio.to_thread(lambda: self._looks.look(self._client.connected, group_ids))
         except ClusterUnreachable as error:
             self._client.drop()
             return Looked({}, str(error))

@@ -1,6 +1,6 @@
 """Looks at the consumer groups that have resources, one after the other: what they are, and how they get on."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
@@ -30,9 +30,9 @@ class GroupLooks:
         self._clock: Final = clock
         self._topics: dict[str, Collection[str]] = {}
 
-    def look(self, client: Any, group_ids: Collection[str]) -> Looked:
+    def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
-        asking = Asking(client)
+        asking = Asking(connected())
         chosen = read_chosen(asking, group_ids, self._topics)
         lags = evaluate(asking, chosen.readings, self._history, self._clock.now_ms() / 1000).groups
         self._remember(chosen, group_ids)

@@ -5,7 +5,7 @@ Groups are slow to read, and come by the thousand: no round over brokers or Topi
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -45,8 +45,8 @@ BUSY_S_MIN: Final = 2.0
 class Looks(Protocol):
     """Looks at groups, in a thread."""
 
-    def look(self, client: Any, group_ids: Collection[str]) -> Looked:
-        """At these. Raises ClusterUnreachable."""
+    def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+        """At these, over the client that is connected. Raises ClusterUnreachable."""
 
 
 class GroupWorker:
@@ -190,7 +190,7 @@ class GroupWorker:
         """At all of them at once. Where nobody answers, nothing is known of any."""
         group_ids = {group.group_id for group in groups}
         try:
-            return await blocking(lambda: self._looks.look(self._client.connected(), group_ids))
+            return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
         except ClusterUnreachable as error:
             self._client.drop()
             return Looked({}, str(error))

@@ -1,0 +1,107 @@
+"""Whether a group is within its objective: which limit is missed, for how long, and what is said of it."""
+
+import pytest
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.planning.groups.durations import duration_s
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+from barnabas_operator.planning.groups.objective import judged, missed_since_s, misses
+from barnabas_operator.planning.groups.rounding import shown
+from barnabas_operator.resources.consumer_group import LagObjective
+
+
+def lags(*parts: tuple[int, float | None, float]) -> GroupLags:
+    """Lag, seconds and percent of each partition of `flights`."""
+    found = {
+        TopicPartition("flights", number): PartitionLag(0, lag, 0, seconds, percent, Status.OK)
+        for number, (lag, seconds, percent) in enumerate(parts)
+    }
+    return GroupLags(1, found, {})
+
+
+def seen(found: GroupLags, state: str = "Stable") -> GroupSeen:
+    return GroupSeen(state=state, lags=found)
+
+
+BEHIND = lags((4_000, 30.0, 10.0), (8_345, 61.2, 80.4))
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (
+            LagObjective(max_records=10_000),
+            "12,000 records to be read, most of them (8,300) at flights-1; spec.lagObjective.maxRecords allows 10,000",
+        ),
+        (LagObjective(max_seconds=60), "61 s behind at flights-1; spec.lagObjective.maxSeconds allows 60"),
+        (
+            LagObjective(max_retention_percent=50),
+            "80% of what is kept to be read at flights-1; spec.lagObjective.maxRetentionPercent allows 50",
+        ),
+    ],
+)
+def test_a_miss_names_the_limit_what_is_so_and_where(objective: LagObjective, said: str) -> None:
+    (miss,) = misses(objective, BEHIND)
+    assert str(miss) == said
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        LagObjective(),
+        LagObjective(max_records=12_345),
+        LagObjective(max_seconds=62),
+        LagObjective(max_retention_percent=81),
+    ],
+)
+def test_a_limit_that_is_reached_is_not_missed(objective: LagObjective) -> None:
+    assert misses(objective, BEHIND) == ()
+
+
+def test_a_value_that_is_shown_is_never_rounded_to_what_is_allowed() -> None:
+    (miss,) = misses(LagObjective(max_records=12_100), BEHIND)
+    assert str(miss).startswith("12,345 records")
+
+
+def test_what_nobody_knows_misses_nothing() -> None:
+    assert misses(LagObjective(max_seconds=0), lags((5, None, 1.0))) == ()
+    assert misses(LagObjective(max_records=0, max_seconds=0), lags()) == ()
+
+
+def test_a_miss_is_told_after_its_time_and_stays_told_until_it_is_kept() -> None:
+    objective = LagObjective(max_records=1, for_="1m")
+    missed = misses(objective, BEHIND)
+    assert judged(objective, seen(BEHIND), missed, 59.0, was_missed=False).status == "True"
+    assert judged(objective, seen(BEHIND), missed, 60.0, was_missed=False).status == "False"
+    assert judged(objective, seen(BEHIND), missed, 0.0, was_missed=True).status == "False"
+    assert judged(objective, seen(BEHIND), (), 0.0, was_missed=True).status == "True"
+
+
+def test_a_group_that_is_not_there_is_neither_within_nor_without() -> None:
+    told = judged(LagObjective(max_records=1), seen(lags(), NOT_FOUND), (), 0.0, was_missed=True)
+    assert told == ("Unknown", "LagUnknown", "no consumer has joined or committed yet")
+
+
+def test_the_time_counts_from_the_first_look_at_which_it_was_missed_on_end() -> None:
+    missed = misses(LagObjective(max_records=1), BEHIND)
+    assert missed_since_s(None, missed, 5.0) == 5.0
+    assert missed_since_s(5.0, missed, 9.0) == 5.0
+    assert missed_since_s(5.0, (), 9.0) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [(0, 0), (7, 7), (99, 99), (99.6, 100), (105, 100), (12_345, 12_000), (96_000_001, 96_000_000)],
+)
+def test_numbers_of_a_status_have_two_digits(value: float, rounded: int) -> None:
+    assert shown(value) == rounded
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("2m", 120), ("1h30m", 5_400), ("7d", 604_800), ("PT1H30M", 5_400), ("P1DT0.5S", 86_400.5)],
+)
+def test_durations_are_those_of_kubernetes_and_of_kafkas_tools(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds

@@ -1,0 +1,252 @@
+"""The worker for groups over an API server of a dict: what it writes, and how seldom."""
+
+import asyncio
+import queue
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, TopicLag
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.kafka.group_looks import Looked
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
+from barnabas_operator.reconcile.groups.group_worker import AWAY_S, GroupWorker
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerTools
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import KEY, environment_of, resource
+
+WAIT_S = 30.0
+CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
+SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
+FLIGHTS = TopicPartition("flights", 0)
+Json = dict[str, Any]
+Found = Mapping[str, GroupSeen]
+
+
+class ManualClock:
+    """Stands still."""
+
+    def __init__(self) -> None:
+        self.passed_s = 1000.0
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.passed_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.passed_s
+
+
+class LooksMemory:
+    """Each look waits until somebody says what is found; None: nobody answers."""
+
+    def __init__(self) -> None:
+        self.asked = queue.Queue[Collection[str]]()
+        self.found = queue.Queue[Found | None]()
+
+    def look(self, _connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+        self.asked.put(group_ids)
+        found = self.found.get(timeout=WAIT_S)
+        if found is None:
+            raise ClusterUnreachable("nobody is there")
+        return Looked({name: each for name, each in found.items() if name in group_ids}, "")
+
+
+def lagging(lag: int, status: Status = Status.OK, state: str = "Stable") -> GroupSeen:
+    part = PartitionLag(10, lag, 10, float(lag), 1.0, status)
+    topic = TopicLag(lag, lag, 10, 10, 0.0, 0.0, status)
+    return GroupSeen(state=state, members=1, lags=GroupLags(1, {FLIGHTS: part}, {"flights": topic}))
+
+
+GONE = GroupSeen(state=NOT_FOUND, members=0, lags=GroupLags(None, {}, {}))
+
+
+class World:
+    """One worker, and what is around it."""
+
+    def __init__(self, api: KubeMemory) -> None:
+        self.api, self.clock, self.looks = api, ManualClock(), LooksMemory()
+        environment = environment_of(api, settings=SETTINGS, clock=self.clock)
+        statuses = StatusWriter(api, self.clock)
+        tools = ReconcilerTools(KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.bodies)
+        self.worker = GroupWorker(tools, self.looks)
+
+    def bodies(self, kind: str) -> Bodies:
+        return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
+
+    def put(self, name: str, **spec: Any) -> None:
+        self.api.put(resource("ConsumerGroup", name, **spec))
+
+    def begin(self) -> None:
+        self.worker.begin(CLUSTER, self.bodies("ConsumerGroup"))
+
+    def advance(self, seconds: float) -> None:
+        """While a look is under way. It has taken so long then, and the worker would rest as long."""
+        self.clock.passed_s += seconds
+        self.worker.rest(self.bodies("ConsumerGroup"), "to be woken")
+        self.begin()
+
+    async def next_look(self) -> Collection[str]:
+        """Whom it is about; all before it has been told."""
+        return await asyncio.to_thread(self.looks.asked.get, timeout=WAIT_S)
+
+    async def find(self, found: Found | None) -> int:
+        """The look that waits finds this: how many requests it takes until the next one."""
+        before = len(self.api.writes)
+        self.looks.found.put(found)
+        await self.next_look()
+        return len(self.api.writes) - before
+
+    def status(self, name: str) -> Json:
+        found: Json = (self.api.found("ConsumerGroup", name) or {}).get("status", {})
+        return found
+
+    def said(self, name: str, kind: str = "Ready") -> tuple[str, str]:
+        (told,) = (each for each in self.status(name)["conditions"] if each["type"] == kind)
+        return told["status"], told["reason"]
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with no_server() as connection:
+            world = World(KubeMemory(connection))
+            running = asyncio.create_task(world.worker.run())
+            try:
+                await scenario(world)
+            finally:
+                world.worker.stop()
+                running.cancel()
+                world.looks.found.put({})
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+def test_two_thousand_groups_cost_what_is_new_and_a_few_numbers_a_look() -> None:
+    names = [f"group-{number}" for number in range(2_000)]
+
+    async def scenario(world: World) -> None:
+        for name in names:
+            world.put(name)
+        world.begin()
+        assert set(await world.next_look()) == set(names)
+        assert await world.find(dict.fromkeys(names, lagging(500))) == len(names)
+        assert await world.find(dict.fromkeys(names, lagging(500))) == 0
+        assert await world.find(dict.fromkeys(names, lagging(700))) == 0, "numbers were written a moment ago"
+        world.advance(NUMBERS_EVERY_S)
+        assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
+        assert await world.find(dict.fromkeys(names, lagging(702))) == NUMBERS_AT_ONCE_MAX
+        written = [name for name in names if world.status(name)["lag"] == 700]
+        assert len(written) == 2 * NUMBERS_AT_ONCE_MAX, "those that have waited longest have their turn first"
+        changed = {**dict.fromkeys(names, lagging(702)), "group-7": lagging(702, Status.STALL)}
+        assert await world.find(changed) <= NUMBERS_AT_ONCE_MAX + 2, "a status and an Event at once"
+        assert world.status("group-7")["evaluation"] == "STALL"
+
+    play(scenario)
+
+
+def test_a_group_that_nobody_can_look_at_is_told_after_a_while_and_its_numbers_go() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing", lagObjective={"maxRecords": 5})
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3)})
+        assert world.said("billing") == ("True", "Reconciled")
+        assert await world.find(None) == 0
+        world.advance(AWAY_S + 1)
+        await world.find(None)
+        assert world.said("billing") == ("False", "ClusterNotReady")
+        assert world.said("billing", "WithinObjective") == ("Unknown", "ClusterNotReady")
+        assert "lag" not in world.status("billing")
+        assert world.status("billing")["groupId"] == "billing"
+        await world.find({"billing": lagging(3)})
+        assert world.said("billing") == ("True", "Reconciled")
+
+    play(scenario)
+
+
+def test_a_group_that_was_there_before_is_not_taken_over_where_the_spec_says_so() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing", adopt=False)
+        world.put("new", adopt=False)
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3), "new": GONE})
+        assert world.said("billing") == ("False", "ResourceConflict")
+        assert "groupId" not in world.status("billing")
+        await world.find({"billing": lagging(3), "new": lagging(3)})
+        assert world.said("new") == ("True", "Reconciled")
+
+    play(scenario)
+
+
+def test_a_group_that_goes_is_an_event_and_no_error() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing")
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3)})
+        await world.find({"billing": GONE})
+        assert world.said("billing") == ("True", "Reconciled")
+        assert world.status("billing")["state"] == "NotFound"
+        assert [reason for reason, _ in world.api.events()] == ["GroupGone"]
+
+    play(scenario)
+
+
+def test_a_paused_group_is_looked_at_and_left_alone() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing", pause=True, offsets={"reset": {"id": "a", "to": {"earliest": {}}}})
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3)})
+        assert world.said("billing") == ("Unknown", "Paused")
+        assert world.status("billing")["lag"] == 3
+        assert "OffsetsReset" not in [each["type"] for each in world.status("billing")["conditions"]]
+
+    play(scenario)
+
+
+def test_what_cannot_be_read_is_told_and_holds_no_other_up() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing", lagObjective={"maxRecords": "many"})
+        world.put("pay")
+        world.begin()
+        assert set(await world.next_look()) == {"pay"}
+        await world.find({"pay": lagging(3)})
+        assert world.said("billing") == ("False", "InvalidSpec")
+        assert world.said("pay") == ("True", "Reconciled")
+
+    play(scenario)
+
+
+def test_a_cluster_that_is_paused_is_no_more_looked_at_and_a_resource_goes_where_it_may() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing")
+        world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+        async with asyncio.timeout(WAIT_S):
+            while "conditions" not in world.status("billing"):
+                await asyncio.sleep(0)
+        assert world.said("billing") == ("False", "ClusterNotReady")
+        assert world.looks.asked.empty()
+
+    play(scenario)
+
+
+def test_a_look_that_hangs_is_noticed() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing")
+        world.begin()
+        await world.next_look()
+        world.advance(700.0)
+        assert world.worker.idle_s == 700.0
+        await world.find({"billing": lagging(3)})
+
+    play(scenario)
