@@ -15,7 +15,7 @@ from barnabas_operator.kafka.group_looks import Looked
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_statuses import NUMBERS_AT_ONCE_MAX, NUMBERS_EVERY_S
 from barnabas_operator.reconcile.groups.group_worker import AWAY_S, GroupWorker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerTools
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
@@ -75,7 +75,9 @@ class World:
         self.api, self.clock, self.looks = api, ManualClock(), LooksMemory()
         environment = environment_of(api, settings=SETTINGS, clock=self.clock)
         statuses = StatusWriter(api, self.clock)
-        tools = ReconcilerTools(KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.bodies)
+        tools = ReconcilerEnvironment(
+            KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.bodies
+        )
         self.worker = GroupWorker(tools, self.looks)
 
     def bodies(self, kind: str) -> Bodies:
