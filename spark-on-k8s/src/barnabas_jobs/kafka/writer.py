@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 TIMEOUT_S: Final = 30.0
 STUCK_S: Final = 120.0
 POLL_S: Final = 0.1
+REASON_S: Final = 1.0
 # What waits to be sent has so much memory. The topic's own max.message.bytes decides below that.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
@@ -71,9 +72,8 @@ class TopicWriter:
             while len(producer):
                 self._await_acknowledgement(producer, partition)
         except KafkaException as error:
-            raise NotWritten(
-                f"{self.topic}-{partition}: the brokers refused a record: {error.args[0].str()}"
-            ) from error
+            reason = _reason(producer, error.args[0])
+            raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {reason}") from error
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record]) -> int:
@@ -122,6 +122,16 @@ class TopicWriter:
             if time.monotonic() > deadline_s:
                 raise NotWritten(f"{self.topic}-{partition}: no broker took a record for {STUCK_S:.0f} s; run it again")
             producer.flush(POLL_S)
+
+
+def _reason(producer: Producer, error: KafkaError) -> str:
+    """Where `produce` meets a fatal error it says no more than that; why comes with the next poll."""
+    if error.code() == KafkaError._FATAL:
+        try:
+            producer.poll(REASON_S)
+        except KafkaException as fatal:
+            return str(fatal.args[0].str())
+    return error.str()
 
 
 def _record(row: Any) -> Record:
