@@ -83,7 +83,7 @@ def _check_unanswered(answers: Answers) -> None:
                 raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {message}")
 
 
-class _LateAnswer:
+class _PendingProduce:
     """A request of which some results are not known yet: the answer, once they are or its time is up."""
 
     __slots__ = (
@@ -196,7 +196,7 @@ class _Appender:
         self._looked_at = 0
         self._is_before_zstd = version < ZSTD_SINCE
         self._late_answer = (services, channel, request, version, correlation_id)
-        self.late: _LateAnswer | None = None
+        self.late: _PendingProduce | None = None
 
     def append_all(self) -> Answers | None:
         """The results, or None when they come later."""
@@ -251,8 +251,8 @@ class _Appender:
         partition.when_committed(end_offset, done)
         return None
 
-    def _wait(self, place: tuple[int, int], partition: Partition) -> _LateAnswer:
-        late = self.late = self.late or _LateAnswer(*self._late_answer)
+    def _wait(self, place: tuple[int, int], partition: Partition) -> _PendingProduce:
+        late = self.late = self.late or _PendingProduce(*self._late_answer)
         late.wait_for(place, partition)
         return late
 
@@ -311,7 +311,7 @@ class _Appender:
         return self._append_batch(partition, batch, header, place)
 
     async def _append_later(
-        self, partition: Partition, batch: bytes, late: _LateAnswer, place: tuple[int, int], *, must: bool
+        self, partition: Partition, batch: bytes, late: _PendingProduce, place: tuple[int, int], *, must: bool
     ) -> None:
         name, number = partition.topic_partition
         header = parse_header(batch, 0)

@@ -1,4 +1,6 @@
-"""Where requests wait that cannot be answered yet: a Fetch without enough bytes, a Produce that is not replicated.
+"""Where requests wait that cannot be answered yet: a Fetch without enough bytes, a DeleteRecords that followers lack.
+
+A Produce that is not replicated waits in the partition's `commit_queue`.
 
 Nothing polls: a change of a partition marks it, and once a turn the operations that wait on marked ones try again.
 """
