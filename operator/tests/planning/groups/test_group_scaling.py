@@ -14,7 +14,7 @@ from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
 
 LOOK_S = 15.0
 HOUR_S = 3600.0
-CHANGES_MAX = 48
+CHANGES_MAX = 36
 """In twelve hours of a load that is as hard as can be found; taken by chance half have 6 at most."""
 TARGET = ScaleTarget(name="billing")
 
