@@ -1,6 +1,7 @@
 """The operator as a process on a real API server, with a real broker and real consumers: what is told of groups."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,3 +179,23 @@ def test_a_cluster_that_is_paused_is_told(world: World, groups: Groups) -> None:
     assert why == "Cluster one is paused: set its spec.pause to false"
     world.apply_cluster("one")
     groups.await_said("pay", "True", "Reconciled")
+
+
+@pytest.mark.slow
+def test_nothing_flaps_while_a_group_reads_steadily(world: World, groups: Groups) -> None:
+    groups.write(200)
+    groups.apply("billing", lagObjective={"maxRecords": 100, "for": "0s"})
+    seen = set()
+    with groups.consumer("billing") as consumer:
+        commit(consumer, 100, 100)
+        groups.await_status("billing", evaluation="OK", state="Stable")
+        end_s = time.monotonic() + 20 * LOOK_S
+        read = 100
+        while time.monotonic() < end_s:
+            groups.write(20)
+            read += 10
+            commit(consumer, read, read)
+            status = groups.status("billing")
+            seen.add((status["evaluation"], status["state"], *(groups.said("billing", "WithinObjective")[:2])))
+    assert seen == {("OK", "Stable", "True", "LagObjectiveKept")}
+    assert not {each for each in world.events("ConsumerGroup", "billing") if each[0] == "Warning"}

@@ -252,3 +252,24 @@ def test_a_look_that_hangs_is_noticed() -> None:
         await world.find({"billing": lagging(3)})
 
     play(scenario)
+
+
+def test_a_protected_group_stays_with_its_resource_and_one_that_was_never_claimed_goes() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing", deletionPolicy="Protect")
+        world.put("pay", deletionPolicy="DeleteGroup", adopt=False)
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3), "pay": lagging(3)})
+        for name in ("billing", "pay"):
+            found = world.api.found("ConsumerGroup", name)
+            assert found is not None
+            world.api.put({**found, "metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        world.begin()
+        world.looks.found.put({})
+        async with asyncio.timeout(WAIT_S):
+            while world.api.found("ConsumerGroup", "pay") is not None or world.said("billing")[0] != "False":
+                await asyncio.sleep(0)
+        assert world.said("billing") == ("False", "DeletionProtected")
+
+    play(scenario)

@@ -139,9 +139,9 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
         ]
         | None
     ) = None
-    for_: Annotated[Duration, Meta(description="how long it may be missed before that is told")] = field(
-        default="2m", name="for"
-    )
+    for_: Annotated[
+        Duration, Meta(description="how long it may be missed before that is told, such as 90s, 2m, 1h30m")
+    ] = field(default="2m", name="for")
 
 
 class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

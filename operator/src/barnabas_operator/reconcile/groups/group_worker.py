@@ -18,7 +18,13 @@ from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.groups.group_deletion import needs_finalizer
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.owners import owners
-from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.refusal import (
+    CLUSTER_NOT_READY,
+    DELETION_PROTECTED,
+    INVALID_SPEC,
+    KUBERNETES_ERROR,
+    Refusal,
+)
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.planning.waiting_resources import has_news, why_waiting
 from barnabas_operator.reconcile.broker_calls import blocking
@@ -189,6 +195,8 @@ class GroupWorker:
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
         """At all of them at once. Where nobody answers, nothing is known of any."""
         group_ids = {group.group_id for group in groups}
+        if not group_ids:
+            return Looked({}, "")
         try:
             return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
         except ClusterUnreachable as error:
@@ -212,7 +220,7 @@ class GroupWorker:
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """Whether it has to stay for now."""
+        """Whether something is under way that it has to stay for."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(cluster, group, owned)
@@ -225,7 +233,7 @@ class GroupWorker:
             await self._statuses.release(body)
         else:
             await self._tell([with_problem(group, why, self._now())], bodies)
-        return why is not None
+        return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
         """Without the brokers: those that need none of them may go, the others hear why nothing is done."""
