@@ -18,7 +18,7 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
+from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnvironment
 from barnabas_broker.coordinators.groups.writer import KeyValue, KeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -172,7 +172,7 @@ class World:
         self.elect()
 
     def _new_coordinator(self) -> GroupCoordinator:
-        environment = Environment(
+        environment = GroupEnvironment(
             self.config,
             self.log,
             self.time,

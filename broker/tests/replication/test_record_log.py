@@ -11,7 +11,7 @@ from one_replica import at_once
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, Environment
+from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnvironment
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.replication.partition import Partition
@@ -87,7 +87,7 @@ class Broker:
         self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
         at_once(self.replicas.start())
         self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, codec, read_bytes)
-        environment_of_groups = Environment(
+        environment_of_groups = GroupEnvironment(
             GroupConfig(), self.log, self.loop, self.loop, lambda _: True, is_awake=lambda: True, new_id=lambda: "1"
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)

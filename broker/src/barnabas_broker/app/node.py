@@ -22,7 +22,7 @@ from barnabas_broker.app.registration import last_incarnation, registration_of
 from barnabas_broker.app.supervision import Supervisor, Watched, every, watch
 from barnabas_broker.coordinators.groups.config import group_config
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
-from barnabas_broker.coordinators.groups.shard import Environment
+from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
@@ -193,8 +193,8 @@ class Node:
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )
 
-    def _group_environment(self, offsets_log: RecordLog) -> Environment:
-        return Environment(
+    def _group_environment(self, offsets_log: RecordLog) -> GroupEnvironment:
+        return GroupEnvironment(
             group_config(self.config),
             offsets_log,
             self._machine.clock,

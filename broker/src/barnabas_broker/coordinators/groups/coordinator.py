@@ -22,7 +22,7 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, Environment, GroupShard
+from barnabas_broker.coordinators.groups.shard import CommitRequest, Counters, GroupEnvironment, GroupShard
 from barnabas_broker.coordinators.groups.turns import Turns
 from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError, ErrorCode
@@ -77,7 +77,7 @@ class GroupOffset(NamedTuple):
 class GroupCoordinator:
     """All groups whose partition this broker leads."""
 
-    def __init__(self, environment: Environment, partition_count: int) -> None:
+    def __init__(self, environment: GroupEnvironment, partition_count: int) -> None:
         self.config = environment.config
         self.counters = Counters()
         self._environment = environment

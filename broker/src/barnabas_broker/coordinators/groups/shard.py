@@ -37,7 +37,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 
-class Environment(NamedTuple):
+class GroupEnvironment(NamedTuple):
     """What coordinators are given of the world."""
 
     config: GroupConfig
@@ -84,7 +84,7 @@ class GroupShard:
         self,
         partition: int,
         leader_epoch: int,
-        environment: Environment,
+        environment: GroupEnvironment,
         counters: Counters,
         turns: Turns,
         on_doubt: Callable[[], object],
