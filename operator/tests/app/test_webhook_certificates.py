@@ -74,7 +74,7 @@ def test_a_pair_that_does_not_fit_is_told_and_the_next_one_taken(
         await anext(running)
         async with serving(tls) as port:
             spoil()
-            await until_told("goes on with its old certificate")
+            await until_told("keeps its old certificate")
             assert await shown(port) == old.certificate.read_text()
             put(new, folder)
             await until_shown(port, new)
