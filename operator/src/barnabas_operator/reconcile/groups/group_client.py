@@ -1,6 +1,7 @@
 """The connection of the worker for groups: the round over brokers has another, which it may drop at any time."""
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, Final
 
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
@@ -16,12 +17,12 @@ class GroupClient:
         self._bootstrap = bootstrap
         self._client: Any = None
         self._has_ended = False
+        self._connecting: Final = Lock()
 
     def connected(self) -> Any:
         """Connects where it is not. Raises ClusterUnreachable."""
-        client = self._client
-        if client is None:
-            client = self._client = connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID)
+        with self._connecting:  # Several groups may be worked on at once.
+            client = self._client = self._client or connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID)
         if self._has_ended:
             client.close()
             raise ClusterUnreachable("nobody asks any more")
