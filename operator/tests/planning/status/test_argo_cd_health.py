@@ -54,6 +54,8 @@ NOT_OF_READY = {
     "VolumesResizing",
     "RebalanceProposed",
     "Drifted",
+    "WithinObjective",
+    "OffsetsReset",
 }
 """Conditions of their own, or a reason that comes with one."""
 
