@@ -346,11 +346,11 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = dict.fromkeys(MUTANTS, 0) | {
     "elects-a-replica-that-lacks-records": 9,
     "elects-from-outside-the-isr": 1,
     "followers-forget-the-producers": 2,
-    "forgets-a-round-of-compaction-that-a-crash-ended": 24,
+    "forgets-a-round-of-compaction-that-a-crash-ended": 119,  # Shows at 150.
     "forgets-the-members-in-a-failover": 2,
     "forgives-holes": 6,
     "joins-the-isr-before-the-epochs-start": 1,
-    "keeps-its-place-with-a-log-from-a-failed-disk": 48,
+    "keeps-its-place-with-a-log-from-a-failed-disk": 86,
     "keeps-the-leader-epoch": 1,
     "keeps-what-is-left-of-a-compacted-log-that-was-cut": 3,
     "lets-a-clean-mark-come-back": 59,
