@@ -6,7 +6,7 @@ No pods run here: a consumer joins while the Deployment declares replicas, and l
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -53,6 +53,8 @@ class ResetWorld:
         self.name = name
         self.client = StockClient(bootstrap)
         self.bootstrap = bootstrap
+        self.before_request: Callable[[], object] = lambda: None
+        """Called each time that the operator turns to the brokers."""
         self._ended = threading.Event()
         self._pods = threading.Thread(target=self._run_pods, name="pods")
         plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
@@ -155,7 +157,8 @@ class ResetWorld:
             with self._resets(KubeApi(opened), IMMORTAL) as resets:
                 group = await self._read(KubeApi(opened))
                 spec = replace(group.spec, deletion_policy=policy)
-                return await resets.end(CLUSTER, replace(group, spec=spec))
+                ending = replace(group, spec=spec)
+                return await resets.clean_up(ending) or await resets.end(ending)
 
     async def _life(self, life: Life, looks: int) -> None:
         async with api_client(self.plane) as opened:
@@ -188,8 +191,13 @@ class ResetWorld:
     @contextmanager
     def _resets(self, api: KubeApi, life: Life) -> Iterator[OffsetResets]:
         client = connected_client(self.bootstrap, CONNECT_S, "operator")
+
+        def connected() -> Any:
+            self.before_request()
+            return client
+
         try:
-            yield OffsetResets(GroupEnvironment(api, self.name, lambda: client, _mortal(life), SystemClock()))
+            yield OffsetResets(GroupEnvironment(api, self.name, connected, _mortal(life), SystemClock()))
         finally:
             client.close()
 

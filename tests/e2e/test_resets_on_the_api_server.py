@@ -98,6 +98,21 @@ def test_an_older_resource_that_is_restored_repeats_nothing_either(world: ResetW
     assert world.committed()[0] == RECORDS
 
 
+def test_a_commit_whose_answer_was_lost_and_that_arrives_after_the_next_look_is_not_followed_by_another(
+    world: ResetWorld,
+) -> None:
+    requests = itertools.count()
+
+    def arrive_late() -> None:
+        if next(requests) == 1:  # After the look, before the plan.
+            world.commit(COMMITTED - 3, reset_mark("2026-11-a", ()).rstrip("\0"))
+
+    world.before_request = arrive_late
+    world.declare(BACK)
+    assert world.look()[:2] == ("True", "ResetDone")
+    assert world.committed() == ONCE
+
+
 def test_where_consumers_say_something_with_their_commits_the_status_tells_what_was_done(world: ResetWorld) -> None:
     world.declare(BACK)
     world.look()

@@ -70,7 +70,7 @@ class KubeMemory(KubeApi):
             raise refusal
         if "dryRun" in (query or {}):
             return dict(given)
-        place = path.removesuffix("/status")
+        place = path.removesuffix("/status").removesuffix("/scale")
         match method:
             case "GET":
                 return self._read(path)

@@ -63,7 +63,7 @@ class LocalGroups:
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
-        ended = [await self._end(cluster, group, owned) for group in removed]
+        ended = [await self._end(group, owned) for group in removed]
         stay = tuple(group for group in ended if group is not None)
         groups = tuple(group for group, _ in worked)
         return Groups(groups, stay, bool(stay) or any(is_busy for _, is_busy in worked))
@@ -86,12 +86,10 @@ class LocalGroups:
         why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {looked.unheard or 'trying again'}")
         return unheard(group, why, self._now()), True
 
-    async def _end(
-        self, cluster: Cluster, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]
-    ) -> ConsumerGroup | None:
+    async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
         """None where the resource is gone."""
         try:
-            why = await self._work.end(cluster, group, owned)
+            why = await self._work.end(group, owned)
         except ClusterUnreachable as error:
             why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {error}")
         return with_problem(group, why, self._now()) if why is not None else None

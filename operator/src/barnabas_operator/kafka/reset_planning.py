@@ -12,7 +12,11 @@ from barnabas_operator.resources.consumer_group import Reset
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
     """The plan, or why there is none. Raises ClusterUnreachable."""
-    facts = reset_facts(admin, reset, group_id)
+    return plan_of(admin, reset, group_id, reset_facts(admin, reset, group_id), now)
+
+
+def plan_of(admin: GroupAdmin, reset: Reset, group_id: str, facts: GroupsFacts, now: datetime) -> ResetPlan | Refusal:
+    """The plan by facts that `admin` has just found. Raises ClusterUnreachable."""
     for each, group in facts.groups.items():
         if group.problem:
             return Refusal(KAFKA_ERROR, f"group {each}: {group.problem}")

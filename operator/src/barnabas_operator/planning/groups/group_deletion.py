@@ -5,8 +5,10 @@ from typing import Final, NamedTuple
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.groups.group_facts import GroupFacts
 from barnabas_operator.planning.groups.reset_step import GROUP_ACTIVE, named_members
+from barnabas_operator.planning.groups.reset_told import DRY_RUN
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, condition_of
 
 ASKS_BROKERS: Final = frozenset({"DeleteGroup", "DeleteOffsets"})
 
@@ -25,7 +27,13 @@ def needs_finalizer(group: ConsumerGroup) -> bool:
     """Whether its deletion is to be noticed: the policy asks for something, or a target may have to be scaled up."""
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"
-    return scales or group.spec.deletion_policy != "Retain"
+    return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"
+
+
+def was_resetting(group: ConsumerGroup) -> bool:
+    """Whether a reset was under way that may have scaled the target down, though it is declared no more."""
+    told = condition_of(group.conditions, OFFSETS_RESET)
+    return group.spec.scaling is not None and told is not None and told.status == "False" and told.reason != DRY_RUN
 
 
 def deletion_step(group: ConsumerGroup, found: GroupFacts) -> DeleteGroup | DeleteOffsets | Refusal | None:

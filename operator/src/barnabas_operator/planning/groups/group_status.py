@@ -22,7 +22,7 @@ from barnabas_operator.resources.consumer_group import (
     GroupMember,
     GroupTopic,
 )
-from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
 """The conditions that each look makes anew."""
@@ -48,6 +48,8 @@ def group_status(
     current = [*_ready(group, seen, told.problem, objective, now), *told.conditions]
     if objective is not None:
         current.append(condition(group, WITHIN_OBJECTIVE, *objective, now))
+    if not is_ours:  # Nobody has asked how a reset gets on; the target may be at 0 for it.
+        current.extend(each for each in before.conditions if each.type == OFFSETS_RESET and each.status == "False")
     lags = seen.lags.partitions
     return replace(
         _kept(group, before, told),

@@ -32,5 +32,9 @@ class GroupPart(Protocol):
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
         """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
 
-    async def end(self, cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
-        """The resource goes: does what its deletion policy asks for; why it has to wait, None where nothing is left."""
+    async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
+        """The resource goes, whatever becomes of the group: puts back what was changed in Kubernetes for a while. Asks
+        no brokers. Why it has to wait, None where nothing is left."""
+
+    async def end(self, group: ConsumerGroup) -> Refusal | None:
+        """Does what the deletion policy asks for; why it has to wait, None where nothing is left."""

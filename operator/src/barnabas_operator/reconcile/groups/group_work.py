@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -70,19 +70,28 @@ class GroupWork:
         status = group_status(group, seen, told, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
         return Worked(replace(group, status=status), told.is_busy)
 
-    async def end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
+    async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
         """What its deletion policy asks for; why the resource stays, None where it may go.
 
         A group that another resource has is left to that one. Raises NotLeading, ClusterUnreachable, KubeUnreachable
         and KubeRefused.
         """
-        if group.is_paused or not is_claimed(group) or group.group_id in owned:
-            return None
+        refusal = await self.clean_up(group)
+        if refusal is not None or group.is_paused or not is_claimed(group) or group.group_id in owned:
+            return refusal
         if group.spec.deletion_policy == "Protect":
             return deletion_protected(f"Group {group.group_id}", "Retain, DeleteOffsets or DeleteGroup")
+        return await self._each(lambda part: part.end(group))
+
+    async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
+        """What the resource's end needs without the brokers, whoever has the group. Raises as `end` does."""
+        return await self._each(lambda part: part.clean_up(group))
+
+    async def _each(self, ends: Callable[[GroupPart], Awaitable[Refusal | None]]) -> Refusal | None:
+        """The first refusal of the parts."""
         async with self._turns:
             for part in self._parts:
-                refusal = await part.end(cluster, group)
+                refusal = await ends(part)
                 self.acted_at = self._clock.monotonic_s()
                 if refusal is not None:
                     return refusal

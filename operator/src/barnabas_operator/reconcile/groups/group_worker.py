@@ -186,8 +186,8 @@ class GroupWorker:
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
+        owned = owners(declared, lambda group: group.group_id)  # Also by those that wait for their finalizer.
         declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
-        owned = owners(declared, lambda group: group.group_id)
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await asyncio.gather(*(self._end(cluster, group, owned.keys(), bodies) for group in ending))
         return is_busy or any(are_left)
@@ -223,7 +223,7 @@ class GroupWorker:
         """Whether something is under way that it has to stay for."""
         body = bodies[group.metadata.name]
         try:
-            why = await self._work.end(cluster, group, owned)
+            why = await self._work.end(group, owned)
         except ClusterUnreachable as error:
             log.info("%s/%s: %s", *self._tools.key, error)
             why = why_waiting(group, f"Cluster {cluster.metadata.name} does not answer")
@@ -238,8 +238,19 @@ class GroupWorker:
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
         """Without the brokers: those that need none of them may go, the others hear why nothing is done."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
-        await asyncio.gather(*(self._statuses.release(bodies[each.metadata.name]) for each in going))
+        await asyncio.gather(*(self._go(each, bodies) for each in going))
         await self._tell_unheard([each for each in groups if each not in going], bodies, why)
+
+    async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
+        """What a reset scaled down is scaled up first: that needs no brokers."""
+        try:
+            why = await self._work.clean_up(group)
+        except KubeRefused as error:
+            why = Refusal(KUBERNETES_ERROR, error.message)
+        if why is None:
+            await self._statuses.release(bodies[group.metadata.name])
+        else:
+            await self._tell([with_problem(group, why, self._now())], bodies)
 
     async def _tell_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
         """At once where nothing was said of what is declared now; the others were looked at a moment ago."""
@@ -262,7 +273,7 @@ class GroupWorker:
 
 def _may_go(group: ConsumerGroup) -> bool:
     """Whether nothing is to be done, or to be said, before the resource is gone."""
-    return group.is_paused or not needs_finalizer(group)
+    return group.is_paused or group.spec.deletion_policy == "Retain"
 
 
 def _asked(body: Json) -> Json:

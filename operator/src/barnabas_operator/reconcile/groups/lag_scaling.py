@@ -76,9 +76,13 @@ class LagScaling(GroupPart):
             return _with(told, not_scaled(group, done, self._stamp()))
         return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
 
-    async def end(self, _cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
+    async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """The target keeps what it has."""
         self._known.pop(group.metadata.uid or "", None)
+        return None
+
+    async def end(self, _group: ConsumerGroup) -> Refusal | None:
+        """A policy is about the group, not about what reads for it."""
         return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:

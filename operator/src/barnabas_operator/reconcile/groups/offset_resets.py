@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
-from barnabas_operator.kafka.reset_planning import plan_now
+from barnabas_operator.kafka.reset_planning import plan_now, plan_of, reset_facts
 from barnabas_operator.kube.api import CONFLICT, KubeRefused
 from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.group_deletion import (
@@ -88,11 +88,10 @@ class OffsetResets(GroupPart):
                 return self._told(group, look, end, told, known)
         return told_why_not(group, told, CHANGES, self._stamp(), holds_target=True)
 
-    async def end(self, _cluster: Cluster, group: ConsumerGroup) -> Refusal | None:
-        """By its deletion policy. What a reset scaled down is scaled up first."""
-        refusal = await self._scale_up_for_good(group)
-        if refusal is not None or group.spec.deletion_policy not in ASKS_BROKERS:
-            return refusal
+    async def end(self, group: ConsumerGroup) -> Refusal | None:
+        """By its deletion policy."""
+        if group.spec.deletion_policy not in ASKS_BROKERS:
+            return None
         refusal, refused = await blocking(self._delete_now, group)
         if refused is None:
             return refusal
@@ -125,6 +124,8 @@ class OffsetResets(GroupPart):
         reset = look.reset
         assert reset is not None
         plan, refused = await blocking(self._commit_now, look, reset)
+        if plan is None:
+            return None, None
         if isinstance(plan, Refusal):
             return None, await self._without_plan(group, look, plan)
         if refused is None:
@@ -139,10 +140,16 @@ class OffsetResets(GroupPart):
         step = without_plan(look, why)
         return await self._scale(group, look, step) if isinstance(step, Remember) else step
 
-    def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal, Refused | None]:
-        """In a thread."""
-        admin, mark = self._admin(), reset_mark(reset.id, resets_of(look.group))
-        plan = plan_now(admin, reset, look.group_id, look.now)
+    def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
+        """In a thread; None where it was carried out since the look, as by a commit whose answer was lost: what is
+        planned from there would be done twice."""
+        admin = self._admin()
+        facts = reset_facts(admin, reset, look.group_id)
+        done = resets_of(facts.groups[look.group_id])
+        if reset.id in done:
+            return None, None
+        mark = reset_mark(reset.id, done)
+        plan = plan_of(admin, reset, look.group_id, facts, look.now)
         if isinstance(plan, Refusal):
             return plan, None
         too_large = refuse_size(plan, look.group_id, mark)
@@ -177,8 +184,8 @@ class OffsetResets(GroupPart):
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
-    async def _scale_up_for_good(self, group: ConsumerGroup) -> Refusal | None:
-        """Why not, where it could not be done."""
+    async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
+        """Scales up what a reset scaled down."""
         for _ in range(STEPS_MAX):
             look = await self._look(group, None, None)
             step = next_step(look)
