@@ -94,6 +94,14 @@ def check_rows(before: ClusterState, after: ClusterState) -> None:
         assert len({before.racks[broker] for broker in new}) >= min(spread, len(racks))
 
 
+def loses_a_rack(found: ClusterState, row: ReplicaIds, fit: Sequence[int]) -> bool:
+    """Whether the replicas that are to go cannot be in as many racks on the brokers that fit."""
+    stay = {found.racks[broker] for broker in set(row) - found.leaving}
+    others = {found.racks[broker] for broker in fit} - stay
+    most = len(stay) + min(len(found.leaving.intersection(row)), len(others))
+    return most < min(len({found.racks[broker] for broker in row}), len(set(found.homes.values())))
+
+
 def check_turn(found: ClusterState, begin: Sequence[MoveReplicas]) -> None:
     """No broker copies more than it may at a time, nor more than it has room for."""
     assert found.disks is not None
@@ -146,7 +154,7 @@ def test_brokers_that_go_are_emptied_in_turns_as_far_as_there_is_room(before: Cl
         size = found.disks.sizes.get(Partition("t", number), 0)
         fit = [broker for broker in set(found.homes) - set(row) if found.disks.room_bytes(broker) >= size]
         leaving = found.leaving.intersection(row)
-        assert not leaving or len(fit) < len(leaving) or len(row) > len(found.homes)
+        assert not leaving or len(fit) < len(leaving) or len(row) > len(found.homes) or loses_a_rack(found, row, fit)
 
 
 @given(clusters())

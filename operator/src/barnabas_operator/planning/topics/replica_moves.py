@@ -50,8 +50,17 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
+        if not self._keeps_racks(now, row):  # In the others no broker has room.
+            self.without_room.add(partition)
+            return now
         self._count(now, row, partition)
         return tuple(row)
+
+    def _keeps_racks(self, now: Collection[int], row: Collection[int]) -> bool:
+        """Whether what moves is in as many racks as before, or in all that there are."""
+        racks, homes = self._cluster.racks, self._cluster.homes
+        before = {racks[broker] for broker in now if broker in racks}
+        return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
     def _pick(self, row: Collection[int], partition: Partition) -> int | None:
         """Another broker with room: in a rack that has the fewest replicas of the row, with the least itself."""
