@@ -31,6 +31,7 @@ BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """Done twice it would be seen."""
 ONCE = (COMMITTED - 3, f"{RESET_MARK}2026-11-a")
 WRITES_MAX = 20
+NOW = "2026-11-22T12:00:00Z"
 WAIT_S = 30.0
 
 numbers = itertools.count()
@@ -182,6 +183,28 @@ def test_a_reset_that_is_taken_back_in_the_middle_leaves_the_target_as_it_was(wo
     assert world.end("Retain") is None
     assert world.target()["spec"]["replicas"] == REPLICAS
     assert BEFORE_RESET not in world.target()["metadata"].get("annotations", {})
+
+
+def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(world: ResetWorld) -> None:
+    world.declare(None)
+    waits = {
+        "type": "OffsetsReset",
+        "status": "False",
+        "reason": "ScaledDown",
+        "message": "",
+        "lastTransitionTime": NOW,
+    }
+
+    def says(spec: dict[str, Any]) -> str:
+        change = ("patch", "consumergroup", world.name, "--type=merge", f"-p={json.dumps({'spec': spec})}")
+        return world.plane.kubectl.ask("-n", world.name, *change).stderr
+
+    world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": [waits]})
+    for spec in ({"scaling": None}, {"scaling": {"target": {"name": "other"}}}):
+        assert "spec.scaling.target is scaled down for a reset; allowed: the same" in says(spec)
+    assert says({"scaling": {"lagThreshold": 5}, "pause": True}) == ""
+    world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": []})
+    assert says({"scaling": None}) == ""
 
 
 @pytest.mark.slow

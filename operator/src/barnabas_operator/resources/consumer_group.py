@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from barnabas_operator.resources.kind import Kind, column, fixed
+from barnabas_operator.resources.object_meta import OFFSETS_RESET
 from barnabas_operator.resources.resource import Resource, Status
 
 GROUP_ID_LENGTH_MAX: Final = 255
@@ -17,6 +18,8 @@ SHOWN_PLAN_MAX: Final = 50
 OFFSET_MAX: Final = 2**53 - 1
 """What JSON carries exactly; the API server takes a greater bound for a negative one."""
 REPLICAS_MAX: Final = 10_000
+SCALED_DOWN: Final = "ScaledDown"
+"""The reason of OffsetsReset while the target is at 0 for a reset."""
 
 GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
 WhenActive = Literal["Refuse", "Wait", "ScaleDown"]
@@ -316,6 +319,18 @@ CONSUMER_GROUP: Final = Kind(
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
                     " + '; allowed: ' + self.status.cluster + ', which has the group'"
                     " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                ),
+            },
+            {  # Nobody would know any more what is to be scaled up again.
+                "rule": (
+                    "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
+                    f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="
+                    f" '{SCALED_DOWN}') || (has(self.spec.scaling)"
+                    " && self.spec.scaling.target == oldSelf.spec.scaling.target)"
+                ),
+                "message": (
+                    "spec.scaling.target is scaled down for a reset; allowed: the same until the reset is over, or take"
+                    " spec.offsets.reset out first and wait until the target is scaled up again"
                 ),
             },
         ],

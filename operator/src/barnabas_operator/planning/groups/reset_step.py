@@ -16,11 +16,10 @@ from barnabas_operator.planning.groups.reset_plan import LEADER_NOT_AVAILABLE, c
 from barnabas_operator.planning.groups.reset_times import INVALID_RESET
 from barnabas_operator.planning.groups.target_scale import TARGET_BUSY, BeforeReset, TargetScale, named
 from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
-from barnabas_operator.resources.consumer_group import Reset, ScaleTarget
+from barnabas_operator.resources.consumer_group import SCALED_DOWN, Reset, ScaleTarget
 
 GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
-SCALED_DOWN: Final = "ScaledDown"
 GIVEN_UP: Final = "GivenUp"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
 """Reasons that go by themselves."""
