@@ -154,6 +154,8 @@ def test_members_that_stay_are_named_and_the_target_is_scaled_up_again() -> None
     assert isinstance(given_up, Remember)
     assert given_up.before is not None
     assert next_step(scaled(ACTIVE, 0, given_up.before, now=late)) == Scale(3)
+    up = replace(given_up.before, is_up=True)
+    assert next_step(scaled(ACTIVE, 3, given_up.before, now=late)) == Remember(up)
     members = "2 members: a at 10.0.0.7, b at 10.0.0.8"
     told = (
         "GivenUp",
@@ -163,7 +165,7 @@ def test_members_that_stay_are_named_and_the_target_is_scaled_up_again() -> None
         ),
     )
     for group in (ACTIVE, EMPTY):  # They may be gone by then, or be others.
-        assert why(next_step(scaled(group, 3, given_up.before, now=late + timedelta(days=1)))) == told
+        assert why(next_step(scaled(group, 3, up, now=late + timedelta(days=1)))) == told
     again = reset(id="2026-11-b", whenActive="ScaleDown")
     assert next_step(scaled(ACTIVE, 3, given_up.before, now=late, reset=again)) == Remember(None)
 
@@ -198,3 +200,13 @@ def test_a_target_does_not_stay_at_0_for_a_reset_that_cannot_be_planned() -> Non
     late = without_plan(scaled(EMPTY, 0, BEFORE, now=NOW + PATIENCE), passing)
     assert late == Remember(replace(BEFORE, gave_up="nobody leads flights-0"))
     assert without_plan(scaled(EMPTY, 3), missing) == Stop(missing)
+
+
+def test_a_target_that_was_scaled_up_after_a_reset_was_given_up_is_scaled_to_0_by_whoever_wants() -> None:
+    given_up = replace(BEFORE, gave_up="2 members stayed")
+    assert next_step(scaled(ACTIVE, 0, given_up)) == Scale(3)
+    is_up = replace(given_up, is_up=True)
+    assert next_step(scaled(ACTIVE, 3, given_up)) == Remember(is_up)
+    for replicas in (3, 0):
+        assert why(next_step(scaled(ACTIVE, replicas, is_up))).reason == "GivenUp"
+    assert next_step(scaled(ACTIVE, 0, is_up, reset=None)) == Remember(None)

@@ -141,9 +141,11 @@ def _scale_up_again(look: ResetLook) -> Step | None:
     goes_on = reset is not None and before.reset == reset.id and reset.when_active == "ScaleDown" and not reset.dry_run
     if goes_on and not look.is_done and not before.gave_up:
         return None
-    if scale.replicas == 0 and before.replicas > 0:
+    if scale.replicas == 0 and before.replicas > 0 and not before.is_up:
         return Scale(before.replicas)
-    return None if goes_on and before.gave_up and not look.is_done else Remember(None)
+    if not goes_on or look.is_done:
+        return Remember(None)
+    return None if before.is_up else Remember(replace(before, is_up=True))
 
 
 def _over(look: ResetLook) -> Step | None:

@@ -32,6 +32,8 @@ class BeforeReset(Struct, frozen=True):
     """When the target was first seen at 0, RFC 3339."""
     gave_up: str = ""
     """Why the reset was given up: the target is scaled up again, and this one is not tried once more."""
+    is_up: bool = False
+    """It was given up, and the target had replicas since: one that has none later has none for another reason."""
 
 
 class TargetScale(NamedTuple):
