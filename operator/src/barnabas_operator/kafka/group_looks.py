@@ -39,7 +39,7 @@ class GroupLooks:
         counts: dict[str, int] = {}
         for each in chosen.readings.partitions:
             counts[each.topic] = counts.get(each.topic, 0) + 1
-        found = {group_id: _seen(group_id, chosen, lags[group_id], counts) for group_id in chosen.readings.groups}
+        found = {group_id: seen_of(group_id, chosen, lags[group_id], counts) for group_id in chosen.readings.groups}
         if chosen.readings.is_complete:
             absent = set(group_ids) - found.keys() - chosen.readings.silent
             found |= dict.fromkeys(absent, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
@@ -58,12 +58,18 @@ def _topics(chosen: Chosen, group_id: str) -> frozenset[str]:
     return frozenset(each.topic for each in chosen.readings.groups[group_id].committed).union(had)
 
 
-def _seen(group_id: str, chosen: Chosen, lags: GroupLags, counts: Mapping[str, int]) -> GroupSeen:
+def seen_of(group_id: str, chosen: Chosen, lags: GroupLags, counts: Mapping[str, int]) -> GroupSeen:
+    """One group; `counts` are the partitions of topics."""
     reading = chosen.readings.groups[group_id]
     return GroupSeen(
         state=reading.state,
         members=reading.members,
         consumers=tuple(chosen.consumers.get(group_id, ())),
         lags=lags,
+        silent=tuple(
+            each
+            for each in sorted(reading.committed)
+            if each in chosen.readings.partitions and each not in lags.partitions
+        ),
         partition_counts={topic: counts[topic] for topic in _topics(chosen, group_id) if topic in counts},
     )

@@ -105,3 +105,17 @@ def test_numbers_of_a_status_have_two_digits(value: float, rounded: int) -> None
 )
 def test_durations_are_those_of_kubernetes_and_of_kafkas_tools(text: str, seconds: float) -> None:
     assert duration_s(text) == seconds
+
+
+def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> None:
+    objective = LagObjective(max_records=5_000)
+    away = GroupSeen(state="Stable", lags=lags((4_000, 30.0, 10.0)), silent=(TopicPartition("flights", 1),))
+    missed = misses(objective, away.lags)
+    told = judged(objective, away, missed, 0.0, was_missed=True)
+    assert told == (
+        "False",
+        "LagObjectiveMissed",
+        "it was missed, and nobody tells how far it is by now: no leader answers for flights-1",
+    )
+    assert judged(objective, away, missed, 0.0, was_missed=False).status == "True"
+    assert judged(objective, seen(away.lags), missed, 0.0, was_missed=True).status == "True"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
@@ -20,6 +21,8 @@ class GroupSeen:
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags
     """In all partitions that it has committed to and whose leaders tell their ends."""
+    silent: tuple[TopicPartition, ...] = ()
+    """The others that it has committed to: how far it is behind there, nobody knows now."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """How many partitions each topic has that it has committed to, or that its members have."""
 

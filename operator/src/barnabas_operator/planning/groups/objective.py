@@ -55,12 +55,20 @@ def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: floa
 def judged(
     objective: LagObjective, seen: GroupSeen, missed: tuple[Miss, ...], for_s: float, *, was_missed: bool
 ) -> Judged:
-    """`for_s` is how long something has been missed. What was told to be missed stays so until it is kept."""
+    """`for_s` is how long something has been missed. What was told to be missed stays so until all
+    partitions tell that it is kept: one whose leader is away is not caught up."""
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)
     if missed and (was_missed or for_s >= duration_s(objective.for_)):
         return Judged("False", MISSED, "; ".join(map(str, missed)))
+    if was_missed and seen.silent:
+        return Judged("False", MISSED, f"it was missed, and nobody tells how far it is by now: {_silent(seen)}")
     return Judged("True", KEPT, "")
+
+
+def _silent(seen: GroupSeen) -> str:
+    others = f" and {len(seen.silent) - 1:,} more" if len(seen.silent) > 1 else ""
+    return f"no leader answers for {seen.silent[0]}{others}"
 
 
 def _records(objective: LagObjective, lags: GroupLags) -> Iterator[Miss]:
