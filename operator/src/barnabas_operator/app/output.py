@@ -1,5 +1,6 @@
 """What people see: lines with the time, and tables. Plain text where the output is no terminal."""
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -84,6 +85,7 @@ def _ready(conditions: Conditions) -> tuple[str, str]:
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
 
 
+NUMBERS: Final = re.compile(r"[0-9][0-9.,]*")
 GROUP_NUMBERS: Final = slice(3, 6)
 """The columns of a group's row that change all the time."""
 
@@ -100,8 +102,8 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a group: what is worth another table when it changes. The message has numbers where an objective is missed."""
-    return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1])
+    """Of a group: what is worth another table when it changes."""
+    return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 
 def _group_row(group: ConsumerGroup) -> tuple[str, ...]:

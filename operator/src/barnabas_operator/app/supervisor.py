@@ -195,7 +195,7 @@ class Supervisor:
         self._pause_s = min(self._pause_s, RETRY_S if brought.is_busy else LOOK_S)
         groups = (*brought.declared, *brought.removed)
         said = [without_numbers(row) for row in group_rows(groups)]
-        if said != self._groups_shown:
+        if said and said != self._groups_shown:
             self._log.out.print(declared_groups_table(group_rows(groups)))
         self._groups_shown = said
 

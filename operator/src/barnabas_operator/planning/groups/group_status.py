@@ -45,7 +45,7 @@ def group_status(
     before = group.status or ConsumerGroupStatus()
     is_ours = told.problem is None and not group.is_paused
     claimed = before.group_id or (group.group_id if is_ours else None)
-    current = [*_ready(group, seen, told.problem, objective, now), *told.conditions]
+    current = [*_ready(group, seen, told, objective, now), *told.conditions]
     if objective is not None:
         current.append(condition(group, WITHIN_OBJECTIVE, *objective, now))
     if not is_ours:  # Nobody has asked how a reset gets on; the target may be at 0 for it.
@@ -102,11 +102,13 @@ def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, told: GroupTold) ->
 
 
 def _ready(
-    group: ConsumerGroup, seen: GroupSeen, problem: Refusal | None, objective: Judged | None, now: str
+    group: ConsumerGroup, seen: GroupSeen, told: GroupTold, objective: Judged | None, now: str
 ) -> Iterator[Condition]:
-    """It says besides what people look for first: that there is nobody yet, or how far it is behind."""
+    """Its message is a column: it says besides what is not as declared, or that there is nobody yet."""
     missed = objective.message if objective is not None else ""
-    return conditions_of(group, problem, now, note=missed if seen.is_there else NOBODY_YET)
+    others = (f"{each.type}: {each.message}" for each in told.conditions if each.status == "False")
+    note = "; ".join(filter(None, (missed if seen.is_there else NOBODY_YET, *others)))
+    return conditions_of(group, told.problem, now, note=note)
 
 
 def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
