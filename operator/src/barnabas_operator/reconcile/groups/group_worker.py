@@ -63,6 +63,7 @@ class GroupWorker:
         self._tools: Final = tools
         self._settings: Final = environment.settings
         self._clock: Final = environment.clock
+        self._leadership: Final = environment.leadership
         self._statuses: Final = StatusWriter(environment.api, environment.clock)
         self._told: Final = GroupStatuses(self._statuses, environment.clock.monotonic_s)
         self._client: Final = GroupClient(self._bootstrap)
@@ -158,6 +159,9 @@ class GroupWorker:
     async def _round(self) -> bool:
         """One look at all that is there now; whether the next is to come soon."""
         bodies = self._tools.found(CONSUMER_GROUP.name)
+        if not self._leadership.is_held:
+            self.stop()  # What is known of the Cluster is old by the time that this one acts again.
+            return False
         self._statuses.begin()
         groups = await self._readable(bodies)
         self._note_first_seen(groups)

@@ -1,0 +1,139 @@
+"""The worker for groups over an API server of a dict, with looks that find what is told."""
+
+import asyncio
+import math
+import queue
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, TopicLag
+from barnabas_lag.evaluation.progress import Status
+from barnabas_operator.kafka.group_looks import Looked
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
+from barnabas_operator.reconcile.groups.group_worker import GroupWorker
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import KEY, environment_of, resource
+
+WAIT_S = 30.0
+CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
+SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
+FLIGHTS = TopicPartition("flights", 0)
+Json = dict[str, Any]
+Found = Mapping[str, GroupSeen]
+
+
+class ManualClock:
+    """Stands still."""
+
+    def __init__(self) -> None:
+        self.passed_s = 1000.0
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.passed_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.passed_s
+
+
+class LooksMemory:
+    """Each look waits until somebody says what is found; None: nobody answers."""
+
+    def __init__(self) -> None:
+        self.asked = queue.Queue[Collection[str]]()
+        self.found = queue.Queue[Found | None]()
+
+    def look(self, _connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+        self.asked.put(group_ids)
+        found = self.found.get(timeout=WAIT_S)
+        if found is None:
+            raise ClusterUnreachable("nobody is there")
+        return Looked({name: each for name, each in found.items() if name in group_ids}, "")
+
+
+def lagging(lag: int, status: Status = Status.OK, state: str = "Stable") -> GroupSeen:
+    part = PartitionLag(10, lag, 10, float(lag), 1.0, status)
+    topic = TopicLag(lag, lag, 10, 10, 0.0, 0.0, status)
+    return GroupSeen(state=state, members=1, lags=GroupLags(1, {FLIGHTS: part}, {"flights": topic}))
+
+
+GONE = GroupSeen(state=NOT_FOUND, members=0, lags=GroupLags(None, {}, {}))
+
+
+class World:
+    """One worker, and what is around it."""
+
+    def __init__(self, api: KubeMemory) -> None:
+        self.api, self.clock, self.looks = api, ManualClock(), LooksMemory()
+        self.leadership = Leadership(self.clock.monotonic_s)
+        self.leadership.renewed(math.inf)
+        self.rounds = 0
+        environment = environment_of(api, settings=SETTINGS, clock=self.clock, leadership=self.leadership)
+        statuses = StatusWriter(api, self.clock)
+        tools = ReconcilerEnvironment(
+            KEY, environment, statuses, lambda _: pytest.fail("asks as Topics do"), self.begun
+        )
+        self.worker = GroupWorker(tools, self.looks)
+
+    def bodies(self, kind: str) -> Bodies:
+        return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
+
+    def begun(self, kind: str) -> Bodies:
+        self.rounds += 1
+        return self.bodies(kind)
+
+    def put(self, name: str, **spec: Any) -> None:
+        self.api.put(resource("ConsumerGroup", name, **spec))
+
+    def begin(self) -> None:
+        self.worker.begin(CLUSTER, self.bodies("ConsumerGroup"))
+
+    def advance(self, seconds: float) -> None:
+        """While a look is under way. It has taken so long then, and the worker would rest as long."""
+        self.clock.passed_s += seconds
+        self.worker.rest(self.bodies("ConsumerGroup"), "to be woken")
+        self.begin()
+
+    async def next_look(self) -> Collection[str]:
+        """Whom it is about; all before it has been told."""
+        return await asyncio.to_thread(self.looks.asked.get, timeout=WAIT_S)
+
+    async def find(self, found: Found | None) -> int:
+        """The look that waits finds this: how many requests it takes until the next one."""
+        before = len(self.api.writes)
+        self.looks.found.put(found)
+        await self.next_look()
+        return len(self.api.writes) - before
+
+    def status(self, name: str) -> Json:
+        found: Json = (self.api.found("ConsumerGroup", name) or {}).get("status", {})
+        return found
+
+    def said(self, name: str, kind: str = "Ready") -> tuple[str, str]:
+        (told,) = (each for each in self.status(name)["conditions"] if each["type"] == kind)
+        return told["status"], told["reason"]
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with no_server() as connection:
+            world = World(KubeMemory(connection))
+            running = asyncio.create_task(world.worker.run())
+            try:
+                await scenario(world)
+            finally:
+                world.worker.stop()
+                running.cancel()
+                world.looks.found.put({})
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(whole())
