@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds dashboards dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test clean
+.PHONY: venv demo test fast check crds dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test clean
 
 venv: .venv/ready
 
@@ -43,6 +43,10 @@ crds: venv
 # Grafana's JSON, of the code in dashboards/.
 dashboards: venv
 	$(BIN)/python -m dashboards helm/barnabas/monitoring/dashboards
+
+# Each metric with its meaning, read of two brokers that run meanwhile, of the lag exporter and of the operator.
+metrics: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m monitoring.metrics_page docs/metrics.md
 
 # A picture of each for docs/, of a real cluster under load; needs Debian's chromium, npm, and what `make e2e-tools` builds.
 dashboards-pictures: venv

@@ -2,6 +2,9 @@
 
 from typing import Final, NamedTuple
 
+KAFKA_EXPORTER: Final = "kafka_exporter"
+KAFKA_CONSUMER: Final = "kafka.consumer:type=consumer-fetch-manager-metrics: "
+
 
 class Metric(NamedTuple):
     """A gauge."""
@@ -9,6 +12,8 @@ class Metric(NamedTuple):
     name: str
     text: str
     labels: tuple[str, ...]
+    origin: str = KAFKA_EXPORTER
+    """Who else tells it: an exporter, or Kafka's MBean and its attribute."""
 
 
 PARTITION: Final = ("topic", "partition")
@@ -19,34 +24,40 @@ GROUP_PARTITION: Final = ("consumergroup", "topic", "partition")
 BROKERS: Final = Metric("kafka_brokers", "Brokers in the cluster.", ())
 TOPIC_PARTITIONS: Final = Metric("kafka_topic_partitions", "Partitions of the topic.", ("topic",))
 
-CURRENT_OFFSET: Final = Metric("kafka_topic_partition_current_offset", "Where the log ends.", PARTITION)
-OLDEST_OFFSET: Final = Metric("kafka_topic_partition_oldest_offset", "Where the log begins.", PARTITION)
-LEADER: Final = Metric("kafka_topic_partition_leader", "Id of the leader; -1 where nobody leads.", PARTITION)
+CURRENT_OFFSET: Final = Metric("kafka_topic_partition_current_offset", "Offset at which the log ends.", PARTITION)
+OLDEST_OFFSET: Final = Metric("kafka_topic_partition_oldest_offset", "Offset at which the log begins.", PARTITION)
+LEADER: Final = Metric("kafka_topic_partition_leader", "Id of the leader; -1 if nobody leads.", PARTITION)
 IS_PREFERRED: Final = Metric(
-    "kafka_topic_partition_leader_is_preferred", "1 where the preferred replica leads.", PARTITION
+    "kafka_topic_partition_leader_is_preferred", "1 if the preferred replica leads, else 0.", PARTITION
 )
-REPLICAS: Final = Metric("kafka_topic_partition_replicas", "Replicas.", PARTITION)
+REPLICAS: Final = Metric("kafka_topic_partition_replicas", "Replicas of the partition.", PARTITION)
 IN_SYNC: Final = Metric("kafka_topic_partition_in_sync_replica", "Replicas in sync.", PARTITION)
 UNDER_REPLICATED: Final = Metric(
-    "kafka_topic_partition_under_replicated_partition", "1 where a replica is not in sync.", PARTITION
+    "kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync, else 0.", PARTITION
 )
 
 MEMBERS: Final = Metric(
-    "kafka_consumergroup_members", "Members; not there for groups of which the cluster does not tell.", GROUP
+    "kafka_consumergroup_members",
+    "Members of the group; not there for groups of which the cluster does not tell.",
+    GROUP,
 )
-GROUP_OFFSET: Final = Metric("kafka_consumergroup_current_offset", "The committed offset.", GROUP_PARTITION)
+GROUP_OFFSET: Final = Metric(
+    "kafka_consumergroup_current_offset", "Offset that the group has committed.", GROUP_PARTITION
+)
 LAG: Final = Metric(
     "kafka_consumergroup_lag", "Offsets between the committed one and the end of the log.", GROUP_PARTITION
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "How long ago the next record to be read was written; 0 where nothing is left to read.",
+    "Seconds since the next record to be read was written; 0 where nothing is left to read.",
     GROUP_PARTITION,
+    "kafka-lag-exporter: kafka_consumergroup_group_lag_seconds",
 )
 RETENTION_PERCENT: Final = Metric(
     "kafka_consumergroup_retention_percent",
-    "How much of what the partition keeps is still to be read; at 100 records are deleted unread.",
+    "Share of what the partition keeps that is still to be read, 0 to 100; at 100 records are deleted unread.",
     GROUP_PARTITION,
+    "Klag: retention_percent",
 )
 OFFSET_SUM: Final = Metric("kafka_consumergroup_current_offset_sum", "Committed offsets, summed.", GROUP_TOPIC)
 LAG_SUM: Final = Metric("kafka_consumergroup_lag_sum", "Lag, summed over the topic's partitions.", GROUP_TOPIC)
@@ -54,25 +65,32 @@ LAG_VELOCITY: Final = Metric(
     "kafka_consumergroup_lag_velocity",
     "How fast the lag changes, in records a second; above 0 the group falls behind.",
     GROUP_TOPIC,
+    "Klag: lag.velocity",
 )
 CATCH_UP: Final = Metric(
     "kafka_consumergroup_time_to_catch_up_seconds",
     "Seconds until all is read at this pace; 0 where it is, +Inf where the lag does not get less.",
     GROUP_TOPIC,
+    "Klag: lag.time_to_close_seconds",
 )
 STATUS: Final = Metric(
     "kafka_consumergroup_status",
     "Burrow's status of the worst partition: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.",
     GROUP_TOPIC,
+    "Burrow: the status of a partition",
 )
 RECORDS_LAG_MAX: Final = Metric(
-    "kafka_consumer_fetch_manager_records_lag_max", "The largest lag of the topic's partitions.", GROUP_TOPIC
+    "kafka_consumer_fetch_manager_records_lag_max",
+    "The largest lag of the topic's partitions.",
+    GROUP_TOPIC,
+    f"{KAFKA_CONSUMER}records-lag-max",
 )
 RECORDS_LEAD_MIN: Final = Metric(
     "kafka_consumer_fetch_manager_records_lead_min",
     "Offsets between the oldest record and the committed offset, where they are fewest; below 0, so many were deleted"
     " unread.",
     GROUP_TOPIC,
+    f"{KAFKA_CONSUMER}records-lead-min",
 )
 
 CATALOGUE: Final = (

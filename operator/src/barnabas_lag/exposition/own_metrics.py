@@ -14,13 +14,17 @@ class OwnMetrics:
         """`age_s`: seconds since the last round that the cluster answered; `interval_s`: from one to the next."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._up = self._gauge("up", "1 where the cluster answered the last round.")
-        self._gauge("round_age_seconds", "Since what is told was read; +Inf before the first.").set_function(age_s)
-        self._gauge("interval_seconds", "From one round to the next.").set(interval_s)
-        self._seconds = self._gauge("round_seconds", "How long the last round took.")
+        self._up = self._gauge("up", "1 if the cluster answered the last round.")
+        self._gauge(
+            "round_age_seconds", "Seconds since what is told was read; +Inf before the first round."
+        ).set_function(age_s)
+        self._gauge("interval_seconds", "Seconds from one round to the next.").set(interval_s)
+        self._seconds = self._gauge("round_seconds", "Seconds that the last round took.")
         self._rounds = self._counter("rounds", "Rounds, whatever came of them.")
         self._failed = self._counter("failed_rounds", "Rounds in which the cluster did not answer.")
-        self._failures = self._counter("request_failures", "What a broker did not answer, or refused.", "request")
+        self._failures = self._counter(
+            "request_failures", "Requests that a broker did not answer, or refused.", "request"
+        )
         self._cut_off = self._gauge("cut_off", "Topics or groups that an option leaves out.", "option")
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:

@@ -81,18 +81,26 @@ def _is_reset_pending(row: GroupRow) -> float | None:
 
 TOLD: Final = (
     _Told("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
-    _Told("objective_records", "spec.lagObjective.maxRecords.", _limit("maxRecords")),
-    _Told("objective_seconds", "spec.lagObjective.maxSeconds.", _limit("maxSeconds")),
-    _Told("objective_retention_percent", "spec.lagObjective.maxRetentionPercent.", _limit("maxRetentionPercent")),
+    _Told("objective_records", "Records that the lag may have: spec.lagObjective.maxRecords.", _limit("maxRecords")),
+    _Told("objective_seconds", "Seconds that the lag may have: spec.lagObjective.maxSeconds.", _limit("maxSeconds")),
+    _Told(
+        "objective_retention_percent",
+        "Unread share of what is kept that is allowed: spec.lagObjective.maxRetentionPercent.",
+        _limit("maxRetentionPercent"),
+    ),
     _Told("lag", "Records to be read, rounded, of all partitions; written once a minute.", _status("lag")),
-    _Told("lag_seconds", "Since the oldest of them was written, rounded; written once a minute.", _status("seconds")),
+    _Told(
+        "lag_seconds",
+        "Seconds since the oldest of them was written, rounded; written once a minute.",
+        _status("seconds"),
+    ),
     _Told("members", "Consumers in the group.", _status("members")),
-    _Told("evaluation", "Burrow's: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
+    _Told("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
     _Told("reset_pending", "1 while the reset that is declared is not carried out.", _is_reset_pending),
     _Told(
         "scaling_active",
         "1 if replicas follow the lag, 0 if they cannot.",
         _condition(SCALING_ACTIVE),
     ),
-    _Told("replicas", "Of spec.scaling.target, as they were set last.", _status("replicas")),
+    _Told("replicas", "Replicas of spec.scaling.target, as the operator set them last.", _status("replicas")),
 )

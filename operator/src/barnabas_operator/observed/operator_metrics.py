@@ -19,6 +19,16 @@ from barnabas_operator.resources.object_meta import READY
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 CLUSTER: Final = ("resource_namespace", "cluster")
 """As Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod."""
+STRIMZI: Final = (
+    "barnabas_reconciliations_total",
+    "barnabas_reconciliations_successful_total",
+    "barnabas_reconciliations_failed_total",
+    "barnabas_reconciliations_duration_seconds",
+    "barnabas_resources",
+    "barnabas_resources_paused",
+    "barnabas_resource_state",
+)
+"""Those that Strimzi has, too, under names that begin with `strimzi_`."""
 Json = Mapping[str, Any]
 
 
@@ -29,12 +39,20 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         self._rounds = Counter("barnabas_reconciliations", "Rounds over a Cluster.", CLUSTER, registry=self.registry)
         self._good = Counter(
-            "barnabas_reconciliations_successful", "Those that ended.", CLUSTER, registry=self.registry
+            "barnabas_reconciliations_successful",
+            "Rounds over a Cluster that went well.",
+            CLUSTER,
+            registry=self.registry,
         )
-        self._failed = Counter("barnabas_reconciliations_failed", "Those tried again.", CLUSTER, registry=self.registry)
+        self._failed = Counter(
+            "barnabas_reconciliations_failed",
+            "Rounds over a Cluster that failed and are tried again.",
+            CLUSTER,
+            registry=self.registry,
+        )
         self._seconds = Histogram(
             "barnabas_reconciliations_duration_seconds",
-            "How long they took.",
+            "Seconds that rounds over a Cluster took.",
             CLUSTER,
             buckets=SECONDS,
             registry=self.registry,

@@ -24,9 +24,21 @@ def broker_families(services: Services, hosted: Hosted) -> list[Family]:
 
 def _traffic(totals: Totals) -> list[Family]:
     return [
-        _topic_counter(totals, "messagesin", "Records appended", lambda each: each.messages_in),
-        _topic_counter(totals, "bytesin", "Bytes appended", lambda each: each.bytes_in),
-        _topic_counter(totals, "bytesout", "Bytes read by clients", lambda each: each.bytes_out),
+        _topic_counter(
+            totals,
+            "messagesin",
+            "Records appended; the series without a topic is the sum",
+            lambda each: each.messages_in,
+        ),
+        _topic_counter(
+            totals, "bytesin", "Bytes appended; the series without a topic is the sum", lambda each: each.bytes_in
+        ),
+        _topic_counter(
+            totals,
+            "bytesout",
+            "Bytes read by clients; the series without a topic is the sum",
+            lambda each: each.bytes_out,
+        ),
     ]
 
 
@@ -74,19 +86,28 @@ def _logs(services: Services, hosted: Hosted) -> list[Family]:
             "Log directories that have failed",
             lambda: [Sample("", sum(not each.is_online for each in services.logs.log_dirs))],
         ),
-        _of_partition(hosted, "kafka_log_log_size", "Bytes on disk", lambda each: each.log.size_bytes),
-        _of_partition(hosted, "kafka_log_log_numlogsegments", "Segments", lambda each: len(each.log.segments)),
-        _of_partition(hosted, "kafka_log_log_logstartoffset", "First offset", lambda each: each.log_start_offset),
-        _of_partition(hosted, "kafka_log_log_logendoffset", "Next offset", lambda each: each.log.log_end_offset),
+        _of_partition(hosted, "kafka_log_log_size", "Bytes of this replica on disk", lambda each: each.log.size_bytes),
+        _of_partition(
+            hosted, "kafka_log_log_numlogsegments", "Segments of this replica", lambda each: len(each.log.segments)
+        ),
+        _of_partition(
+            hosted, "kafka_log_log_logstartoffset", "First offset of this replica", lambda each: each.log_start_offset
+        ),
+        _of_partition(
+            hosted,
+            "kafka_log_log_logendoffset",
+            "Offset of the next record of this replica",
+            lambda each: each.log.log_end_offset,
+        ),
     ]
 
 
 def disk_families(services: Services) -> list[Family]:
     """The space of each log dir's disk."""
-    free = "What can still be written to the disk of a log dir"
+    free = "Bytes that can still be written to the disk of a log dir"
     return [
         _of_disk(
-            services, "barnabas_log_dir_total_bytes", "Size of the disk of a log dir", lambda usage: usage.total_bytes
+            services, "barnabas_log_dir_total_bytes", "Bytes of the disk of a log dir", lambda usage: usage.total_bytes
         ),
         _of_disk(services, "barnabas_log_dir_usable_bytes", free, lambda usage: usage.usable_bytes),
     ]

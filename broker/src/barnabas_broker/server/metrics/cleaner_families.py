@@ -23,9 +23,14 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
             yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
 
     return [
-        _gauge(f"{_MANAGER}max_dirty_percent", "Dirty share of the dirtiest log", lambda: stats.max_dirty_percent),
+        _gauge(
+            f"{_MANAGER}max_dirty_percent", "Dirty share of the dirtiest log, 0 to 100", lambda: stats.max_dirty_percent
+        ),
         Family(
-            f"{_MANAGER}time_since_last_run_ms", "gauge", "Since the logs were last looked through", since_last_look_ms
+            f"{_MANAGER}time_since_last_run_ms",
+            "gauge",
+            "Milliseconds since the cleaner looked through the logs",
+            since_last_look_ms,
         ),
     ]
 
@@ -51,36 +56,56 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
             "Dirty bytes of the partitions that could not be compacted",
             lambda: per_dir(lambda dirty_bytes: dirty_bytes),
         ),
-        _counter("barnabas_cleaner_failures_total", "Rounds that failed", lambda: cleaner.backoff.failures_total),
+        _counter(
+            "barnabas_cleaner_failures_total",
+            "Rounds of compaction that failed",
+            lambda: cleaner.backoff.failures_total,
+        ),
     ]
 
 
 def _round_families(cleaner: LogCleaner) -> list[Family]:
     stats = cleaner.stats
     return [
-        _gauge(f"{_CLEANER}cleaner_recopy_percent", "Bytes kept in the last round", lambda: stats.recopy_percent),
-        _gauge(f"{_CLEANER}max_clean_time_secs", "The longest round", lambda: stats.longest_round_s),
+        _gauge(
+            f"{_CLEANER}cleaner_recopy_percent",
+            "Share of the bytes read that the last round of compaction kept, 0 to 100",
+            lambda: stats.recopy_percent,
+        ),
+        _gauge(
+            f"{_CLEANER}max_clean_time_secs",
+            "Seconds that the longest round of compaction took",
+            lambda: stats.longest_round_s,
+        ),
         _gauge(
             f"{_CLEANER}max_buffer_utilization_percent",
-            "Share of the map of keys that the last round used",
+            "Share of the map of keys that the last round of compaction used, 0 to 100",
             lambda: stats.map_utilization_percent,
         ),
-        _gauge("barnabas_cleaner_last_round_seconds", "The last round", lambda: stats.last_round_s),
-        _counter("barnabas_cleaner_rounds_total", "Rounds that were finished", lambda: stats.rounds),
-        _counter("barnabas_cleaner_read_bytes_total", "Bytes read to be rewritten", lambda: stats.bytes_read),
-        _counter("barnabas_cleaner_written_bytes_total", "Bytes rewritten", lambda: stats.bytes_written),
+        _gauge(
+            "barnabas_cleaner_last_round_seconds",
+            "Seconds that the last round of compaction took",
+            lambda: stats.last_round_s,
+        ),
+        _counter("barnabas_cleaner_rounds_total", "Rounds of compaction that were finished", lambda: stats.rounds),
+        _counter("barnabas_cleaner_read_bytes_total", "Bytes that compaction has read", lambda: stats.bytes_read),
+        _counter(
+            "barnabas_cleaner_written_bytes_total", "Bytes that compaction has written", lambda: stats.bytes_written
+        ),
         _counter(
             "barnabas_cleaner_records_without_key_total",
-            "Records that were dropped because they have no key",
+            "Records that compaction dropped because they have no key",
             lambda: stats.records_without_key,
         ),
         _counter(
             "barnabas_cleaner_batches_not_understood_total",
-            "Batches that were kept because their records cannot be read",
+            "Batches that compaction kept because their records cannot be read",
             lambda: stats.batches_not_understood,
         ),
         _counter(
-            "barnabas_cleaner_process_starts_total", "Starts of the helper process", lambda: cleaner.helper_starts
+            "barnabas_cleaner_process_starts_total",
+            "Starts of the process that compacts",
+            lambda: cleaner.helper_starts,
         ),
     ]
 

@@ -15,11 +15,13 @@ def controller_families(services: Services) -> list[Family]:
     return [
         _gauge(
             f"{prefix}activecontrollercount",
-            "1 on the broker that is the controller",
+            "1 on the controller, 0 on other brokers",
             lambda: int(image.controller_id == services.broker_id),
         ),
         _gauge(f"{prefix}activebrokercount", "Brokers that are alive", lambda: len(image.live)),
-        _gauge(f"{prefix}fencedbrokercount", "Brokers that are not", lambda: len(image.brokers) - len(image.live)),
+        _gauge(
+            f"{prefix}fencedbrokercount", "Brokers that are not alive", lambda: len(image.brokers) - len(image.live)
+        ),
         _partitions(
             services,
             f"{prefix}offlinepartitionscount",

@@ -29,10 +29,12 @@ async def group_families(services: Services) -> list[Family]:
     prefix, groups = "kafka_consumergroup_", services.groups
     lag = await _lag(services)
     return [
-        _by_partition(groups, f"{prefix}current_offset", "Committed offset", _offset),
-        _by_partition(groups, f"{prefix}lag", "Records behind the high watermark", lag),
-        _by_topic(groups, f"{prefix}current_offset_sum", "Committed offsets of a topic", _offset),
-        _by_topic(groups, f"{prefix}lag_sum", "Records behind, over a topic", lag),
+        _by_partition(groups, f"{prefix}current_offset", "Offset that the group has committed", _offset),
+        _by_partition(groups, f"{prefix}lag", "Offsets between the committed one and the high watermark", lag),
+        _by_topic(
+            groups, f"{prefix}current_offset_sum", "Committed offsets, summed over the topic's partitions", _offset
+        ),
+        _by_topic(groups, f"{prefix}lag_sum", "Lag, summed over the topic's partitions", lag),
         Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(groups)),
         *_counters(groups),
     ]

@@ -40,17 +40,17 @@ def loop_families(
         return [] if turn is None else [Sample(labels(what=turn.what), value(turn))]
 
     return [
-        Family("barnabas_loop_turn_seconds", "histogram", "Turns of the event loop", buckets),
+        Family("barnabas_loop_turn_seconds", "histogram", "Seconds that turns of the event loop took", buckets),
         Family(
             "barnabas_loop_longest_turn_seconds",
             "gauge",
-            "The longest turn of the last minute, by what took most of it",
+            "Seconds of the longest turn of the last minute, by what took most of it",
             lambda: of_longest(lambda turn: turn.seconds),
         ),
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "What of that turn was work; the rest other processes had, or the disk",
+            "CPU seconds of that turn; in the rest other processes ran, or it waited for the disk",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

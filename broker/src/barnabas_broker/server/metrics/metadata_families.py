@@ -10,8 +10,15 @@ from barnabas_broker.storage.stray_logs import StrayTotal
 def metadata_families(services: Services) -> list[Family]:
     """Both should be 0 for ever."""
     return [
-        _stray_logs(services, "barnabas_stray_logs", "Logs that are set aside", lambda total: total.logs),
-        _stray_logs(services, "barnabas_stray_log_bytes", "Their bytes", lambda total: total.size_bytes),
+        _stray_logs(
+            services,
+            "barnabas_stray_logs",
+            "Logs that are set aside, for the metadata does not know them",
+            lambda total: total.logs,
+        ),
+        _stray_logs(
+            services, "barnabas_stray_log_bytes", "Bytes of the logs that are set aside", lambda total: total.size_bytes
+        ),
         Family(
             "barnabas_restored_documents_total",
             "counter",

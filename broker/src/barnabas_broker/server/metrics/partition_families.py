@@ -16,22 +16,32 @@ def partition_families(hosted: Hosted) -> list[Family]:
     """Offsets, leader, replicas and ISR."""
     exporter, kafka = "kafka_topic_partition_", "kafka_cluster_partition_"
     return [
-        _led(hosted, f"{exporter}current_offset", "High watermark", lambda each: each.high_watermark),
-        _led(hosted, f"{exporter}oldest_offset", "First offset", lambda each: each.log_start_offset),
-        _led(hosted, f"{exporter}leader", "Broker that leads", lambda each: each.leader_id),
-        _led(hosted, f"{exporter}leader_is_preferred", "1 where the first replica leads", _is_preferred),
-        _led(hosted, f"{exporter}replicas", "Replicas", _replica_count),
+        _led(
+            hosted,
+            f"{exporter}current_offset",
+            "High watermark: consumers read up to it",
+            lambda each: each.high_watermark,
+        ),
+        _led(hosted, f"{exporter}oldest_offset", "First offset that can be read", lambda each: each.log_start_offset),
+        _led(hosted, f"{exporter}leader", "Id of the broker that leads", lambda each: each.leader_id),
+        _led(hosted, f"{exporter}leader_is_preferred", "1 if the preferred replica leads, else 0", _is_preferred),
+        _led(hosted, f"{exporter}replicas", "Replicas of the partition", _replica_count),
         _led(hosted, f"{exporter}in_sync_replica", "Replicas in sync", lambda each: each.isr_size),
-        _led(hosted, f"{exporter}under_replicated_partition", "1 with a replica out of sync", is_under_replicated),
-        _led(hosted, f"{kafka}replicascount", "Replicas", _replica_count),
+        _led(
+            hosted,
+            f"{exporter}under_replicated_partition",
+            "1 if a replica is out of sync, else 0",
+            is_under_replicated,
+        ),
+        _led(hosted, f"{kafka}replicascount", "Replicas of the partition", _replica_count),
         _led(hosted, f"{kafka}insyncreplicascount", "Replicas in sync", lambda each: each.isr_size),
-        _led(hosted, f"{kafka}underreplicated", "1 with a replica out of sync", is_under_replicated),
-        _led(hosted, f"{kafka}underminisr", "1 where acks=all is refused", is_under_min_isr),
-        _led(hosted, f"{kafka}atminisr", "1 where one replica less would refuse acks=all", is_at_min_isr),
+        _led(hosted, f"{kafka}underreplicated", "1 if a replica is out of sync, else 0", is_under_replicated),
+        _led(hosted, f"{kafka}underminisr", "1 if acks=all is refused, else 0", is_under_min_isr),
+        _led(hosted, f"{kafka}atminisr", "1 if acks=all is refused with one replica less, else 0", is_at_min_isr),
         single(
             "kafka_server_replicamanager_atminisrpartitioncount",
             "gauge",
-            "Partitions led here of which one replica less would refuse acks=all",
+            "Partitions led here that refuse acks=all with one replica less",
             hosted.totals.at_min_isr,
         ),
     ]

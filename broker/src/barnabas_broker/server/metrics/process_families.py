@@ -21,9 +21,9 @@ def process_families(usage: ProcessUsage | None) -> list[Family]:
     if usage is None:
         return []
     return [
-        single("process_resident_memory_bytes", "gauge", "Memory of the process", usage.resident_bytes),
-        single("process_cpu_seconds_total", "counter", "CPU that the process has used", usage.cpu_s),
+        single("process_resident_memory_bytes", "gauge", "Bytes of resident memory", usage.resident_bytes),
+        single("process_cpu_seconds_total", "counter", "CPU seconds that the process has used", usage.cpu_s),
         single("process_start_time_seconds", "gauge", "When the process started, Unix time", usage.started_s),
         single("process_open_fds", "gauge", "Open files and sockets", usage.open_fds),
-        single("process_max_fds", "gauge", "How many of them are allowed", usage.fds_max),
+        single("process_max_fds", "gauge", "Files and sockets that may be open", usage.fds_max),
     ]

@@ -38,13 +38,13 @@ def _fetchers(services: Services) -> list[Family]:
         Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
             "gauge",
-            "Committed offsets that a follower here does not have",
+            "Offsets below the high watermark that the follower here does not have",
             lags,
         ),
         Family(
             "kafka_server_replicafetchermanager_maxlag",
             "gauge",
-            "The largest of these lags",
+            "The largest lag of a follower here",
             max_lag,
         ),
         Family(
@@ -80,8 +80,8 @@ def _traffic(services: Services, totals: Totals) -> list[Family]:
 def _in_sync(services: Services, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
-        single(f"{prefix}isrshrinks_total", "counter", "Replicas fell out of sync", totals.isr_shrinks),
-        single(f"{prefix}isrexpands_total", "counter", "Replicas came into sync", totals.isr_expands),
+        single(f"{prefix}isrshrinks_total", "counter", "Times that a replica fell out of sync", totals.isr_shrinks),
+        single(f"{prefix}isrexpands_total", "counter", "Times that a replica came into sync", totals.isr_expands),
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",

@@ -20,7 +20,7 @@ def request_families(traffic: Traffic) -> list[Family]:
     """One loop is both of Kafka's pools, so that both tell the same share of idle time."""
     prefix = "kafka_network_requestmetrics_"
     return [
-        _by_api(traffic, f"{prefix}requests_total", "Requests by API", lambda each: each.count),
+        _by_api(traffic, f"{prefix}requests_total", "Requests, by API", lambda each: each.count),
         _by_api(
             traffic,
             f"{prefix}localtime_seconds_total",

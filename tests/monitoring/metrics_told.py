@@ -1,0 +1,135 @@
+"""Each metric that a process tells: name, type, help and labels, read of the pages that the real code makes.
+
+Labels can be read of series alone, so each page is of a process that has something to tell of everything.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kafka.protocol.producer import ProduceRequest
+from prometheus_client import Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_broker.wire.records import Record, encode_batch
+from barnabas_lag.exposition.catalogue import CATALOGUE
+from barnabas_lag.exposition.own_metrics import OwnMetrics
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.observed.inventory import Inventory
+from barnabas_operator.observed.operator_metrics import OperatorMetrics
+from barnabas_operator.resources.object_key import Key
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE
+from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.deadline import wait_for
+
+TOPIC: Final = "flights"
+PRODUCE_VERSION: Final = 9
+CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
+NOW_MS: Final = 1_700_000_000_000
+CREATED: Final = "_created"
+"""What prometheus_client tells besides of each counter and histogram: when its series began."""
+
+
+class Told(NamedTuple):
+    """One metric; `labels` in their order on the page, None where it has no series."""
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...] | None
+
+
+def broker_metrics(folder: Path) -> list[Told]:
+    """Of two brokers that run meanwhile: one follows the other, and ignores a setting that its file contradicts."""
+    cluster = prepare_cluster(folder, brokers=1, properties={"log.cleaner.backoff.ms": "100"})
+    try:
+        cluster.start()
+        client = cluster.client()
+        client.create_topic_in("planes", cleanup_policy="compact", min_compaction_lag_ms="60000")
+        cluster.add_broker(1, {"log.cleaner.max.compaction.lag.ms": "1000"})
+        cluster.start(1)
+        cluster.create_topic(TOPIC, assignment=[[0, 1]])
+        client.write(TOPIC, [b"one"])
+        with closing(client.consumer("readers")) as consumer:
+            wait_for(lambda: _is_committed(consumer), bool)
+        _send_untrue_batch(cluster)
+        return wait_for(lambda: _metrics(*(cluster.page(number, "/metrics")[1] for number in (0, 1))), _have_series)
+    finally:
+        cluster.close()
+
+
+def exporter_metrics() -> list[Told]:
+    """Its own, and the catalogue of those of the cluster."""
+    own = OwnMetrics(lambda: 0.0, 15.0)
+    own.request_failed("Metadata")
+    own.tell_cut_off({"max-groups": 0})
+    of_cluster = [Told(each.name, "gauge", each.text, each.labels) for each in CATALOGUE]
+    return [*of_cluster, *_metrics(generate_latest(own.registry).decode())]
+
+
+def operator_metrics() -> list[Told]:
+    """Of one that has a Cluster and a ConsumerGroup."""
+    inventory = Inventory()
+    metrics = OperatorMetrics(inventory)
+    metrics.tell_leadership(Leadership.without_others())
+    metrics.round_ended(Key("air", "one"), 0.1, is_good=True)
+    metrics.watch_failed("Topic")
+    inventory.keep(_resource("Cluster", {}, {}), is_gone=False)
+    inventory.keep(_resource("ConsumerGroup", *_group()), is_gone=False)
+    return _metrics(asyncio.run(metrics.page()).decode())
+
+
+def _group() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and status of one of which everything is known."""
+    objective = {"maxRecords": 1, "maxSeconds": 1, "maxRetentionPercent": 1}
+    conditions = [{"type": each, "status": "True", "reason": "Test"} for each in CONDITIONS]
+    status = {"lag": 0, "seconds": 0, "members": 1, "evaluation": "OK", "replicas": 1, "conditions": conditions}
+    return {"cluster": "one", "lagObjective": objective}, status
+
+
+def _resource(kind: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "one", "namespace": "air"}, "spec": spec, "status": status}
+
+
+def _metrics(*pages: str) -> list[Told]:
+    """In the order of the first page, with the labels of the series of all."""
+    found: dict[str, Told] = {}
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            seen = found.get(name, Told(name, family.type, family.documentation, None))
+            found[name] = seen._replace(labels=_labels(family, seen.labels))
+    return [each for each in found.values() if not each.name.endswith(CREATED)]
+
+
+def _labels(family: Metric, seen: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """`le` is no label of the metric: it tells the buckets of a histogram apart."""
+    if not family.samples:
+        return seen
+    names = [*(seen or ()), *(name for sample in family.samples for name in sample.labels if name != "le")]
+    return tuple(dict.fromkeys(names))
+
+
+def _have_series(metrics: Sequence[Told]) -> bool:
+    return all(each.labels is not None for each in metrics)
+
+
+def _is_committed(consumer: Consumer) -> bool:
+    """Not while the coordinator still loads."""
+    with suppress(KafkaException):
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        return True
+    return False
+
+
+def _send_untrue_batch(cluster: BarnabasCluster) -> None:
+    """The largest time in its header is none of its records'."""
+    batch = encode_batch([Record(0, NOW_MS, b"key", b"value")], max_timestamp_ms=NOW_MS - 1)
+    topic = ProduceRequest.TopicProduceData
+    data = topic(name=TOPIC, partition_data=[topic.PartitionProduceData(index=0, records=bytes(batch))])
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=[data])
+    (answered,) = cluster.ask(0, request, PRODUCE_VERSION).responses
+    assert answered.partition_responses[0].error_code == 0
