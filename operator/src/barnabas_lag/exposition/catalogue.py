@@ -57,7 +57,7 @@ RETENTION_PERCENT: Final = Metric(
     "kafka_consumergroup_retention_percent",
     "Share of what the partition keeps that is still to be read, 0 to 100; at 100 records are deleted unread.",
     GROUP_PARTITION,
-    "Klag: retention_percent",
+    "Klag: lag.retention_percent",
 )
 OFFSET_SUM: Final = Metric("kafka_consumergroup_current_offset_sum", "Committed offsets, summed.", GROUP_TOPIC)
 LAG_SUM: Final = Metric("kafka_consumergroup_lag_sum", "Lag, summed over the topic's partitions.", GROUP_TOPIC)

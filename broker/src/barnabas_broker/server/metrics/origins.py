@@ -67,7 +67,7 @@ _CONTROL: Final = {
     "kafka_controller_kafkacontroller_offlinepartitionscount": f"{_CONTROLLER}OfflinePartitionsCount",
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": f"{_CONTROLLER}PreferredReplicaImbalanceCount",
     "kafka_controller_controllerstats_leaderelections_total": (
-        "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs"
+        "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs: up to Kafka 3"
     ),
 }
 _LOGS: Final = {
@@ -109,4 +109,4 @@ _OF_EXPORTERS: Final = {
 }
 
 ORIGINS: Final[Mapping[str, str]] = {**_TRAFFIC, **_REPLICATION, **_CONTROL, **_LOGS, **_OF_GROUPS, **_OF_EXPORTERS}
-"""By name. An MBean's attribute that is not its value stands behind a colon."""
+"""By name. Behind a colon stands the attribute of an MBean that has several, or which versions have it."""
