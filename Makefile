@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test clean
+.PHONY: venv demo test fast check crds dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -78,6 +78,15 @@ E2E ?= local
 e2e: venv
 	test $(E2E) != local || tests/e2e/install.sh images
 	E2E=$(E2E) $(BIN)/pytest --timeout 900 tests/e2e/pods $(E2E_ARGS)
+
+# A real Kubernetes by itself: it stays in the background until `make kubernetes-down`, and says how to use it. Needs root and
+# what `make e2e-tools` installs. NODES=3 are as many nodes, HELM=1 installs the chart, FOLDER=... is one more beside it.
+KUBERNETES = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.kubernetes $(if $(FOLDER),--folder=$(FOLDER))
+kubernetes: venv
+	@$(KUBERNETES) up --nodes=$(or $(NODES),1) $(if $(HELM),--helm)
+
+kubernetes-down: venv
+	@$(KUBERNETES) down
 
 # FUZZ='--seed 7 --cases 1000' replays; the seed is printed first.
 fuzz: venv

@@ -39,7 +39,7 @@ def require(*programs: str) -> None:
     """Raises CannotStart that names all that are not on the machine."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        raise CannotStart(f"not on the machine: {', '.join(missing)}; tests/e2e/install.sh installs what is needed")
+        raise CannotStart(f"not on the machine: {', '.join(missing)}; `make e2e-tools` as root installs what is needed")
 
 
 def cache() -> Path:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from harness.server_process import bound_to_us
 
 STOP_SECONDS_MAX = 20.0
 LOG_LINES = 30
+MARK = "BARNABAS_E2E_PROGRAM_OF"
+"""In the environment of each program, and so of what it starts: it says in which folder its process id is written."""
 
 
 class DaemonFailed(AssertionError):
@@ -51,6 +54,7 @@ class Daemons:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, MARK: str(self.folder)},
             )
         self._children[name] = child
         recorded = Recorded(time.monotonic_ns(), child.pid, _started_at(child.pid), end)
@@ -98,9 +102,23 @@ class Daemons:
         return sorted(found, key=lambda name: self._recorded(name).order)
 
     def stop_all(self) -> None:
-        """Ends the last one that was started first."""
+        """Ends the last one that was started first, then one whose starter was killed before it wrote its id."""
         for name in reversed(self.names()):
             self.stop(name)
+        wait_for(self._unknown_ended, seconds_max=STOP_SECONDS_MAX)
+
+    def _unknown_ended(self) -> bool:
+        mark = f"{MARK}={self.folder}".encode()
+        found: list[int] = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            # It ended meanwhile, or it is somebody else's.
+            with suppress(OSError):
+                if mark in environment.read_bytes().split(b"\0"):
+                    found.append(int(environment.parent.name))
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
 
     def log_end(self, name: str) -> str:
         """The last lines of its output."""

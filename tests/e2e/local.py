@@ -1,14 +1,10 @@
-"""`python -m e2e.local up|status|supply|down`: a real Kubernetes as processes of this machine; needs root.
+"""A real Kubernetes as processes of this machine; needs root. `make kubernetes` starts one by itself.
 
 Nothing is pulled: Debian's containerd and the programs that `e2e.binaries` built. All files are in one folder.
 """
 
-import argparse
 import json
 import shutil
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
@@ -16,12 +12,14 @@ from typing import Final, Self
 from e2e.binaries import CannotStart, locked, programs
 from e2e.control_plane import NODES, ControlPlane
 from e2e.daemons import Daemons
-from e2e.images import BASE_IMAGE, IMAGES, base_archive, pause_archive, project_archive, reference
+from e2e.images import BASE_IMAGE, base_archive, pause_archive, project_archive, reference
+from e2e.machine_folders import MachineFolders
 from e2e.network import Network
-from e2e.node import Node, check_machine, free_network
+from e2e.node import Node, check_machine, free_network, networks
 
-DEFAULT_FOLDER = Path(tempfile.gettempdir()) / "barnabas-e2e"
 NETWORK_FILE: Final = "network"
+PROGRAMS_LINK: Final = "programs"
+"""To the programs that it was started with: those of the sources may be others by now."""
 STORAGE_CLASS: Final = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -40,7 +38,7 @@ class LocalCluster:
         self.folder = folder
         self.network = network
         self._daemons = Daemons(folder / "run", outlive)
-        self._programs = programs()
+        self._programs = folder / PROGRAMS_LINK
         self._supplied: list[Path] = []
         self.plane = ControlPlane(folder, self._daemons, self._programs, network.place)
         self.nodes = {name: self._node(name) for name in NODES if (folder / name).exists()}
@@ -49,16 +47,14 @@ class LocalCluster:
     def begin(cls, folder: Path, outlive: bool) -> Self:
         """A new one: its first node with addresses that nobody else has, and nothing on it. Raises CannotStart."""
         check_machine()
-        if (folder / NETWORK_FILE).exists():
-            raise CannotStart(f"a cluster is in {folder} already: `python -m e2e.local down` ends it")
-        folder.mkdir(parents=True, exist_ok=True)
+        built = programs()
         with locked("network"):
-            cluster = cls(folder, free_network(), outlive)
-            (folder / NETWORK_FILE).write_text(str(cluster.network.number), encoding="ascii")
+            cluster = cls(folder, _claimed(folder, built), outlive)
             try:
                 cluster._begin_node()
             except BaseException:
-                cluster.down()
+                cluster._daemons.stop_all()
+                cluster._leave()
                 raise
         return cluster
 
@@ -67,7 +63,7 @@ class LocalCluster:
         """One that another process started. Raises CannotStart where there is none."""
         check_machine()
         if not (folder / NETWORK_FILE).exists():
-            raise CannotStart(f"no cluster is in {folder}: `python -m e2e.local up` starts one")
+            raise CannotStart(f"no cluster is in {folder}: `make kubernetes` starts one")
         return cls(folder, Network(int((folder / NETWORK_FILE).read_text(encoding="ascii"))), outlive=True)
 
     def up(self, say: Say = lambda text: None) -> None:
@@ -104,15 +100,25 @@ class LocalCluster:
     def down(self) -> None:
         """Ends all and leaves the machine as it was; also what another process started."""
         self._daemons.stop_all()
-        # The folders that the first node made hold those of the others.
-        for node in reversed(self.nodes.values()):
-            node.leave()
-        shutil.rmtree(self.folder)
+        with locked("network"):
+            self._leave()
 
     def status(self) -> list[str]:
         """A line for each program."""
         words = {True: "running", False: "ended"}
         return [f"{name:25} {words[self._daemons.is_running(name)]}" for name in self._daemons.names()]
+
+    def is_running(self) -> bool:
+        """Whether no program has ended since its start."""
+        return all(map(self._daemons.is_running, self._daemons.names()))
+
+    def _leave(self) -> None:
+        for node in self.nodes.values():
+            node.leave()
+        # The kernel may not be done with taking back our own routes.
+        if not networks() - {self.network.number}:
+            MachineFolders().take_back()
+        shutil.rmtree(self.folder)
 
     def _node(self, name: str) -> Node:
         return Node(name, self.folder, self.network, self._daemons, self._programs)
@@ -132,60 +138,12 @@ class LocalCluster:
         node.await_ready(self.plane)
 
 
-def main() -> int:
-    """1 where it cannot start or nothing runs."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.local", description="A real Kubernetes on this machine.")
-    parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where all its files are")
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name, action in ACTIONS.items():
-        actions.add_parser(name, help=action.__doc__)
-    actions.choices["up"].add_argument("--nodes", type=int, choices=range(1, len(NODES) + 1), default=1)
-    actions.choices["supply"].add_argument("image", choices=(*IMAGES, BASE_IMAGE))
-    options = parser.parse_args()
-    options.folder = options.folder.resolve()
-    try:
-        ACTIONS[options.action](options)
-    except CannotStart as reason:
-        print(f"cannot: {reason}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _up(options: argparse.Namespace) -> None:
-    """starts a cluster; returns when its nodes are ready, each in a zone of its own"""
-    began_s = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began_s:6.1f} s  {text}", flush=True)
-
-    cluster = LocalCluster.begin(options.folder, outlive=True)
-    cluster.up(say)
-    for number in range(2, options.nodes + 1):
-        say(f"{cluster.add_node(f'zone-{number}')} ready")
-    print(f"export KUBECONFIG={cluster.plane.kubeconfig} PATH={cluster.plane.programs}:$PATH")
-
-
-def _supply(options: argparse.Namespace) -> None:
-    """builds an image and imports it into the nodes"""
-    print(LocalCluster.find(options.folder).supply(options.image))
-
-
-def _down(options: argparse.Namespace) -> None:
-    """ends it and leaves the machine as it was"""
-    LocalCluster.find(options.folder).down()
-
-
-def _status(options: argparse.Namespace) -> None:
-    """a line for each of its programs"""
-    print("\n".join(LocalCluster.find(options.folder).status()))
-
-
-ACTIONS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
-    "up": _up,
-    "status": _status,
-    "supply": _supply,
-    "down": _down,
-}
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _claimed(folder: Path, built: Path) -> Network:
+    """Writes down what `find` reads. The folder is for root alone: who reads its tokens may do all in the cluster."""
+    if (folder / NETWORK_FILE).exists():
+        raise CannotStart(f"a cluster is in {folder} already: `make kubernetes-down` ends it")
+    network = free_network()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / NETWORK_FILE).write_text(str(network.number), encoding="ascii")
+    (folder / PROGRAMS_LINK).symlink_to(built)
+    return network

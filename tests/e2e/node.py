@@ -1,12 +1,13 @@
 """One node of a real cluster: containerd, kubelet, kube-proxy and DNS in namespaces of their own; needs root.
 
 The node has its own network, mounts and process ids, as a container has. When its first process ends, the kernel ends
-everything in it and takes back links, routes, firewall rules and mounts; `leave` takes back the rest (control groups
-and empty folders).
+everything in it and takes back links, routes, firewall rules and mounts; `leave` takes back the control groups, and the
+last cluster that goes the empty folders of `e2e.machine_folders`.
 """
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Final
 from e2e.binaries import CannotStart, require
 from e2e.control_plane import NODES, ControlPlane
 from e2e.daemons import Daemons
+from e2e.machine_folders import MachineFolders
 from e2e.network import Network
 from harness.deadline import wait_for
 
@@ -50,17 +52,23 @@ VOLUMES_FOLDER: Final = "/tmp/hostpath_pv"
 
 def free_network() -> Network:
     """One whose addresses nobody has a route to."""
-    routes = _run("ip", "-4", "route")
-    return Network(next(number for number in range(256) if f"10.200.{number}." not in routes))
+    return Network(min(set(range(256)) - networks()))
+
+
+def networks() -> set[int]:
+    """The numbers of those that nodes of this machine have."""
+    return {int(number) for number in re.findall(r"\b10\.200\.(\d+)\.", _run("ip", "-4", "route"))}
 
 
 def check_machine() -> None:
     """Raises CannotStart that says what this machine lacks."""
     if os.geteuid() != 0:
-        raise CannotStart("a node needs root; `make e2e E2E=kind` runs in Docker, E2E=current takes your KUBECONFIG")
+        raise CannotStart("a node needs root: run it as root; without, `make e2e E2E=kind` runs the tests in Docker")
     require(*PROGRAMS)
     if not CNI_PROGRAMS.joinpath("bridge").exists():
-        raise CannotStart(f"not on the machine: {CNI_PROGRAMS}/bridge; tests/e2e/install.sh installs what is needed")
+        raise CannotStart(
+            f"not on the machine: {CNI_PROGRAMS}/bridge; `make e2e-tools` as root installs what is needed"
+        )
 
 
 class Node:
@@ -120,6 +128,11 @@ class Node:
         """An image from an archive, for pods that never pull."""
         self.run("ctr", "--namespace=k8s.io", "images", "import", str(archive))
 
+    def images(self) -> list[str]:
+        """The names of those that were imported, but the pods' own."""
+        known = self.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
+        return [name for name in known if name != PAUSE_IMAGE and not name.startswith("sha256:")]
+
     def kill_container(self, container: str) -> None:
         """kill -9 of the first process of a running container."""
         self.run("ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container)
@@ -172,37 +185,21 @@ class Node:
         wait_for(is_ready, seconds_max=READY_SECONDS_MAX)
 
     def leave(self) -> None:
-        """Takes back what outlives the node; call it after all programs have ended."""
+        """Takes back its control groups and its folder; call it after all programs have ended."""
         for cgroup in self._cgroups():
             for folder, _, _ in os.walk(cgroup, topdown=False):
                 wait_for(partial(_removed, Path(folder)), seconds_max=10)
-        if not self._saved.exists():
-            return
-        saved = json.loads(self._saved.read_text(encoding="utf-8"))
-        for made in reversed(saved):
-            # Other programs may have found it and stayed.
-            with suppress(OSError):
-                Path(made).rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, program: str, *command: str) -> None:
         self._daemons.start(f"{self.name}-{program}", [*self.enter(), *command])
 
-    @property
-    def _saved(self) -> Path:
-        return self.folder / "made.json"
-
     def _make_folders(self) -> None:
         """Those of the node, and empty ones of the machine where the node's are to be seen."""
-        made: list[str] = []
         for name in OWN_FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._volumes.mkdir(exist_ok=True)
-        for target in (*OWN_FOLDERS.values(), CONTAINERD_FOLDER, VOLUMES_FOLDER):
-            missing = [path for path in (Path(target), *Path(target).parents) if not path.exists()]
-            made += map(str, reversed(missing))
-            Path(target).mkdir(parents=True, exist_ok=True)
-        self._saved.write_text(json.dumps(made), encoding="utf-8")
+        MachineFolders().make(map(Path, (*OWN_FOLDERS.values(), CONTAINERD_FOLDER, VOLUMES_FOLDER)))
 
     def _mount(self) -> None:
         # Volumes that kubelet mounts must reach the containers' own mount namespaces.

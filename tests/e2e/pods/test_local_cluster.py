@@ -1,4 +1,4 @@
-"""The local cluster goes as it came: what it changed on the machine is as before, however it ends."""
+"""`make kubernetes` by itself: it goes as it came, and what it changed on the machine is as before, however it ends."""
 
 import os
 import signal
@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from e2e.binaries import CannotStart
-from e2e.local import NETWORK_FILE
-from e2e.node import MACHINE_SETTINGS, check_machine
+from e2e.control_plane import NODES
+from e2e.local import NETWORK_FILE, LocalCluster
+from e2e.node import MACHINE_SETTINGS, OWN_FOLDERS, check_machine
 from harness.deadline import wait_for
 from harness.require import missing
 
 TESTS = Path(__file__).resolve().parents[2]
+STARTS_SECONDS_MAX = 180
 OWNER = """
 import signal, sys
 from pathlib import Path
@@ -38,13 +40,16 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "cluster"
     yield folder
     if (folder / NETWORK_FILE).exists():
-        _local(folder, "down")
+        _make("kubernetes-down", folder)
 
 
-def _local(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "e2e.local", f"--folder={folder}", *arguments]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def _make(target: str, folder: Path, *options: str) -> str:
+    return _run("make", "--no-print-directory", target, f"FOLDER={folder}", *options)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -63,17 +68,54 @@ def _traces(number: str, folder: Path) -> list[str]:
     return [line for line in (*processes, *lines, *cgroups) if any(word in line for word in words)] + cgroups
 
 
-def test_a_cluster_that_goes_down_leaves_the_machine_as_it_was(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_cluster_by_itself_stays_until_it_is_taken_down_and_leaves_the_machine_as_it_was(folder: Path) -> None:
     before = _settings()
-    _local(folder, "up", "--nodes=2")
+    told = _make("kubernetes", folder, "NODES=2", "HELM=1").splitlines()
+    export = next(line for line in told if line.startswith(f"export KUBECONFIG={folder}/"))
+    assert f"make kubernetes-down FOLDER={folder}" in told
+    nodes = _run("bash", "-c", f"{export}; kubectl get nodes --no-headers").splitlines()
+    assert [line.split()[:2] for line in nodes] == [["node-1", "Ready"], ["node-2", "Ready"]]
+    apply = "kubectl -n kafka apply --dry-run=server -f examples/kubernetes"
+    assert "cluster.barnabas.dev/flights created" in _run("bash", "-c", f"{export}; {apply}")
+    again = _make("kubernetes", folder)
+    assert f"A Kubernetes runs already:\n  folder         {folder}\n" in again
+    assert export in again
     number = (folder / NETWORK_FILE).read_text(encoding="ascii")
-    assert "ended" not in _local(folder, "status")
     assert _traces(number, folder)
     assert _settings() == before
-    _local(folder, "down")
+    _make("kubernetes-down", folder)
     assert not folder.exists()
     assert not _traces(number, folder)
     assert _settings() == before
+    assert "nothing to end" in _make("kubernetes-down", folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reached", [NETWORK_FILE, "kubeconfig", f"{NODES[0]}/kubelet.json"])
+def test_a_cluster_whose_starter_was_killed_on_the_way_is_taken_down(folder: Path, reached: str) -> None:
+    command = [sys.executable, "-m", "e2e.kubernetes", f"--folder={folder}", "up"]
+    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL) as starter:
+        wait_for((folder / reached).exists, seconds_max=STARTS_SECONDS_MAX)
+        starter.kill()
+    number = (folder / NETWORK_FILE).read_text(encoding="ascii")
+    second = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f"`make kubernetes-down FOLDER={folder}` removes it" in second.stderr
+    _make("kubernetes-down", folder)
+    assert not folder.exists()
+    assert not _traces(number, folder)
+
+
+def test_a_cluster_that_goes_down_leaves_the_mounts_of_one_beside_it(folder: Path, tmp_path: Path) -> None:
+    first = LocalCluster.begin(folder, outlive=False)
+    second = LocalCluster.begin(tmp_path / "beside", outlive=False)
+    try:
+        first.down()
+        mounted = second.nodes[NODES[0]].run("cat", "/proc/self/mounts").splitlines()
+        assert set(OWN_FOLDERS.values()) <= {line.split()[1] for line in mounted}
+    finally:
+        second.down()
 
 
 def test_a_cluster_whose_owner_is_killed_keeps_no_process_and_no_address(folder: Path) -> None:

@@ -1,0 +1,41 @@
+"""Empty folders of the machine on which every node mounts its own: they have no namespace.
+
+They stay until the last cluster goes. Where one that mounts nothing itself removes such a folder, the kernel takes away
+what all others have mounted there.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from e2e.binaries import cache
+
+
+class MachineFolders:
+    """Which of them were not there before; kept in a file. Whoever calls this holds `locked("network")`."""
+
+    def __init__(self, record: Path | None = None) -> None:
+        self._record = record or cache() / "machine-folders.json"
+
+    def make(self, targets: Iterable[Path]) -> None:
+        """Those that are not there; the file knows them first, so that a start that is killed leaves none unknown."""
+        wanted = list(targets)
+        missing = {str(path) for target in wanted for path in (target, *target.parents) if not path.exists()}
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        self._record.write_text(json.dumps(sorted(missing.union(self._made()))), encoding="utf-8")
+        for target in wanted:
+            target.mkdir(parents=True, exist_ok=True)
+
+    def take_back(self) -> None:
+        """Removes them; those in which somebody put something stay."""
+        # What is in a folder sorts behind it.
+        for made in sorted(self._made(), reverse=True):
+            with suppress(OSError):
+                Path(made).rmdir()
+        self._record.unlink(missing_ok=True)
+
+    def _made(self) -> list[str]:
+        if not self._record.exists():
+            return []
+        return list(json.loads(self._record.read_text(encoding="utf-8")))

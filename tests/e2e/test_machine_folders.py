@@ -1,0 +1,45 @@
+"""The folders of the machine that nodes mount on are taken back by the last cluster, whoever made them."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.machine_folders import MachineFolders
+
+
+def test_what_several_made_is_taken_back_by_the_last(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    MachineFolders(record).make([tmp_path / "lib" / "kubelet"])
+    MachineFolders(record).make([tmp_path / "lib" / "kubelet", tmp_path / "log" / "pods"])
+    MachineFolders(record).take_back()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_before_and_what_others_filled_stays(tmp_path: Path) -> None:
+    record, there, filled = tmp_path / "record", tmp_path / "lib", tmp_path / "log" / "pods"
+    there.mkdir()
+    folders = MachineFolders(record)
+    folders.make([there / "kubelet", filled])
+    (filled / "web").touch()
+    folders.take_back()
+    assert sorted(tmp_path.iterdir()) == [there, filled.parent]
+    assert list(there.iterdir()) == []
+
+
+def test_a_start_that_is_killed_leaves_no_folder_of_which_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, made = tmp_path / "record", Path.mkdir
+
+    def killed_after_the_second(path: Path, *arguments: object, **named: object) -> None:
+        made(path, exist_ok=True, parents=True)
+        if path.name == "second":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", killed_after_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            MachineFolders(record).make([tmp_path / "first", tmp_path / "second", tmp_path / "third"])
+    assert (tmp_path / "second").exists()
+    MachineFolders(record).take_back()
+    assert list(tmp_path.iterdir()) == []
