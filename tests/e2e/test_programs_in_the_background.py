@@ -10,7 +10,7 @@ from harness.deadline import wait_for
 def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     started = Daemons(folder, outlive=True)
-    started.start("sleeper", ["sh", "-c", "sleep 600 & wait"])
+    started.start("sleeper", ["sh", "-c", "sleep 60 & wait"])
     pid = started.pid("sleeper")
     children = Path(f"/proc/{pid}/task/{pid}/children")
     child = wait_for(lambda: children.read_text(encoding="ascii").split())[0]
@@ -22,7 +22,7 @@ def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(
 
 def test_programs_of_another_folder_go_on(tmp_path: Path) -> None:
     other = Daemons(tmp_path / "run-of-another", outlive=False)
-    other.start("sleeper", ["sleep", "600"])
+    other.start("sleeper", ["sleep", "60"])
     pid = other.pid("sleeper")
     Daemons(tmp_path / "run", outlive=True).stop_all()
     os.kill(pid, 0)
