@@ -12,7 +12,7 @@ from harness.server_process import bound_to_us, free_port
 
 SECONDS_MAX = 300
 # A process that lives so shortly needs no garbage collector: it would be a fifth of what kubectl costs.
-ENVIRONMENT = {**os.environ, "GOGC": "off"}
+NO_COLLECTING = {"GOGC": "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Kubectl:
             text=True,
             check=False,
             timeout=SECONDS_MAX,
-            env=ENVIRONMENT,
+            env={**self.environment, **NO_COLLECTING},
         )
 
     @contextmanager
@@ -45,7 +45,8 @@ class Kubectl:
         """While inside, a port of this machine's loopback leads to `port` of a target such as `pod/web-0`."""
         local = free_port()
         command = self._command("-n", namespace, "port-forward", target, f"{local}:{port}")
-        with subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, text=True) as forward:
+        own = self.environment
+        with subprocess.Popen(bound_to_us(command), stdout=subprocess.PIPE, text=True, env=own) as forward:
             try:
                 assert forward.stdout is not None
                 line = forward.stdout.readline()
@@ -66,5 +67,15 @@ class Kubectl:
         finally:
             self("delete", "namespace", name, "--wait=false")
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Also for helm: both keep for 6 hours which versions of kinds an address serves, and addresses come again."""
+        return {**os.environ, "KUBECACHEDIR": str(cache_of(self.kubeconfig))}
+
     def _command(self, *arguments: str) -> list[str]:
         return [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]
+
+
+def cache_of(kubeconfig: Path) -> Path:
+    """Where a cluster's own kubectl keeps what it knows of it; for ~/.kube/config it is kubectl's default."""
+    return kubeconfig.parent / "cache"

@@ -17,6 +17,7 @@ from e2e.binaries import CannotStart, cache, programs
 from e2e.control_plane import NODES
 from e2e.helm import CHART, helm
 from e2e.images import BASE_IMAGE, IMAGES, project_archive
+from e2e.kubectl import cache_of
 from e2e.local import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
 from e2e.node import ZONE_LABEL, check_machine
 
@@ -93,7 +94,8 @@ def _start(cluster: LocalCluster, nodes: int, with_chart: bool, say: Say) -> Non
 
 def _helm(cluster: LocalCluster, *arguments: str) -> None:
     command = [str(helm()), f"--kubeconfig={cluster.plane.kubeconfig}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HELM_SECONDS_MAX)
+    own = cluster.plane.kubectl.environment
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HELM_SECONDS_MAX, env=own)
     if done.returncode != 0:
         raise CannotStart(f"helm {arguments[0]}: {done.stderr.strip()}")
 
@@ -111,12 +113,13 @@ def _whole(folder: Path) -> LocalCluster:
 def _told(cluster: LocalCluster) -> str:
     """What is in it, how to use it and how to end it."""
     places = [cluster.folder / PROGRAMS_LINK, *([] if shutil.which("helm") else [helm().parent])]
+    config = cluster.plane.kubeconfig
     lines = [f"  {title:14} {text}" for title, text in _contents(cluster).items()]
     return "\n".join(
         [
             *lines,
             "To use it:",
-            f"export KUBECONFIG={cluster.plane.kubeconfig} PATH={':'.join(map(str, places))}:$PATH",
+            f"export KUBECONFIG={config} KUBECACHEDIR={cache_of(config)} PATH={':'.join(map(str, places))}:$PATH",
             "To end it:",
             _end(cluster.folder),
         ]

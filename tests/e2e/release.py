@@ -27,6 +27,7 @@ class Release:
 
     def _helm(self, *arguments: str) -> None:
         command = [str(helm()), f"--kubeconfig={self._cluster.kubectl.kubeconfig}", f"--namespace={self._namespace}"]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        environment = self._cluster.kubectl.environment
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=environment)
         pods = self._cluster.kubectl("-n", self._namespace, "get", "pods", "-o=wide") if done.returncode != 0 else ""
         assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{pods}"

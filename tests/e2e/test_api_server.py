@@ -1,6 +1,7 @@
 """The API server that other tests rely on is a real one: it keeps, refuses, and comes back after an outage."""
 
 import json
+import shutil
 
 from e2e.control_plane import ControlPlane
 
@@ -51,6 +52,13 @@ def test_a_rule_in_a_definition_refuses_a_change_with_its_message(api_server: Co
     refused = api_server.kubectl.ask("apply", "-f-", stdin=_castle(towers=2))
     assert refused.returncode != 0
     assert "towers never become fewer" in refused.stderr
+
+
+def test_kubectl_takes_it_for_no_other_one_that_had_its_port_before(api_server: ControlPlane) -> None:
+    own = api_server.folder / "cache" / "discovery"
+    shutil.rmtree(own, ignore_errors=True)
+    assert api_server.kubectl("get", "namespaces")
+    assert list(own.iterdir()), "what kubectl knows of it is where that of other API servers is"
 
 
 def test_an_outage_of_the_api_server_loses_nothing(api_server: ControlPlane) -> None:
