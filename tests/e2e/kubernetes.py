@@ -48,6 +48,9 @@ def main() -> int:
     except (CannotStart, AssertionError) as reason:
         print(f"cannot: {reason}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: what was started has ended", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -51,8 +51,10 @@ VOLUMES_FOLDER: Final = "/tmp/hostpath_pv"
 
 
 def free_network() -> Network:
-    """One whose addresses nobody has a route to."""
-    return Network(min(set(range(256)) - networks()))
+    """One whose addresses nobody has a route to, and of which no control group is left by a cluster that was killed."""
+    left = {path.name for depth in ("", "*/") for path in CGROUPS.glob(f"{depth}barnabas-e2e*")}
+    numbers = {int(name.removeprefix("barnabas-e2e").partition("-")[0]) for name in left}
+    return Network(min(set(range(256)) - networks() - numbers))
 
 
 def networks() -> set[int]:
@@ -139,13 +141,12 @@ class Node:
 
     def start_kubelet(self, plane: ControlPlane, zone: str) -> None:
         """kubelet and kube-proxy; does not wait."""
+        self._config.write_text(json.dumps(self._kubelet_config(plane)), encoding="utf-8")
         for cgroup in self._cgroups():
             cgroup.mkdir(exist_ok=True)
         (self.folder / "resolv.conf").write_text("", encoding="ascii")
-        config = self.folder / "kubelet.json"
-        config.write_text(json.dumps(self._kubelet_config(plane)), encoding="utf-8")
         kubelet = {
-            "config": config,
+            "config": self._config,
             "kubeconfig": plane.kubeconfig_of(self.name),
             "hostname-override": self.name,
             "node-ip": self.cable.node,
@@ -186,13 +187,18 @@ class Node:
 
     def leave(self) -> None:
         """Takes back its control groups and its folder; call it after all programs have ended."""
-        for cgroup in self._cgroups():
+        # Without a file for kubelet they are those of another cluster, which took the number of one that was killed.
+        for cgroup in self._cgroups() if self._config.exists() else ():
             for folder, _, _ in os.walk(cgroup, topdown=False):
                 wait_for(partial(_removed, Path(folder)), seconds_max=10)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, program: str, *command: str) -> None:
         self._daemons.start(f"{self.name}-{program}", [*self.enter(), *command])
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "kubelet.json"
 
     def _make_folders(self) -> None:
         """Those of the node, and empty ones of the machine where the node's are to be seen."""

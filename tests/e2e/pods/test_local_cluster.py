@@ -92,7 +92,7 @@ def test_a_cluster_by_itself_stays_until_it_is_taken_down_and_leaves_the_machine
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reached", [NETWORK_FILE, "kubeconfig", f"{NODES[0]}/kubelet.json"])
+@pytest.mark.parametrize("reached", [NETWORK_FILE, "kubeconfig", f"run/{NODES[0]}-kubelet.pid"])
 def test_a_cluster_whose_starter_was_killed_on_the_way_is_taken_down(folder: Path, reached: str) -> None:
     command = [sys.executable, "-m", "e2e.kubernetes", f"--folder={folder}", "up"]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL) as starter:
@@ -118,7 +118,7 @@ def test_a_cluster_that_goes_down_leaves_the_mounts_of_one_beside_it(folder: Pat
         second.down()
 
 
-def test_a_cluster_whose_owner_is_killed_keeps_no_process_and_no_address(folder: Path) -> None:
+def test_a_cluster_whose_owner_is_killed_keeps_no_process_and_no_address(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", OWNER, str(folder)]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -130,3 +130,6 @@ def test_a_cluster_whose_owner_is_killed_keeps_no_process_and_no_address(folder:
         lambda traces: not traces,
         seconds_max=60,
     )
+    other = LocalCluster.begin(tmp_path / "other", outlive=False)
+    other.down()
+    assert str(other.network.number) != number, "control groups of the one that was killed are still there"
