@@ -15,8 +15,8 @@ from harness.mounts import small_disk
 from harness.require import missing
 from harness.server_process import ServerProcess
 
-# What short lives of a JVM are best with.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""What a JVM is best with that does not live long."""
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
 
 
@@ -24,7 +24,9 @@ SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g", "spar
 def spark() -> Iterator[SparkSession]:
     """local[2]. Without Java or the jars a skip that says so."""
     try:
-        started = session("local[2]", JARS, SMALL)
+        with pytest.MonkeyPatch.context() as patched:  # Other tests start Kafka, with options of its own.
+            patched.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED)
+            started = session("local[2]", JARS, SMALL)
     except ConnectorMissing as reason:
         missing(reason)
     yield started

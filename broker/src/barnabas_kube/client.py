@@ -130,10 +130,16 @@ class ApiClient:
             headers["Content-Type"] = content_type
         url = self._access.server + path
         timeout = aiohttp.ClientTimeout(total=None)
-        async with self._session.request(
+        async with self._open().request(
             method, url, params=query, data=body, headers=headers, timeout=timeout
         ) as response:
             return Answer(response.status, await response.read())
+
+    def _open(self) -> aiohttp.ClientSession:
+        """After `close` aiohttp's own error is none of its ClientErrors."""
+        if self._session.closed:
+            raise aiohttp.ClientConnectionError("this client is closed")
+        return self._session
 
     def _headers(self) -> dict[str, str]:
         token = self._access.read_token()
@@ -145,7 +151,7 @@ class ApiClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
         try:
             async with asyncio.timeout(CONNECT_S):
-                response = await self._session.get(
+                response = await self._open().get(
                     self._access.server + path, params=query, headers=self._headers(), timeout=timeout
                 )
             try:

@@ -80,7 +80,9 @@ def test_a_watch_that_goes_into_a_file_prints_a_line_when_a_group_has_changed(up
     up.write("topics.yaml", FLIGHTS)
     up.start()
     wait_for(lambda: up.reason("flights") == "Reconciled")
-    command = [sys.executable, "-m", "barnabas", "status", "--watch", "--bootstrap", up.bootstrap]
+    # A shell has what it runs in the background ignore interrupts, and so do all whom that starts.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "barnabas", "status", "--watch"]
+    command += ["--bootstrap", up.bootstrap]
     log = tmp_path / "watch.log"
     with log.open("wb") as out:
         watching = subprocess.Popen(command, stdout=out, stderr=out)

@@ -86,7 +86,7 @@ NODES = {"/api/v1/nodes/node-a", "/api/v1/nodes/node-b"}
 
 
 class AskedApi(KubeApi):
-    """LastKnownState from `OBJECTS`, and keeps what was asked for."""
+    """Answers from `OBJECTS`, and keeps what was asked for."""
 
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_kube.access import Access
-from barnabas_kube.client import Answer, ApiClient
+from barnabas_kube.client import Answer, ApiClient, NoAnswer
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 
 TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -16,7 +16,7 @@ NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 
 
 class Answering(ApiClient):
-    """LastKnownState each request alike."""
+    """Answers each request alike."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(NOBODY, "tests")
@@ -81,3 +81,17 @@ def test_an_object_that_is_none_of_its_kind_is_refused_though_the_status_is_500(
     with pytest.raises(KubeRefused, match="main-lag-exporter") as refused:
         evict(500, NOT_OF_THE_KIND + wrong)
     assert refused.value.is_about_the_object
+
+
+def test_a_client_that_is_closed_says_so() -> None:
+    """Whoever reads a stream at that moment asks anew: for him the API server is out of reach, and nothing else."""
+
+    async def run() -> None:
+        client = ApiClient(NOBODY, "tests")
+        await client.close()
+        with pytest.raises(NoAnswer, match="this client is closed"):
+            await client.request("GET", "/api", timeout_s=1)
+        with pytest.raises(NoAnswer, match="this client is closed"):
+            await anext(client.stream("/api", {}))
+
+    asyncio.run(run())

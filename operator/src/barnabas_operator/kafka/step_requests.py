@@ -33,7 +33,7 @@ class StepRefused(Exception):
         super().__init__(f"{error_name(code)} ({code})" + (f": {message}" if message else ""))
 
 
-LastKnownState = Iterator[tuple[str, StepRefused | None]]
+Answers = Iterator[tuple[str, StepRefused | None]]
 
 
 def error_name(code: int) -> str:
@@ -61,7 +61,7 @@ def send(client: Any, steps: Sequence[Step]) -> dict[str, StepRefused | None]:
     return dict(SENDERS[type(steps[0])](client, steps))
 
 
-def _create(client: Any, steps: Sequence[CreateTopic]) -> LastKnownState:
+def _create(client: Any, steps: Sequence[CreateTopic]) -> Answers:
     topics = {
         step.topic: {"assignments": dict(enumerate(map(list, step.assignments))), "configs": dict(step.configs)}
         for step in steps
@@ -70,13 +70,13 @@ def _create(client: Any, steps: Sequence[CreateTopic]) -> LastKnownState:
         yield answer["name"], _refusal(answer["error_code"], answer["error_message"])
 
 
-def _increase(client: Any, steps: Sequence[IncreasePartitions]) -> LastKnownState:
+def _increase(client: Any, steps: Sequence[IncreasePartitions]) -> Answers:
     changes = {step.topic: {"count": step.count, "assignments": list(map(list, step.assignments))} for step in steps}
     for answer in client.create_partitions(changes, raise_errors=False).results:
         yield answer.name, _refusal(answer.error_code, answer.error_message)
 
 
-def _alter(client: Any, steps: Sequence[AlterConfigs]) -> LastKnownState:
+def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
     resources = [ConfigResource("TOPIC", step.topic, operations(step.changes)) for step in steps]
     for topic, answer in client.alter_configs(resources, raise_on_unknown=False)["topic"].items():
         yield topic, _alteration_refusal(answer)
@@ -87,7 +87,7 @@ def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | 
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 
-def _move(client: Any, steps: Sequence[MoveReplicas]) -> LastKnownState:
+def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
     """A topic is refused with the first of its partitions that is."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
@@ -97,7 +97,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> LastKnownState:
         yield step.topic, None if error is None else StepRefused(error.errno, error.description)
 
 
-def _delete(client: Any, steps: Sequence[DeleteTopic]) -> LastKnownState:
+def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
     """A topic of that id that is gone has been deleted already."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
@@ -118,7 +118,7 @@ def _alteration_refusal(answer: str) -> StepRefused | None:
     return StepRefused(int(match[1]), match[2]) if match else StepRefused(ErrorCode.UNKNOWN_SERVER_ERROR, answer)
 
 
-SENDERS: Final[Mapping[type, Callable[[Any, Any], LastKnownState]]] = {
+SENDERS: Final[Mapping[type, Callable[[Any, Any], Answers]]] = {
     CreateTopic: _create,
     IncreasePartitions: _increase,
     AlterConfigs: _alter,
