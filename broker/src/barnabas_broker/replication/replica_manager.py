@@ -176,8 +176,10 @@ class ReplicaManager:
         await self._fates.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
-        """Make no more."""
+        """Make no more, and lead none: a batch that was looked into meanwhile must not come to a log that is closed."""
         self.lookup.unmade.clear()
+        for partition in self.lookup.partitions():
+            partition.resign()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Other broker settings: the topics' effective ones change with them."""
