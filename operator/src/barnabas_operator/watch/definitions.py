@@ -20,7 +20,9 @@ async def _scan_when_published(**asked: Any) -> Any:
 
 
 def look_again_late() -> None:
-    """kopf looks what is served once for each change of a definition. At once is too early: the kind would not be among
-    what it finds, and nothing would make it look again. It has no setting for that.
+    """Has kopf wait before it looks what is served, which it does once for each change of a definition.
+
+    At once is too early: the kind would not be among what it finds, and it would not look again
+    (docs/decisions/operator-libraries.md).
     """
     scanning.scan_resources = _scan_when_published
