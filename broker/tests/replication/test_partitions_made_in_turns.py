@@ -25,6 +25,8 @@ from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
+from barnabas_broker.wire.record_batch import parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -186,6 +188,22 @@ def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
     broker.replicas.stop()
     broker.turns.take()
     assert broker.made() == list(range(MADE_IN_A_TURN))
+
+
+def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:
+    """A batch that was looked into meanwhile would come behind the mark of a clean shutdown."""
+    broker = Broker(tmp_path)
+    broker.show(state())
+    broker.turns.take_all()
+    (partition,) = broker.replicas.lookup.partitions()
+    led = [partition.is_leader]
+    broker.replicas.stop()
+    led.append(partition.is_leader)
+    assert led == [True, False]
+    batch = encode_batch([Record(0, broker.turns.now_ms(), None, b"value")])
+    with pytest.raises(ApiError) as refused:
+        partition.append_as_leader(memoryview(batch), parse_header(batch, 0), broker.turns.now_ms())
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> None:
