@@ -109,11 +109,12 @@ class _Bound:
         self.handle: asyncio.Handle | None = None
 
     def __call__(self) -> None:
-        if self.host.is_dead or (self.handle is not None and self.handle.cancelled()):
-            return
-        if self.host.is_paused:
+        if self.host.is_paused and not self.host.is_dead:
             self.host.hold(self)
-        else:
+            return
+        # Its handle knows it, too: a circle of two for each turn would wait for the garbage collector.
+        handle, self.handle = self.handle, None
+        if not self.host.is_dead and (handle is None or not handle.cancelled()):
             self.callback(*self.args)
 
     def again(self, loop: "SimulatedLoop") -> None:
