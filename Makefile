@@ -71,17 +71,17 @@ compat-clients: venv
 
 # Debian's packages and the programs of Kubernetes, for tests against a real one.
 e2e-tools: venv
-	tests/e2e/install.sh
+	tests/local_kubernetes/install.sh
 
 # E2E=local (a real Kubernetes by processes; needs root), E2E=kind (needs Docker) or E2E=current (your KUBECONFIG).
 E2E ?= local
 e2e: venv
-	test $(E2E) != local || tests/e2e/install.sh images
+	test $(E2E) != local || tests/local_kubernetes/install.sh images
 	E2E=$(E2E) $(BIN)/pytest --timeout 900 tests/e2e/pods $(E2E_ARGS)
 
 # A real Kubernetes by itself: it stays in the background until `make kubernetes-down`, and says how to use it. Needs root and
 # what `make e2e-tools` installs. NODES=3 are as many nodes, HELM=1 installs the chart, FOLDER=... is one more beside it.
-KUBERNETES = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.kubernetes $(if $(FOLDER),--folder=$(FOLDER))
+KUBERNETES = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m local_kubernetes $(if $(FOLDER),--folder=$(FOLDER))
 kubernetes: venv
 	@$(KUBERNETES) up --nodes=$(or $(NODES),1) $(if $(HELM),--helm)
 
@@ -102,7 +102,7 @@ torture: venv
 
 # WEEKS='--actions 20 --seed 7' replays; the seed is printed first. E2E_FIGURES names a file for the table of stalls. Needs root.
 weeks: venv
-	tests/e2e/install.sh images
+	tests/local_kubernetes/install.sh images
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m e2e.weeks $(WEEKS)
 
 # Hours: 10,000 seeds of the simulation, 200 rounds of torture and 200 actions of users on pods, with their figures at the end.

@@ -5,7 +5,7 @@ import urllib.request
 from dataclasses import dataclass, fields
 from typing import Final
 
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 _SAMPLE: Final = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)$")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')

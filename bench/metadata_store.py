@@ -21,9 +21,9 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_core.errors import ApiError
 from bench.api_server_figures import Figures, read_figures
 from bench.metadata_speakers import Speaker, speakers
-from e2e.apiserver import prepare_api_server
-from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents
+from local_kubernetes.apiserver import prepare_api_server
+from local_kubernetes.control_plane import ControlPlane
 
 RESULTS = Path("metadata-store.jsonl")
 CREATED_TOGETHER = 500

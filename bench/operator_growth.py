@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_operator.planning.object_names import labels
 from bench.machine import commit, load_average
-from e2e.apiserver import define, prepare_api_server
-from e2e.control_plane import ControlPlane
 from e2e.world import World
 from harness.barnabas_server import peak_resident_bytes, prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.apiserver import define, prepare_api_server
+from local_kubernetes.control_plane import ControlPlane
 
 API: Final = "barnabas.dev/v1alpha1"
 AT_ONCE: Final = 8

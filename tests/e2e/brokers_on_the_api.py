@@ -7,10 +7,10 @@ from threading import Event, Thread
 from typing import Final
 from uuid import uuid4
 
-from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.stock_client import StockClient
+from local_kubernetes.control_plane import ControlPlane
 
 HEARTBEAT_MS: Final = 300
 SESSION_MS: Final = 2000

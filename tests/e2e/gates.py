@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from e2e.kubectl import Kubectl
 from harness.deadline import wait_for
+from local_kubernetes.kubectl import Kubectl
 
 SECONDS_MAX: Final = 60.0
 WEBHOOKS: Final = "validatingwebhookconfigurations"

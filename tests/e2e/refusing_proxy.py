@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import ClientSession, TCPConnector, web
 
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 HOST: Final = "127.0.0.1"
 HOP_BY_HOP: Final = {"host", "transfer-encoding", "content-length", "content-encoding", "connection"}

@@ -30,11 +30,11 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
 from e2e.mortal_operator import IMMORTAL, LOOK_S, Life, MortalApi
 from harness.deadline import wait_for
 from harness.stock_client import WAIT_SECONDS, StockClient
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 TARGET: Final = "billing"
 REPLICAS: Final = 3

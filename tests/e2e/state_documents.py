@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 DEFINITION: Final = Path(__file__).parents[2] / "crds" / "statedocuments.internal.barnabas.dev.yaml"
 

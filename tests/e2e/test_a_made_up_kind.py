@@ -16,10 +16,10 @@ from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.object_meta import API_VERSION
 from barnabas_operator.resources.yaml_text import yaml_text
-from e2e.control_plane import ControlPlane
-from e2e.helm import CHART, ask_helm
 from e2e.watching_operator import SECONDS_MAX, use_api_server, watching
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.helm import CHART, ask_helm
 
 LOOK_S = 0.05
 

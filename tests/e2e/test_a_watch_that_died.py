@@ -12,7 +12,7 @@ from barnabas_kube.kubeconfig import read_kubeconfig
 from barnabas_operator.app.operator_pages import serve_pages
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 SECONDS_MAX = 60.0
 AUDIT_S = 0.05

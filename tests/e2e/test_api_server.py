@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 CASTLES = {
     "apiVersion": "apiextensions.k8s.io/v1",

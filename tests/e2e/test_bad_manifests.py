@@ -20,12 +20,12 @@ from barnabas_operator.planning.admission.verdict import Around
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.review import review
 from e2e.bad_manifests import BAD, BROKERS, LIVE_PARTITIONS, Bad, Json, refused_by
-from e2e.control_plane import ControlPlane
 from e2e.gates import without_rules
-from e2e.kube_client import api_client
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 from harness.no_preview import no_preview
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 CRDS = Path(__file__).parents[2] / "crds"
 FILES = [CRDS / f"{plural}.barnabas.dev.yaml" for plural in ("clusters", "topics")]

@@ -14,11 +14,11 @@ from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconcil
 from barnabas_operator.resources.cluster import Cluster, ClusterDeletionPolicy, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
 from e2e.brokers_on_the_api import HEARTBEAT_MS, SESSION_MS, Writer, prepare, three_with_flights
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
 from harness.cluster import BarnabasCluster, PartitionView
 from harness.deadline import wait_for
 from harness.worker_world import environment_of
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 NOT_RENEWED = "leases are not renewed"
 NEVER_MS = 3_600_000

@@ -19,12 +19,12 @@ from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.apiserver import prepare_api_server
-from e2e.binaries import CannotStart
-from e2e.control_plane import ControlPlane
-from e2e.helm import CHART, ask_helm, template
 from harness.deadline import wait_for
 from harness.require import missing
+from local_kubernetes.apiserver import prepare_api_server
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.helm import CHART, ask_helm, template
 
 NAMESPACE: Final = "air"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:barnabas-operator"

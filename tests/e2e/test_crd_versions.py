@@ -22,13 +22,13 @@ from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import API_VERSION, GROUP, VERSION
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.yaml_text import yaml_text
-from e2e.apiserver import prepare_api_server
-from e2e.binaries import CannotStart
-from e2e.control_plane import ControlPlane
-from e2e.helm import CHART, ask_helm
 from e2e.webhook_server import webhook
 from harness.deadline import wait_for
 from harness.require import missing
+from local_kubernetes.apiserver import prepare_api_server
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.helm import CHART, ask_helm
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from ruamel.yaml import YAML
 
-from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
 from monitoring.panels_of import DASHBOARDS, Asked, asked, filled, metrics_of, read, variables
 from monitoring.prometheus_server import Prometheus
 from monitoring.promtool import RULES

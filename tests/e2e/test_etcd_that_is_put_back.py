@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.apiserver import define, prepare_api_server
-from e2e.binaries import CannotStart
 from e2e.brokers_on_the_api import Writer, three_with_flights
-from e2e.control_plane import ControlPlane
-from e2e.etcd_backup import back_up, put_back
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.require import missing
+from local_kubernetes.apiserver import define, prepare_api_server
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.etcd_backup import back_up, put_back
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from e2e.control_plane import ControlPlane
 from e2e.world import SECONDS_MAX, WAIT_S, World, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
 
 LOOK_S = 0.5
 """So a group stalls after two seconds without progress."""

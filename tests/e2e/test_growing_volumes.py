@@ -14,8 +14,8 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.reconcile.brokers.claim_resizer import ClaimResizer
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 OTHERS_CLAIM = "volume-0-other-broker-0"
 

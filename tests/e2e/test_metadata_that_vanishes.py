@@ -9,10 +9,10 @@ import pytest
 
 from barnabas_core.config.properties import parse_properties
 from e2e.brokers_on_the_api import Writer, three_with_flights
-from e2e.control_plane import ControlPlane
 from e2e.state_documents import DEFINITION, define_state_documents
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
 LABEL = "barnabas.dev/cluster"

@@ -18,8 +18,8 @@ from barnabas_operator.reconcile.brokers.stale_addresses import mark_stale_pods
 from barnabas_operator.reconcile.brokers.supporting_objects import SupportingObjects
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 BROKER_0, BOOTSTRAP = "castle-broker-0-outside", "castle-bootstrap-outside"
 

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.api_resources import API_RESOURCES
 from barnabas_operator.reconcile.status_writer import FINALIZER
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
 from e2e.mortal_operator import LOOK_S, SECONDS_MAX, Life, die, live, new_workers
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 WRITES_MAX = 60
 OWNED = (

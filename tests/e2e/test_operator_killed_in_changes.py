@@ -13,12 +13,12 @@ from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.metadata_version import METADATA_VERSION
 from barnabas_operator.planning.cluster_state import MetadataVersions
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
-from e2e.kube_requests import Json
 from e2e.mortal_operator import Bodies, Life, die, live
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
+from local_kubernetes.kube_requests import Json
 
 pytestmark = pytest.mark.slow
 API = "barnabas.dev/v1alpha1"

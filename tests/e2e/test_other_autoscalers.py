@@ -19,9 +19,9 @@ from barnabas_operator.planning.groups.scalers import Scalers, refuse_scaling
 from barnabas_operator.planning.groups.target_scale import TargetScale
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.binaries import CannotStart, cache, locked, require
-from e2e.control_plane import ControlPlane
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart, cache, locked, require
+from local_kubernetes.control_plane import ControlPlane
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "kubernetes" / "scaling"
 MODELS: Final = "@kubernetes-models/keda@2.0.0"

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from e2e.control_plane import ControlPlane
 from e2e.world import SECONDS_MAX, World
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
 QUOTA = {

@@ -18,7 +18,6 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from e2e.control_plane import ControlPlane
 from e2e.mortal_operator import Life
 from e2e.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld
 from e2e.webhook_server import webhook
@@ -26,6 +25,7 @@ from e2e.world import World
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
+from local_kubernetes.control_plane import ControlPlane
 
 BACK = {"id": "2026-11-a", "to": {"shiftBy": -3}}
 """Done twice it would be seen."""

@@ -19,9 +19,9 @@ from barnabas_operator.planning.status.restart_events import restart_event, why_
 from barnabas_operator.reconcile.brokers.pod_restarts import PodRestarts
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 NOW = "2026-01-01T00:00:00Z"
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)

@@ -14,8 +14,8 @@ from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeR
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ScaleTarget
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 Result = TypeVar("Result")
 BILLING = ScaleTarget(name="billing")

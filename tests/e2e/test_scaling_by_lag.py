@@ -21,8 +21,8 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 LOOK_S = 15.0
 MAIN = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec(brokers=Brokers(replicas=1)))

@@ -11,8 +11,8 @@ from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
 from barnabas_operator.reconcile.brokers.garbage_collector import GarbageCollector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.object_meta import ObjectMeta
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 INSIDE = Listener(name="plain", port=9092)
 BY_NODE = Listener(name="by-node", port=9094, type="nodeport")

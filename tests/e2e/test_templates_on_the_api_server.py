@@ -27,9 +27,9 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.template import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
-from e2e.control_plane import ControlPlane
-from e2e.kube_client import api_client
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.kube_client import api_client
 
 Json = Mapping[str, Any]
 EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples" / "kubernetes" / "templates").glob("*.yaml"))

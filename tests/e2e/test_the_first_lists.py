@@ -10,11 +10,11 @@ import pytest
 from barnabas_operator.kube import api
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.watch import kopf_registry as watch
-from e2e.control_plane import ControlPlane
 from e2e.watching_operator import use_api_server, watching
 from e2e.world import SECONDS_MAX, WAIT_S, World
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
 
 OTHERS = 40
 TOPIC = "flights"

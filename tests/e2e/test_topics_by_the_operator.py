@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from e2e.control_plane import ControlPlane
 from e2e.world import SECONDS_MAX, WAIT_S, World, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
 
 RESTARTS = 3
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
-from e2e.control_plane import ControlPlane
 from e2e.watching_operator import SECONDS_MAX, use_api_server, watching
+from local_kubernetes.control_plane import ControlPlane
 
 TOPICS = 150
 AUDIT_S = 0.001

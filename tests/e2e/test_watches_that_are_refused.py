@@ -12,9 +12,9 @@ import pytest
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.watch import kopf_registry as watch
 from barnabas_operator.watch import logins
-from e2e.control_plane import ControlPlane
 from e2e.refusing_proxy import RefusingProxy
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 WAIT_S = 60.0

@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from e2e.control_plane import ControlPlane
 from e2e.refusing_proxy import RefusingProxy
 from e2e.world import SECONDS_MAX, WAIT_S, World, acts, rounds_of, world_of_one
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.slow
 LEASE_S = 15.0

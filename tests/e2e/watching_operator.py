@@ -13,7 +13,7 @@ from barnabas_kube.discovery import find_access
 from barnabas_operator.app.operator_parts import Operator
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.watch.kopf_registry import make_registry
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 SECONDS_MAX: Final = 60.0
 

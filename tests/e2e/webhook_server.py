@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from barnabas_operator.resources.kinds import KINDS
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 HOST = "127.0.0.1"

@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
 from harness.server_process import ServerProcess, free_port
+from local_kubernetes.control_plane import ControlPlane
 
 SECONDS_MAX = 60.0
 WAIT_S = 10.0

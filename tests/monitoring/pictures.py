@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.apiserver import define, prepare_api_server
+from local_kubernetes.apiserver import define, prepare_api_server
 from monitoring.panels_of import DASHBOARDS, filled, read, variables
 from monitoring.prometheus_server import Prometheus
 from monitoring.whole_stack import whole_stack

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from e2e.binaries import CannotStart, cache, locked, require
+from local_kubernetes.binaries import CannotStart, cache, locked, require
 
 PACKAGE: Final = "prometheus"
 IN_PACKAGE: Final = "usr/bin"

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from e2e.binaries import CannotStart
 from harness.deadline import wait_for
 from harness.require import missing
 from harness.server_process import ServerProcess, free_port
+from local_kubernetes.binaries import CannotStart
 from monitoring.prometheus_programs import prometheus_programs
 
 SCRAPE: Final = "1s"

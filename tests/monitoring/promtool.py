@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from e2e.binaries import CannotStart
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
 from monitoring.prometheus_programs import prometheus_programs
 
 ROOT: Final = Path(__file__).parents[2]

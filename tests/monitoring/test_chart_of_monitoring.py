@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from e2e.helm import CHART, template
+from local_kubernetes.helm import CHART, template
 
 RULES_KIND: Final = "monitoring.coreos.com/v1/PrometheusRule"
 FILES: Final = CHART / "monitoring"

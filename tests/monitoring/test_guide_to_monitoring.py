@@ -8,7 +8,7 @@ from typing import Final
 
 from ruamel.yaml import YAML
 
-from e2e.helm import template
+from local_kubernetes.helm import template
 from monitoring.panels_of import DASHBOARDS, read
 from monitoring.promtool import GUIDE, RULES, promtool
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_operator.resources.object_meta import API_VERSION
-from e2e.control_plane import ControlPlane
 from e2e.world import World, world_of_one
+from local_kubernetes.control_plane import ControlPlane
 from monitoring.cluster_under_load import PARTITIONS, TRAFFIC, load, three_brokers
 from monitoring.prometheus_server import Job, Prometheus, prometheus
 from monitoring.promtool import RULES

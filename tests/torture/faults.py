@@ -12,9 +12,9 @@ from typing import Final
 from confluent_kafka import KafkaException
 from kafka.protocol.admin import DescribeClusterRequest
 
-from e2e.control_plane import ControlPlane
 from harness.cluster import BarnabasCluster
 from harness.machines import CLIENTS, Lan
+from local_kubernetes.control_plane import ControlPlane
 
 SESSION_TIMEOUT_S: Final = 3.0
 BALLAST: Final = "ballast"

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import TopicPartition
 
-from e2e.apiserver import prepare_api_server
-from e2e.control_plane import ControlPlane, Place
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import CLIENTS, Lan, MachinesUnavailable
 from harness.replica_comparison import differences, parse_headers, partition_dirs
 from harness.server_process import HERE
+from local_kubernetes.apiserver import prepare_api_server
+from local_kubernetes.control_plane import ControlPlane, Place
 from torture.faults import FAULTS, SESSION_TIMEOUT_S, Arena, Undo
 from torture.history import History, Lane, broken_sequences, check
 from torture.workload import Reader, Writer

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.binaries import CannotStart
 from harness.cluster import BarnabasCluster
 from harness.deadline import wait_for
 from harness.machines import Lan, MachinesUnavailable
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
 from torture.history import History, Lane, check
 from torture.run import BROKERS, KUBERNETES, TOPICS, Plan, Report, cluster_on, lan_of_brokers, torture
 from torture.workload import Writer

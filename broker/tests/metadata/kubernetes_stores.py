@@ -14,8 +14,8 @@ from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_kube.access import Access
 from barnabas_kube.discovery import find_access
 from barnabas_operator.resources.cluster_roles import broker_rules
-from e2e.control_plane import ControlPlane
 from e2e.state_documents import define_state_documents
+from local_kubernetes.control_plane import ControlPlane
 
 ACCOUNT = "demo-broker-1-broker"
 NUMBERS = itertools.count()

@@ -27,8 +27,8 @@ from barnabas_broker.metadata.store.metadata_store import (
     StoreUnavailable,
 )
 from barnabas_kube.discovery import find_access
-from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.anyio
 

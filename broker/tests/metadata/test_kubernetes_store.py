@@ -20,8 +20,8 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
-from e2e.control_plane import ControlPlane
-from e2e.helm import template
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.helm import template
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_operator.app.operator_pages import reloading
-from e2e.certificates import Authority, Identity
+from local_kubernetes.certificates import Authority, Identity
 
 EVERY_S = 0.005
 WAIT_S = 30

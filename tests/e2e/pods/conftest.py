@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.binaries import CannotStart
-from e2e.castle import Castle
-from e2e.figures import Figures
-from e2e.providers import Cluster, provider
+from e2e.pods.castle import Castle
+from e2e.pods.figures import Figures
+from e2e.pods.providers import Cluster, provider
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
 
 E2E = os.environ.get("E2E", "")
 HERE = Path(__file__).resolve().parent

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.castle import NAME, Castle, topic_manifest
-from e2e.figures import Figures
+from e2e.pods.castle import NAME, Castle, topic_manifest
+from e2e.pods.figures import Figures
 from harness.deadline import wait_for
 
 TOPICS = 1_000

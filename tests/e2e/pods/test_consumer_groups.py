@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.castle import Castle
-from e2e.providers import Cluster
+from e2e.pods.castle import Castle
+from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 from monitoring.prometheus_server import Job, prometheus

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from e2e.castle import NAME, Castle, topic_manifest
 from e2e.gates import rules_off, webhooks_off
+from e2e.pods.castle import NAME, Castle, topic_manifest
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.castle import LOOK_S, NAME, Castle, topic_manifest
-from e2e.comes_back import await_another, delete, uid
-from e2e.figures import Figures
-from e2e.providers import Cluster
-from e2e.under_traffic import under_traffic
+from e2e.pods.castle import LOOK_S, NAME, Castle, topic_manifest
+from e2e.pods.comes_back import await_another, delete, uid
+from e2e.pods.figures import Figures
+from e2e.pods.providers import Cluster
+from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

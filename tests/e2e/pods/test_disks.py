@@ -4,8 +4,8 @@ import json
 import time
 from collections.abc import Callable
 
-from e2e.castle import LOOK_S, NAME, Castle
-from e2e.figures import Figures
+from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.figures import Figures
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

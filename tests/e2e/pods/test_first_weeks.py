@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.binaries import CannotStart
-from e2e.figures import Figures
-from e2e.providers import local
+from e2e.pods.figures import Figures
+from e2e.pods.providers import local
 from e2e.weeks.deck import Plan
 from e2e.weeks.run import first_weeks
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
 
 SHORT = (
     "another config of a topic",

@@ -13,11 +13,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from e2e.castle import NAME, Castle
-from e2e.images import BASE_IMAGE
-from e2e.providers import Cluster
+from e2e.pods.castle import NAME, Castle
+from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
+from local_kubernetes.images import BASE_IMAGE
 
 FLIGHTS = 336_776
 TOPIC = "flights"

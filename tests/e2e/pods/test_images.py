@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from e2e.castle import NAME, NAMESPACE, Castle
-from e2e.images import IMAGES
-from e2e.providers import Cluster
+from e2e.pods.castle import NAME, NAMESPACE, Castle
+from e2e.pods.providers import Cluster
+from local_kubernetes.images import IMAGES
 
 SECURITY = {
     "runAsNonRoot": True,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.binaries import CannotStart
-from e2e.castle import NAME, Castle
-from e2e.images import BASE_IMAGE
-from e2e.providers import Cluster
+from e2e.pods.castle import NAME, Castle
+from e2e.pods.providers import Cluster
 from harness.kafka_jars import JarsMissing, jars_folder, java_command
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.images import BASE_IMAGE
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

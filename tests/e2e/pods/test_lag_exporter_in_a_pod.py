@@ -1,6 +1,6 @@
 """A Cluster's lag exporter is a pod that reads its brokers, as long as it is declared."""
 
-from e2e.castle import Castle
+from e2e.pods.castle import Castle
 from harness.deadline import wait_for
 
 NAME = "flights-lag-exporter"

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from e2e.binaries import CannotStart
-from e2e.control_plane import NODES
-from e2e.local import NETWORK_FILE, LocalCluster
-from e2e.node import MACHINE_SETTINGS, OWN_FOLDERS, check_machine
 from harness.deadline import wait_for
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart
+from local_kubernetes.cluster import NETWORK_FILE, LocalCluster
+from local_kubernetes.control_plane import NODES
+from local_kubernetes.node import MACHINE_SETTINGS, OWN_FOLDERS, check_machine
 
 TESTS = Path(__file__).resolve().parents[2]
 STARTS_SECONDS_MAX = 180
 OWNER = """
 import signal, sys
 from pathlib import Path
-from e2e.local import LocalCluster
+from local_kubernetes.cluster import LocalCluster
 LocalCluster.begin(Path(sys.argv[1]), outlive=False).up()
 print("up", flush=True)
 signal.pause()
@@ -94,7 +94,7 @@ def test_a_cluster_by_itself_stays_until_it_is_taken_down_and_leaves_the_machine
 @pytest.mark.slow
 @pytest.mark.parametrize("reached", [NETWORK_FILE, "kubeconfig", f"run/{NODES[0]}-kubelet.pid"])
 def test_a_cluster_whose_starter_was_killed_on_the_way_is_taken_down(folder: Path, reached: str) -> None:
-    command = [sys.executable, "-m", "e2e.kubernetes", f"--folder={folder}", "up"]
+    command = [sys.executable, "-m", "local_kubernetes", f"--folder={folder}", "up"]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL) as starter:
         wait_for((folder / reached).exists, seconds_max=STARTS_SECONDS_MAX)
         starter.kill()

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from e2e.castle import LOOK_S, NAME, Castle
-from e2e.figures import Figures
-from e2e.traffic import Traffic
-from e2e.under_traffic import under_traffic
+from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.figures import Figures
+from e2e.pods.traffic import Traffic
+from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
 
 ROLL_SECONDS_MAX = 300.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from e2e.images import BASE_IMAGE
-from e2e.kubectl import Kubectl
-from e2e.providers import Cluster
+from e2e.pods.providers import Cluster
 from harness.deadline import wait_for
+from local_kubernetes.images import BASE_IMAGE
+from local_kubernetes.kubectl import Kubectl
 
 PORT = 8000
 KNOWN_SECONDS_MAX = 90.0

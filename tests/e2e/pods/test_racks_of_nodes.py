@@ -10,11 +10,11 @@ import pytest
 from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_operator.planning.brokers.external_access import node_host
-from e2e.castle import LOOK_S, Castle
-from e2e.figures import Figures
-from e2e.pod_watch import PodWatch
-from e2e.providers import Cluster
-from e2e.under_traffic import MIN_IN_SYNC, PARTITIONS, under_traffic
+from e2e.pods.castle import LOOK_S, Castle
+from e2e.pods.figures import Figures
+from e2e.pods.pod_watch import PodWatch
+from e2e.pods.providers import Cluster
+from e2e.pods.under_traffic import MIN_IN_SYNC, PARTITIONS, under_traffic
 from harness.ask import ask
 from harness.deadline import wait_for
 from harness.stock_client import StockClient

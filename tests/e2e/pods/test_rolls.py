@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.castle import BROKERS, LOOK_S, NAME, Castle
-from e2e.figures import Figures
-from e2e.pod_watch import PodWatch
-from e2e.under_traffic import under_traffic
+from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.pods.figures import Figures
+from e2e.pods.pod_watch import PodWatch
+from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

@@ -1,8 +1,8 @@
 """The chart is upgraded, goes and comes again: brokers serve on as if nothing were, and what was declared meanwhile is
 done by the operator that comes."""
 
-from e2e.castle import Castle, topic_manifest
-from e2e.traffic import Traffic
+from e2e.pods.castle import Castle, topic_manifest
+from e2e.pods.traffic import Traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

@@ -7,11 +7,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from e2e.binaries import CannotStart
-from e2e.figures import Figures
-from e2e.providers import local
+from e2e.pods.figures import Figures
+from e2e.pods.providers import local
 from e2e.weeks.deck import ACTIONS, Plan
 from e2e.weeks.run import first_weeks
+from local_kubernetes.binaries import CannotStart
 
 
 def main() -> int:

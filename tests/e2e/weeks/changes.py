@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.castle import BROKERS, LOOK_S, NAME
+from e2e.pods.castle import BROKERS, LOOK_S, NAME
 from e2e.weeks.action import Action
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import BROKERS_MAX, BUSY, SECONDS_MAX, Json, Tenant, changed

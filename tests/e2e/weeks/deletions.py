@@ -3,8 +3,8 @@
 import random
 from typing import Final
 
-from e2e.castle import BROKERS
-from e2e.comes_back import await_another, delete, uid
+from e2e.pods.castle import BROKERS
+from e2e.pods.comes_back import await_another, delete, uid
 from e2e.weeks.action import Action, Down
 from e2e.weeks.changes import await_refusal, restarts, restarts_none
 from e2e.weeks.site import CRDS, Site

@@ -5,7 +5,7 @@ import time
 from functools import partial
 from typing import Final
 
-from e2e.castle import LOOK_S
+from e2e.pods.castle import LOOK_S
 from e2e.weeks.action import Action, Down
 from e2e.weeks.site import OPERATOR, OPERATOR_PODS, Site
 from e2e.weeks.tenant import SECONDS_MAX, Tenant

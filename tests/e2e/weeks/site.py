@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from e2e.control_plane import ControlPlane
-from e2e.etcd_backup import back_up, put_back
-from e2e.images import ROOT
-from e2e.kubectl import Kubectl
-from e2e.providers import Cluster
-from e2e.release import Release
+from e2e.pods.providers import Cluster
+from e2e.pods.release import Release
 from e2e.weeks.tenant import Tenant
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.etcd_backup import back_up, put_back
+from local_kubernetes.images import ROOT
+from local_kubernetes.kubectl import Kubectl
 
 NAMESPACE: Final = "barnabas"
 OPERATOR: Final = "deployment/barnabas-operator"

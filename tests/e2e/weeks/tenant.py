@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.castle import BROKERS, LOOK_S, NAME, Castle
-from e2e.providers import Cluster
-from e2e.traffic import Traffic
+from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.pods.providers import Cluster
+from e2e.pods.traffic import Traffic
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
 

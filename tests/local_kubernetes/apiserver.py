@@ -1,7 +1,7 @@
-"""A real API server for tests that need no pods: `from e2e.apiserver import api_server` in a conftest.py.
+"""A real API server for tests that need no pods: `from local_kubernetes.apiserver import api_server` in a conftest.py.
 
 Without the programs of Kubernetes on the machine the tests are skipped; under CI=true that is a failure.
-`python -m e2e.apiserver FOLDER` starts one by hand until it is interrupted.
+`python -m local_kubernetes.apiserver FOLDER` starts one by hand until it is interrupted.
 """
 
 import signal
@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from e2e.binaries import CannotStart, programs, require
-from e2e.control_plane import ControlPlane, Place
-from e2e.daemons import Daemons
 from harness.deadline import wait_for
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart, programs, require
+from local_kubernetes.control_plane import ControlPlane, Place
+from local_kubernetes.daemons import Daemons
 
 LOOPBACK: Final = Place()
 CRDS: Final = Path(__file__).resolve().parents[2] / "crds"

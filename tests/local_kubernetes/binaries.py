@@ -1,6 +1,7 @@
 """Builds the programs of Kubernetes from `go/`, once for each state of its sources, into the user's cache.
 
-`python -m e2e.binaries` builds them ahead and prints the folder. `go` brings every module by the ordinary module proxy.
+`python -m local_kubernetes.binaries` builds them ahead and prints the folder. `go` brings every module by the
+ordinary module proxy.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""`python -m e2e.kubernetes up|status|supply|down`: a real Kubernetes in the background, by itself; needs root.
+"""`python -m local_kubernetes up|status|supply|down`: a real Kubernetes in the background, by itself; needs root.
 
 `make kubernetes` and `make kubernetes-down` are `up` and `down`. Another folder has another cluster.
 """
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from e2e.binaries import CannotStart, cache, programs
-from e2e.control_plane import NODES
-from e2e.helm import CHART, helm
-from e2e.images import BASE_IMAGE, IMAGES, project_archive
-from e2e.kubectl import cache_of
-from e2e.local import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
-from e2e.node import ZONE_LABEL, check_machine
+from local_kubernetes.binaries import CannotStart, cache, programs
+from local_kubernetes.cluster import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
+from local_kubernetes.control_plane import NODES
+from local_kubernetes.helm import CHART, helm
+from local_kubernetes.images import BASE_IMAGE, IMAGES, project_archive
+from local_kubernetes.kubectl import cache_of
+from local_kubernetes.node import ZONE_LABEL, check_machine
 
 DEFAULT_FOLDER: Final = cache() / "cluster"
 STARTED_FILE: Final = "started"
@@ -32,7 +32,9 @@ HELM_SECONDS_MAX: Final = 300
 
 def main() -> int:
     """1 where it cannot start or nothing runs."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.kubernetes", description="A real Kubernetes on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m local_kubernetes", description="A real Kubernetes on this machine."
+    )
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where all its files are")
     actions = parser.add_subparsers(dest="action", required=True)
     for name, action in ACTIONS.items():

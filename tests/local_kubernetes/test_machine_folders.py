@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.machine_folders import MachineFolders
+from local_kubernetes.machine_folders import MachineFolders
 
 
 def test_what_several_made_is_taken_back_by_the_last(tmp_path: Path) -> None:

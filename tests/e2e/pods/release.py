@@ -6,8 +6,8 @@ release("install", "logLevel=DEBUG")
 
 import subprocess
 
-from e2e.helm import CHART, helm
-from e2e.providers import Cluster
+from e2e.pods.providers import Cluster
+from local_kubernetes.helm import CHART, helm
 
 
 class Release:

@@ -8,8 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.control_plane import ControlPlane
 from harness.deadline import wait_for
+from local_kubernetes.control_plane import ControlPlane
 
 ANSWER_SECONDS_MAX: Final = 30.0
 BUMP: Final = base64.b64encode(b"bump").decode()

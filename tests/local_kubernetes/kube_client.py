@@ -2,7 +2,7 @@
 
 from barnabas_kube.client import ApiClient
 from barnabas_kube.kubeconfig import read_kubeconfig
-from e2e.control_plane import ControlPlane
+from local_kubernetes.control_plane import ControlPlane
 
 
 def api_client(plane: ControlPlane) -> ApiClient:

@@ -2,7 +2,7 @@
 
 The node has its own network, mounts and process ids, as a container has. When its first process ends, the kernel ends
 everything in it and takes back links, routes, firewall rules and mounts; `leave` takes back the control groups, and the
-last cluster that goes the empty folders of `e2e.machine_folders`.
+last cluster that goes the empty folders of `local_kubernetes.machine_folders`.
 """
 
 import json
@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from e2e.binaries import CannotStart, require
-from e2e.control_plane import NODES, ControlPlane
-from e2e.daemons import Daemons
-from e2e.machine_folders import MachineFolders
-from e2e.network import Network
 from harness.deadline import wait_for
+from local_kubernetes.binaries import CannotStart, require
+from local_kubernetes.control_plane import NODES, ControlPlane
+from local_kubernetes.daemons import Daemons
+from local_kubernetes.machine_folders import MachineFolders
+from local_kubernetes.network import Network
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 CONTAINERD_FOLDER: Final = "/var/lib/containerd"

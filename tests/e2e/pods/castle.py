@@ -5,12 +5,12 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
-from e2e.images import ROOT
-from e2e.kubectl import Kubectl
-from e2e.providers import Cluster
-from e2e.reader import Reader
-from e2e.release import Release
+from e2e.pods.providers import Cluster
+from e2e.pods.reader import Reader
+from e2e.pods.release import Release
 from harness.deadline import wait_for
+from local_kubernetes.images import ROOT
+from local_kubernetes.kubectl import Kubectl
 
 NAMESPACE: Final = "castle"
 NAME: Final = "flights"

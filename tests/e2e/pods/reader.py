@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
-from e2e.kubectl import Kubectl
 from harness.server_process import bound_to_us
+from local_kubernetes.kubectl import Kubectl
 
 ANSWER_SECONDS_MAX: Final = 60.0
 JSON: Final = "application/json"

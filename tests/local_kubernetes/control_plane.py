@@ -17,12 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from e2e.certificates import Authority
-from e2e.daemons import Daemons
-from e2e.kube_requests import KubeRequests
-from e2e.kubectl import Kubectl
 from harness.deadline import wait_for
 from harness.server_process import free_port
+from local_kubernetes.certificates import Authority
+from local_kubernetes.daemons import Daemons
+from local_kubernetes.kube_requests import KubeRequests
+from local_kubernetes.kubectl import Kubectl
 
 READY_SECONDS_MAX = 120.0
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.kubernetes import main
+from local_kubernetes.__main__ import main
 
 
 def _up(folder: Path, monkeypatch: pytest.MonkeyPatch, user: int) -> int:
@@ -38,7 +38,7 @@ def test_without_programs_it_names_them_all_and_the_command_that_installs_them(
 def test_without_a_build_of_kubernetes_it_names_the_command_that_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("e2e.kubernetes.check_machine", lambda: None)
+    monkeypatch.setattr("local_kubernetes.__main__.check_machine", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert _up(tmp_path / "cluster", monkeypatch, user=0) == 1
     assert "`make e2e-tools` builds them" in capsys.readouterr().err
@@ -48,7 +48,7 @@ def test_without_a_build_of_kubernetes_it_names_the_command_that_builds_it(
 def test_what_is_not_there_is_ended_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("e2e.kubernetes.check_machine", lambda: None)
+    monkeypatch.setattr("local_kubernetes.__main__.check_machine", lambda: None)
     monkeypatch.setattr(sys, "argv", ["kubernetes", f"--folder={tmp_path / 'cluster'}", "down"])
     assert main() == 0
     assert "nothing to end" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from e2e.castle import Castle
+from e2e.pods.castle import Castle
 from harness.deadline import wait_for
 
 SECONDS_MAX: Final = 300.0

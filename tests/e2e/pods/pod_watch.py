@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from e2e.castle import Castle
+from e2e.pods.castle import Castle
 
 
 class PodWatch:

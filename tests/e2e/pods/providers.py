@@ -18,12 +18,12 @@ from typing import Final
 
 import pytest
 
-from e2e.binaries import CannotStart, require
-from e2e.control_plane import ControlPlane
-from e2e.images import BASE_IMAGE, IMAGES, ROOT, TAG, reference
-from e2e.kubectl import Kubectl
-from e2e.local import LocalCluster
-from e2e.node import ZONE_LABEL
+from local_kubernetes.binaries import CannotStart, require
+from local_kubernetes.cluster import LocalCluster
+from local_kubernetes.control_plane import ControlPlane
+from local_kubernetes.images import BASE_IMAGE, IMAGES, ROOT, TAG, reference
+from local_kubernetes.kubectl import Kubectl
+from local_kubernetes.node import ZONE_LABEL
 
 SECONDS_MAX = 900
 

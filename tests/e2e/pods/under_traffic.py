@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from e2e.castle import Castle
-from e2e.figures import Figures
-from e2e.in_sync import InSync
-from e2e.traffic import Traffic
+from e2e.pods.castle import Castle
+from e2e.pods.figures import Figures
+from e2e.pods.in_sync import InSync
+from e2e.pods.traffic import Traffic
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2

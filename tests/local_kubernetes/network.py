@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from e2e.control_plane import Place
+from local_kubernetes.control_plane import Place
 
 PODS_PER_NODE = 64  # As 26 bits of an address name a node.
 

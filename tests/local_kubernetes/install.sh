@@ -18,9 +18,9 @@ if [ ${#missing[@]} -gt 0 ]; then
         echo "not installed, for want of apt-get or root: ${missing[*]}" >&2
     fi
 fi
-PYTHONPATH=tests .venv/bin/python -m e2e.binaries
-PYTHONPATH=tests .venv/bin/python -m e2e.helm
+PYTHONPATH=tests .venv/bin/python -m local_kubernetes.binaries
+PYTHONPATH=tests .venv/bin/python -m local_kubernetes.helm
 PYTHONPATH=tests .venv/bin/python -m monitoring.prometheus_programs
 if [ "${1:-}" = images ] && [ "$(id -u)" = 0 ]; then
-    PYTHONPATH=tests .venv/bin/python -m e2e.images
+    PYTHONPATH=tests .venv/bin/python -m local_kubernetes.images
 fi

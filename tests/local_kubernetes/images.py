@@ -1,8 +1,8 @@
 """Container images without a registry and without Docker; a node imports their archives before a pod names them.
 
-`python -m e2e.images` builds all. `buildah` runs the project's own Dockerfile. Its first two stages are made here, each
-once: `root` by the Dockerfile's own script, and `tools`, which is Python on Debian, of Debian's packages. The archives
-are in the user's cache, one for each state of the sources.
+`python -m local_kubernetes.images` builds all. `buildah` runs the project's own Dockerfile. Its first two stages
+are made here, each once: `root` by the Dockerfile's own script, and `tools`, which is Python on Debian, of Debian's
+packages. The archives are in the user's cache, one for each state of the sources.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from e2e.binaries import CannotStart, cache, locked, programs, require
-from e2e.node import PAUSE_IMAGE
+from local_kubernetes.binaries import CannotStart, cache, locked, programs, require
+from local_kubernetes.node import PAUSE_IMAGE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"

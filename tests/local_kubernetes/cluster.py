@@ -1,6 +1,7 @@
 """A real Kubernetes as processes of this machine; needs root. `make kubernetes` starts one by itself.
 
-Nothing is pulled: Debian's containerd and the programs that `e2e.binaries` built. All files are in one folder.
+Nothing is pulled: Debian's containerd and the programs that `local_kubernetes.binaries` built. All
+files are in one folder.
 """
 
 import json
@@ -9,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from e2e.binaries import CannotStart, locked, programs
-from e2e.control_plane import NODES, ControlPlane
-from e2e.daemons import Daemons
-from e2e.images import BASE_IMAGE, base_archive, pause_archive, project_archive, reference
-from e2e.machine_folders import MachineFolders
-from e2e.network import Network
-from e2e.node import Node, check_machine, free_network, networks
+from local_kubernetes.binaries import CannotStart, locked, programs
+from local_kubernetes.control_plane import NODES, ControlPlane
+from local_kubernetes.daemons import Daemons
+from local_kubernetes.images import BASE_IMAGE, base_archive, pause_archive, project_archive, reference
+from local_kubernetes.machine_folders import MachineFolders
+from local_kubernetes.network import Network
+from local_kubernetes.node import Node, check_machine, free_network, networks
 
 NETWORK_FILE: Final = "network"
 PROGRAMS_LINK: Final = "programs"

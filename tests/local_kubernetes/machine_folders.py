@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from e2e.binaries import cache
+from local_kubernetes.binaries import cache
 
 
 class MachineFolders:

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from e2e.daemons import Daemons
 from harness.deadline import wait_for
+from local_kubernetes.daemons import Daemons
 
 
 def test_a_program_whose_starter_was_killed_before_it_wrote_its_id_is_ended_too(tmp_path: Path) -> None:
