@@ -10,7 +10,7 @@ from uuid import UUID
 
 from barnabas_broker.app.compaction import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node
-from barnabas_broker.app.node_environment import NodeEnvironment
+from barnabas_broker.app.node_environment import NodeEnvironment, NodeSizes
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
@@ -96,7 +96,7 @@ class SimulatedBroker:
         node: Node | None = None
         try:
             config = parse_broker_config({"node.id": str(self.broker_id)} | SETTINGS | cluster.settings)
-            machine = NodeEnvironment(
+            environment = NodeEnvironment(
                 clock=host,
                 timers=host,
                 random=Random(cluster.random.getrandbits(64)),
@@ -106,8 +106,9 @@ class SimulatedBroker:
                 boot_id=self.boot_id,
                 inspector=make_inspector(host, host),
                 make_links=lambda image, config: _Links(cluster.network, host),
+                sizes=cluster.sizes,
             )
-            node = Node(config, SimulatedStore(cluster.store, host), machine, lambda reason: self._ends(host))
+            node = Node(config, SimulatedStore(cluster.store, host), environment, lambda reason: self._ends(host))
             await node.load()
             self._check_beliefs(node.services.logs)
             self.node = node
@@ -253,6 +254,7 @@ class SimulatedCluster:
         settings: dict[str, str],
         violation: Callable[[str], object],
         new_id: Callable[[], str],
+        sizes: NodeSizes,
         *,
         is_one_machine: bool,
         compacts: bool,
@@ -261,6 +263,7 @@ class SimulatedCluster:
         self.violation = violation
         """Told of what no correct broker does."""
         self.new_id = new_id
+        self.sizes = sizes
         self.random = random
         self.settings = settings
         self.network = Network(loop, random)

@@ -1,12 +1,11 @@
 """Replicas are moved between the log dirs of their broker by chance (AlterReplicaLogDirs), while everything goes on."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
-from unittest.mock import patch
 
-from barnabas_broker.replication import log_mover
+from barnabas_broker.replication.log_mover import MoveSteps
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.topic_partition import TopicPartition
 from simulation.clients import Client, Failed
@@ -17,13 +16,8 @@ ALTER_REPLICA_LOG_DIRS: Final = 34, 2
 SETTINGS: Final = {"replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
 BETWEEN_S: Final = 0.5
 SETTLE_S_MAX: Final = 20.0
-
-
-@contextmanager
-def small_steps() -> Iterator[None]:
-    """A move takes many turns, though the logs of a simulation are small."""
-    with patch.object(log_mover, "SLICE_BYTES", 300), patch.object(log_mover, "SWAP_LAG_BYTES", 600):
-        yield
+STEPS: Final = MoveSteps(copy_bytes=300, swap_lag_bytes=600)
+"""A move takes many turns, though the logs of a simulation are small."""
 
 
 class LogDirMoves:

@@ -1,10 +1,8 @@
 """What a broker may believe of its disk after a loss of power, whatever chance has left of what was not synced."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from random import Random
 from typing import Final
-from unittest.mock import patch
 
 from barnabas_broker.storage import file_names
 from barnabas_broker.storage.batch_scan import SCAN_CHUNK_BYTES, scan_batches
@@ -13,25 +11,9 @@ from barnabas_broker.storage.errors import InvalidBatch
 from barnabas_broker.storage.files import FileSystem
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_manager import LogManager
-from barnabas_broker.storage.segment import Segment
-from barnabas_core.config.log_config import LogConfig
 
-SEGMENT_BYTES: Final = (None, 300, 1000)
-
-
-@contextmanager
-def small_segments(random: Random) -> Iterator[None]:
-    """The logs of a simulation are small: in most seeds they have many segments all the same."""
-    size_bytes_max, must_roll = random.choice(SEGMENT_BYTES), Segment.must_roll
-
-    def sooner(
-        self: Segment, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
-    ) -> bool:
-        is_full = size_bytes_max is not None and self.size_bytes > 0 and self.size_bytes + size_bytes > size_bytes_max
-        return is_full or must_roll(self, config, size_bytes, last_offset, max_timestamp_ms, now_ms)
-
-    with patch.object(Segment, "must_roll", sooner):
-        yield
+SEGMENT_BYTES_MAX: Final = (sys.maxsize, 300, 1000)
+"""One of these bounds each segment: the logs of a simulation are small, and have many segments in most seeds."""
 
 
 def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[str]:

@@ -3,15 +3,15 @@
 import asyncio
 import gc
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from random import Random
 from typing import Final, NamedTuple
-from unittest.mock import patch
 from uuid import UUID
 
-from barnabas_broker.metadata import topic_layout
+from barnabas_broker.app.node_environment import NodeSizes
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, is_lost
+from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition
 from simulation import group_members, log_dir_moves
@@ -23,7 +23,7 @@ from simulation.faults import Faults
 from simulation.history import History
 from simulation.log_dir_moves import LogDirMoves
 from simulation.loop import Deadlock, SimulatedLoop
-from simulation.power import small_segments
+from simulation.power import SEGMENT_BYTES_MAX
 from simulation.topic_changes import TopicChanges
 from simulation.unhandled import unhandled_exceptions_fail
 from simulation.watch import Watch
@@ -32,6 +32,7 @@ FAULTY_S = 14.0
 HEALING_S_MAX = 60.0
 HEALING_CHECKS: Final = 60
 TOPIC = "t"
+SETTINGS: Final = group_members.SETTINGS | log_dir_moves.SETTINGS | CLEANER_SETTINGS
 TOPIC_CHANGES_SHARE = 0.5
 """Of the seeds: topics come and go besides."""
 LOG_DIR_MOVES_SHARE = 0.5
@@ -61,16 +62,15 @@ def run(seed: int) -> Outcome:
     asyncio.set_event_loop(loop)
     compacts = Random(f"compaction {seed}").random() < COMPACTION_SHARE
     simulation = Simulation(
-        loop, random, Random(seed), cuts_all_power=seed % CUT_EACH == CUT_EACH - 1, compacts=compacts
+        loop,
+        random,
+        Random(seed),
+        small_sizes(seed),
+        cuts_all_power=seed % CUT_EACH == CUT_EACH - 1,
+        compacts=compacts,
     )
     try:
-        with (
-            unhandled_exceptions_fail(loop, simulation.history),
-            log_dir_moves.small_steps(),
-            small_segments(Random(seed)),
-            small_documents(seed),
-            garbage_at_the_end(),
-        ):
+        with unhandled_exceptions_fail(loop, simulation.history), garbage_at_the_end():
             loop.run_until_complete(simulation.run())
     except Deadlock:
         simulation.history.violation("everybody waits for somebody")
@@ -85,9 +85,13 @@ def run(seed: int) -> Outcome:
     )
 
 
-def small_documents(seed: int) -> AbstractContextManager[object]:
-    """With most seeds topics of a few partitions have several documents already."""
-    return patch.object(topic_layout, "PARTITIONS_MAX", (1, 2, topic_layout.PARTITIONS_MAX)[seed % 3])
+def small_sizes(seed: int) -> NodeSizes:
+    """With most seeds topics of a few partitions have several documents already, and small logs many segments."""
+    return NodeSizes(
+        document_partitions_max=(1, 2, PARTITIONS_MAX)[seed % 3],
+        segment_bytes_max=Random(seed).choice(SEGMENT_BYTES_MAX),
+        move_steps=log_dir_moves.STEPS,
+    )
 
 
 @contextmanager
@@ -105,7 +109,14 @@ class Simulation:
     """A cluster of three, or now and then of more."""
 
     def __init__(
-        self, loop: SimulatedLoop, random: Random, ids: Random, *, cuts_all_power: bool, compacts: bool
+        self,
+        loop: SimulatedLoop,
+        random: Random,
+        ids: Random,
+        sizes: NodeSizes,
+        *,
+        cuts_all_power: bool,
+        compacts: bool,
     ) -> None:
         self._loop = loop
         self._random = random
@@ -118,12 +129,10 @@ class Simulation:
             loop,
             random,
             brokers,
-            {"replica.fetch.max.bytes": fetch_bytes}
-            | group_members.SETTINGS
-            | log_dir_moves.SETTINGS
-            | CLEANER_SETTINGS,
+            SETTINGS | {"replica.fetch.max.bytes": fetch_bytes},
             self.history.violation,
             lambda: str(UUID(int=ids.getrandbits(128))),
+            sizes,
             is_one_machine=random.random() < 0.5,
             compacts=compacts,
         )

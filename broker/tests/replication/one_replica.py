@@ -23,7 +23,7 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import KnownTopics, LogManager, LogManagerSettings
+from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings, TopicLookup
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import parse_header
@@ -113,7 +113,7 @@ class Broker:
         folder = self.folder.parent
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
-        topics = KnownTopics(self._assigned, partial(only_topic, self.image))
+        topics = TopicLookup(self._assigned, partial(only_topic, self.image))
         self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, topics)
         self.logs.load(last_incarnation=self.last_incarnation)
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})

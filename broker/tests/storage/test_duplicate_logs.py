@@ -11,7 +11,7 @@ from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import NO_TOPICS, KnownTopics, LogManager, LogManagerSettings
+from barnabas_broker.storage.log_manager import NO_TOPICS, LogManager, LogManagerSettings, TopicLookup
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
@@ -19,7 +19,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 EARLIER_ID, LATER_ID = UUID(int=7), UUID(int=8)
-LATER_IS_KNOWN = KnownTopics(assigned=lambda *of: FLIGHTS if of == (LATER_ID, 0) else None)
+LATER_IS_KNOWN = TopicLookup(assigned=lambda *of: FLIGHTS if of == (LATER_ID, 0) else None)
 
 
 class FixedClock:
@@ -32,7 +32,7 @@ class FixedClock:
         return 0.0
 
 
-def started(path: Path, topics: KnownTopics = NO_TOPICS) -> LogManager:
+def started(path: Path, topics: TopicLookup = NO_TOPICS) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path / "a"), str(path / "b")])
     logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig(), topics)

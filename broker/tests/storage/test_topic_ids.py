@@ -13,7 +13,7 @@ from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import NO_TOPICS, KnownTopics, LogManager, LogManagerSettings
+from barnabas_broker.storage.log_manager import NO_TOPICS, LogManager, LogManagerSettings, TopicLookup
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
@@ -33,7 +33,7 @@ class FixedClock:
         return 0.0
 
 
-def started(path: Path, topics: KnownTopics = NO_TOPICS) -> LogManager:
+def started(path: Path, topics: TopicLookup = NO_TOPICS) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     identity, settings = BrokerIdentity("cluster", 1), LogManagerSettings([str(path)])
     logs = LogManager(environment, FixedClock(), settings, identity, lambda _: LogConfig(), topics)
@@ -58,7 +58,7 @@ def lose_ids(path: Path, left: bytes) -> None:
 @pytest.mark.parametrize("left", [b"", b"version: 0\ntopic_id: ", b"\0\0\0\0"])
 def test_a_topic_id_that_went_with_the_power_is_written_again(tmp_path: Path, left: bytes) -> None:
     lose_ids(tmp_path, left)
-    again = started(tmp_path, KnownTopics(only_topic={"flights": TOPIC_ID}.get))
+    again = started(tmp_path, TopicLookup(only_topic={"flights": TOPIC_ID}.get))
     assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
     end(again)
     assert {log.topic_id for log in started(tmp_path).logs.values()} == {TOPIC_ID}
@@ -85,7 +85,7 @@ def test_a_full_disk_keeps_no_log_from_its_topic_id_which_is_written_once_there_
     (tmp_path / ".sync-failed").unlink()  # None has failed: the process is dead, and that is all.
     with monkeypatch.context() as full:
         full.setattr(os, "pwrite", refuse)
-        again = started(tmp_path, KnownTopics(only_topic={"flights": TOPIC_ID}.get))
+        again = started(tmp_path, TopicLookup(only_topic={"flights": TOPIC_ID}.get))
         assert not again.failed
         assert [again.claim(each, TOPIC_ID) for each in (WRITTEN, EMPTY)] == [again.logs[WRITTEN], again.logs[EMPTY]]
         with pytest.raises(DiskFull):

@@ -134,7 +134,7 @@ class Broker:
     async def _load(self) -> Node:
         config = self._config
         inspector = make_inspector(self._timers, self._clock)
-        machine = NodeEnvironment(
+        environment = NodeEnvironment(
             clock=self._clock,
             timers=self._timers,
             random=SystemRandom(),
@@ -145,7 +145,7 @@ class Broker:
             inspector=inspector,
             make_links=self._make_links,
         )
-        node = Node(config, await self._open_store(), machine, self._cannot_go_on)
+        node = Node(config, await self._open_store(), environment, self._cannot_go_on)
         self._takedown.append(inspector.stop)
         try:
             await node.load(self._recovery.advance, in_daemon_thread)

@@ -15,6 +15,7 @@ from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_config
 from barnabas_broker.app.hand_over import HandOver
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.app.log_end_reports import LogEndReports
+from barnabas_broker.app.log_wiring import make_log_manager
 from barnabas_broker.app.metadata_memory import MetadataMemory
 from barnabas_broker.app.node_environment import NodeEnvironment
 from barnabas_broker.app.offsets_topic import OFFSETS_TOPIC, follow_offsets_topic
@@ -47,7 +48,6 @@ from barnabas_broker.replication.follower_sessions import FollowerSessions, Lead
 from barnabas_broker.replication.isr_changes import IsrChanges
 from barnabas_broker.replication.leader_propagation import LeaderPropagation
 from barnabas_broker.replication.links import Links
-from barnabas_broker.replication.log_fates import assigned_partition, only_topic
 from barnabas_broker.replication.log_mover import LogMover
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
@@ -57,16 +57,10 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.resignations import Resignations
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dir_loader import LoadProgress
-from barnabas_broker.storage.log_environment import LogEnvironment
-from barnabas_broker.storage.log_manager import KnownTopics, LogManager, LogManagerSettings
-from barnabas_broker.storage.open_files import OpenFiles
-from barnabas_broker.storage.trash import Trash
+from barnabas_broker.storage.log_manager import LogManager
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint, Listeners
-from barnabas_core.config.log_config import LogConfig
-from barnabas_core.config.topic_configs import effective_log_config
 from barnabas_core.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
@@ -85,21 +79,25 @@ class Node:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: MetadataStore, machine: NodeEnvironment, on_failure: Callable[[str], object]
+        self,
+        config: BrokerConfig,
+        store: MetadataStore,
+        environment: NodeEnvironment,
+        on_failure: Callable[[str], object],
     ) -> None:
         self.config = config
-        self.image = MetadataImage()
+        self.image = MetadataImage(environment.sizes.document_partitions_max)
         self._dynamic = DynamicSettings(self.image)
-        self.memory = MetadataMemory(self.image, config, machine.files, machine.clock)
+        self.memory = MetadataMemory(self.image, config, environment.files, environment.clock)
         self._store = store
-        self._machine = machine
+        self._environment = environment
         self.supervisor = Supervisor(on_failure)
         self.wakefulness = Wakefulness(
             store,
             self.image,
             config.broker_session_timeout_ms // 2,
-            machine.clock,
-            machine.timers,
+            environment.clock,
+            environment.timers,
             asyncio.sleep,
             self.supervisor.spawn,
         )
@@ -134,34 +132,20 @@ class Node:
         if why_not is not None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, why_not)
         self.config = self._dynamic.over(self.config)
-        cluster_id = await ensure_cluster_id(self._store, self._machine.random)
-        logs = self._make_logs(cluster_id)
+        cluster_id = await ensure_cluster_id(self._store, self._environment.random)
+        logs = make_log_manager(self._environment, self.image, self.current_config, cluster_id)
         registered = self.image.brokers.get(self.config.broker_id)
-        before = last_incarnation(registered, self._machine.boot_id)
+        before = last_incarnation(registered, self._environment.boot_id)
         await in_thread(lambda: logs.load(on_progress, last_incarnation=before))
         self._wire(logs)
 
-    def _make_logs(self, cluster_id: str) -> LogManager:
-        config, machine = self.config, self._machine
-        environment = LogEnvironment(
-            machine.files, OpenFiles(machine.open_files_max), Trash(), machine.random, config.producer_id_expiration_ms
-        )
-        settings = LogManagerSettings(config.log_dirs, config.log_dirs_placement, config.log_dirs_headroom_bytes)
-        identity = BrokerIdentity(cluster_id, config.broker_id)
-        topics = KnownTopics(partial(assigned_partition, self.image, config.broker_id), partial(only_topic, self.image))
-        return LogManager(environment, machine.clock, settings, identity, self._log_config, topics)
-
-    def _log_config(self, topic: str) -> LogConfig:
-        document = self.image.topics.get(topic)
-        return effective_log_config({} if document is None else document.configs, self.config).config
-
     def _wire(self, logs: LogManager) -> None:
-        config, clock, timers = self.config, self._machine.clock, self._machine.timers
+        config, clock, timers = self.config, self._environment.clock, self._environment.timers
         metadata_writer = MetadataWriter(
-            config.broker_id, self._store, self.image, self.current_config, self._machine.random, clock.now_ms
+            config.broker_id, self._store, self.image, self.current_config, self._environment.random, clock.now_ms
         )
         purgatory = Purgatory(timers)
-        links = self._machine.make_links(self.image, self.current_config)
+        links = self._environment.make_links(self.image, self.current_config)
         self._departures = Departures(clock, asyncio.sleep)
         leader_propagation = LeaderPropagation(config.broker_id, links, self.image, asyncio.sleep, asyncio.timeout)
         self._hand_over = HandOver(config.broker_id, self.image, metadata_writer, leader_propagation, self._departures)
@@ -183,11 +167,11 @@ class Node:
             isr_changes=self.isr_changes,
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
-            mover=LogMover(logs, replicas, self._move_throttle(), self.supervisor.spawn, asyncio.sleep),
+            mover=self._make_mover(logs, replicas),
             groups=GroupCoordinator(self._group_environment(offsets_log), config.offsets_topic_num_partitions),
             producer_ids=ProducerIds(metadata_writer.allocate_producer_ids),
-            inspector=self._machine.inspector,
-            trust=BatchTrust(self._machine.random),
+            inspector=self._environment.inspector,
+            trust=BatchTrust(self._environment.random),
             encoded_topics=EncodedTopics(),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
@@ -197,36 +181,40 @@ class Node:
         return GroupEnvironment(
             group_config(self.config),
             offsets_log,
-            self._machine.clock,
-            self._machine.timers,
+            self._environment.clock,
+            self._environment.timers,
             topic_exists=lambda topic: topic in self.image.topics,
             is_awake=self.wakefulness.is_awake,
-            new_id=self._machine.new_id,
+            new_id=self._environment.new_id,
         )
 
-    def _move_throttle(self) -> Throttle:
-        return Throttle(self._machine.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
+    def _make_mover(self, logs: LogManager, replicas: ReplicaManager) -> LogMover:
+        throttle = Throttle(self._environment.clock, lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second)
+        steps = self._environment.sizes.move_steps
+        return LogMover(logs, replicas, throttle, self.supervisor.spawn, asyncio.sleep, steps)
 
     def _wire_replicas(
         self, logs: LogManager, metadata_writer: MetadataWriter, purgatory: Purgatory, links: Links
     ) -> ReplicaManager:
-        machine, broker_id = self._machine, self.config.broker_id
-        self.isr_changes = IsrChanges(metadata_writer.change_isr, machine.timers, asyncio.sleep, self.supervisor.spawn)
+        environment, broker_id = self._environment, self.config.broker_id
+        self.isr_changes = IsrChanges(
+            metadata_writer.change_isr, environment.timers, asyncio.sleep, self.supervisor.spawn
+        )
         self.fetchers = Fetchers(
             FetchEnvironment(
                 broker_id,
                 self._broker_epoch,
                 links,
-                machine.clock,
-                machine.timers,
+                environment.clock,
+                environment.timers,
                 self.current_config,
                 self._storage_failed,
                 self._suspect,
             )
         )
         replica_environment = ReplicaEnvironment(
-            machine.clock,
-            machine.timers,
+            environment.clock,
+            environment.timers,
             purgatory,
             self.fetchers,
             self.isr_changes.propose,
@@ -244,8 +232,8 @@ class Node:
                 self.config.broker_id,
                 replicas.lookup.find,
                 replicas.failures.storage_failed,
-                self._machine.clock,
-                self._machine.timers,
+                self._environment.clock,
+                self._environment.timers,
                 self.current_config,
                 self.image.registered_epoch,
             )
@@ -270,15 +258,17 @@ class Node:
         `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
         """
         self._endpoints_of = endpoints_of
-        config, logs, machine = self.config, self.services.logs, self._machine
+        config, logs, environment = self.config, self.services.logs, self._environment
         self._log_ends = LogEndReports(config.broker_id, self._store, self.image, logs)
-        registration = registration_of(config, logs, incarnation_id, endpoints_of(config.listeners), machine.boot_id)
+        registration = registration_of(
+            config, logs, incarnation_id, endpoints_of(config.listeners), environment.boot_id
+        )
         self.membership = Membership(
             self._store,
             registration,
             config.broker_heartbeat_interval_ms,
             config.broker_session_timeout_ms,
-            machine.clock,
+            environment.clock,
             asyncio.sleep,
             was_clean=logs.was_clean,
             tell_log_ends=self._log_ends.begin_incarnation,
@@ -290,8 +280,8 @@ class Node:
             self.membership,
             self.services.metadata_writer.partitions,
             self.current_config,
-            machine.clock,
-            machine.timers,
+            environment.clock,
+            environment.timers,
         )
         self.restorations = Restorations(
             config.broker_id,
@@ -333,7 +323,7 @@ class Node:
         """Take over the partitions of the image, and follow it from now on. Nobody is served before it returns."""
         services = self.services
         self.wakefulness.start()
-        log_chores = LogChores(services.logs, services.replicas, self._machine.clock, self.supervisor.spawn)
+        log_chores = LogChores(services.logs, services.replicas, self._environment.clock, self.supervisor.spawn)
         self._takedown.append(
             lambda: services.logs.shutdown(log_chores.high_watermarks(), self.membership.registered_epoch)
         )

@@ -24,21 +24,22 @@ Stored = Callable[[str], AnyDocument | None]
 """The document that the store has under a key, as far as is known."""
 
 
-def laid_out(topic: TopicDocument, *, splits: bool) -> TopicDocument:
+def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
     """A whole topic with references for what its parts do not have yet; with none unless topics may be split.
 
-    Parts never change their bounds: partitions that are added get parts of their own, or room in the head.
+    A new document gets at most `partitions_max` partitions. Parts never change their bounds: partitions that are
+    added get parts of their own, or room in the head.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
-    begin = _covered(topic) if topic.parts else PARTITIONS_MAX
-    added = tuple(_new_parts(topic, begin))
+    begin = _covered(topic) if topic.parts else partitions_max
+    added = tuple(_new_parts(topic, begin, partitions_max))
     return topic if not added else msgspec.structs.replace(topic, parts=topic.parts + added)
 
 
-def _new_parts(topic: TopicDocument, begin: int) -> Iterator[PartReference]:
-    for first in range(begin, len(topic.partitions), PARTITIONS_MAX):
-        states = topic.partitions[first : first + PARTITIONS_MAX]
+def _new_parts(topic: TopicDocument, begin: int, partitions_max: int) -> Iterator[PartReference]:
+    for first in range(begin, len(topic.partitions), partitions_max):
+        states = topic.partitions[first : first + partitions_max]
         content = encode(TopicPartDocument(topic.name, topic.topic_id, first, states))
         yield PartReference(first, len(states), sha256(content).hexdigest()[:16])
 

@@ -6,7 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
@@ -19,13 +19,21 @@ from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-SLICE_BYTES: Final = 1024 * 1024
-"""Copied in one turn of the loop."""
-SWAP_LAG_BYTES: Final = 4 * SLICE_BYTES
-"""When the copy is so near, it is synced; what comes in meanwhile is copied in the turn of the swap."""
-
 TRUNCATION_S: Final = 0.05
 """So often a move looks whether the truncation of its log is complete: until then it is not swapped."""
+
+
+class MoveSteps(NamedTuple):
+    """`copy_bytes` are copied in one turn of the loop.
+
+    A copy that lacks at most `swap_lag_bytes` is synced; the turn that swaps copies what comes in meanwhile.
+    """
+
+    copy_bytes: int = 1024 * 1024
+    swap_lag_bytes: int = 4 * 1024 * 1024
+
+
+STEPS: Final = MoveSteps()
 
 
 class LogMover:
@@ -38,12 +46,14 @@ class LogMover:
         throttle: Throttle,
         spawn: Callable[[Coroutine[object, object, None]], object],
         sleep: Callable[[float], Awaitable[None]],
+        steps: MoveSteps = STEPS,
     ) -> None:
         self._logs = logs
         self._replicas = replicas
         self._throttle = throttle
         self._spawn = spawn
         self._sleep = sleep
+        self._steps = steps
 
     def resume(self) -> None:
         """Begin anew what a stop or a crash has interrupted. For a start, once the partitions are here."""
@@ -79,7 +89,7 @@ class LogMover:
                 await asyncio.to_thread(move.sync)
                 while self._is_wanted(move) and not move.log.takes_appends:
                     await self._sleep(TRUNCATION_S)
-                if self._is_wanted(move) and move.lag_bytes <= SWAP_LAG_BYTES:
+                if self._is_wanted(move) and move.lag_bytes <= self._steps.swap_lag_bytes:
                     self._swap(move, partition)
         except (ApiError, StorageError) as error:
             log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
@@ -90,11 +100,11 @@ class LogMover:
 
     async def _catch_up(self, move: ReplicaMove) -> None:
         """Until little is missing: a truncation or a compaction may have voided what was copied."""
-        while move.lag_bytes > SWAP_LAG_BYTES and self._is_wanted(move):
+        while move.lag_bytes > self._steps.swap_lag_bytes and self._is_wanted(move):
             pause_s = self._throttle.pause_s()
             if not pause_s:
-                move.copy(SLICE_BYTES)
-                self._throttle.take(SLICE_BYTES)
+                move.copy(self._steps.copy_bytes)
+                self._throttle.take(self._steps.copy_bytes)
             await self._sleep(pause_s)
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
@@ -102,6 +112,6 @@ class LogMover:
 
     def _swap(self, move: ReplicaMove, partition: Partition) -> None:
         while move.lag_bytes:
-            move.copy(SLICE_BYTES)
+            move.copy(self._steps.copy_bytes)
         partition.move_to(self._logs.moves.finish(move))
         log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)

@@ -1,5 +1,6 @@
 """What all logs of a broker share; tests and simulations pass their own."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -22,6 +23,8 @@ class LogEnvironment:
     trash: Trash
     random: Random
     producer_id_expiration_ms: int = 86_400_000
+    segment_bytes_max: int = sys.maxsize
+    """A segment rolls before it has more, whatever `segment.bytes` says; a batch that is larger has one to itself."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
     """Whose logs have rolled, or have a `flush.ms`: of all others nothing is ever due to be synced."""

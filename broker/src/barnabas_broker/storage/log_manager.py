@@ -45,7 +45,7 @@ class LogManagerSettings(NamedTuple):
     headroom_bytes: int = 0
 
 
-class KnownTopics(NamedTuple):
+class TopicLookup(NamedTuple):
     """What the metadata say of topics, as far as it tells which log is whose.
 
     `assigned` says which partition of this broker a topic id and a number are, None where they are none; `only_topic`
@@ -56,7 +56,7 @@ class KnownTopics(NamedTuple):
     only_topic: Callable[[str], UUID | None] = lambda _: None
 
 
-NO_TOPICS: Final = KnownTopics()
+NO_TOPICS: Final = TopicLookup()
 
 
 class LogManager:
@@ -69,7 +69,7 @@ class LogManager:
         settings: LogManagerSettings,
         identity: BrokerIdentity,
         config_of: Callable[[str], LogConfig],
-        topics: KnownTopics = NO_TOPICS,
+        topics: TopicLookup = NO_TOPICS,
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()

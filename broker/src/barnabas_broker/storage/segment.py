@@ -46,6 +46,11 @@ class SegmentEnvironment(Protocol):
         ...
 
     @property
+    def segment_bytes_max(self) -> int:
+        """A segment rolls before it has more, whatever its settings say."""
+        ...
+
+    @property
     def index_pages(self) -> IndexPages:
         """Index entries that are still to be written."""
         ...
@@ -221,6 +226,8 @@ class Segment:
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> bool:
         """Whether a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        if self.size_bytes and self.size_bytes + size_bytes > self._environment.segment_bytes_max:
+            return True
         _ = self._looked_into or self.file
         first_ms = self._first_timestamp_ms
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument, TopicPartDocument
-from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, part_with, pieces_of
+from barnabas_broker.metadata.topic_layout import part_with, pieces_of
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.fair_turns import FairTurn
@@ -32,6 +32,8 @@ def for_each(decide: DecideState) -> DecidePartition:
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
+LOOKED_AT_MAX: Final = 100
+"""Partitions that a plan looks at between two chances for others to run."""
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
@@ -110,11 +112,11 @@ class PartitionChanges:
         """Whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
         begin = 0
         while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
-            rules, states = self.rules(topic), topic.partitions[begin : begin + PARTITIONS_MAX]
+            rules, states = self.rules(topic), topic.partitions[begin : begin + LOOKED_AT_MAX]
             for number, state in enumerate(states, begin):
                 if decide(TopicPartition(name, number), topic, rules(number)) is not state:
                     return True
-            begin += PARTITIONS_MAX
+            begin += LOOKED_AT_MAX
             await turn.give_way()
         return False
 

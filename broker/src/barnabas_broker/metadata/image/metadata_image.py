@@ -37,7 +37,7 @@ from barnabas_broker.metadata.model import (
     TopicPartDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import ABSENT, Changes, Listing
-from barnabas_broker.metadata.topic_layout import head_of, joined, with_part
+from barnabas_broker.metadata.topic_layout import PARTITIONS_MAX, head_of, joined, with_part
 from barnabas_core.loop_turns import timed
 
 NO_CONTROLLER: Final = -1
@@ -60,7 +60,9 @@ class _Stored:
 class MetadataImage:
     """Read `topics`, `brokers` and the rest freely; they are replaced by nobody but the feed, between two turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
+        self.document_partitions_max = document_partitions_max
+        """New documents of a topic get at most so many partitions."""
         self.cluster_id = ""
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0

@@ -34,7 +34,9 @@ def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> D
 
 
 def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrites:
-    wanted = documents_of(laid_out(topic, splits=image.splits_topics), image.stored)
+    wanted = documents_of(
+        laid_out(topic, splits=image.splits_topics, partitions_max=image.document_partitions_max), image.stored
+    )
     first, then = changed(wanted, image.stored)
     new_parts, rest = (
         tuple(Write(key, encode(wanted[key]), image.version(key)) for key in keys) for keys in (first, then)
