@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.target_scale import BEFORE_RESET, BeforeReset, before_text
+from barnabas_operator.reconcile.groups.group_worker import AWAY_S
 from harness.group_worker_world import WAIT_S, Json, World, lagging, play
 from harness.worker_world import resource
 
@@ -102,5 +103,97 @@ def test_a_reset_that_is_taken_out_while_the_target_cannot_be_read_is_cleaned_up
         world.api.refuse = lambda *_: None
         await world.find({"billing": lagging(3)})
         assert replicas(world) == 3
+
+    play(scenario)
+
+
+WAITS = {"type": "OffsetsReset", "status": "False", "reason": "ScaledDown", "lastTransitionTime": "x"}
+
+
+def put_resetting(world: World, **spec: Any) -> None:
+    """Its reset has scaled the target down, and waits for members to go."""
+    put_target_at_0(world)
+    body = resource("ConsumerGroup", "billing", held=True, scaling=SCALING, offsets={"reset": RESET}, **spec)
+    status = {"groupId": "billing", "cluster": "one", "observedGeneration": 1, "conditions": [WAITS]}
+    world.api.put({**body, "status": status})
+
+
+def before_reset(world: World) -> object:
+    """What a reset left on the target."""
+    found = world.api.found("Deployment", "app")
+    assert found is not None
+    return found["metadata"]["annotations"].get(BEFORE_RESET)
+
+
+async def until_up(world: World) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while replicas(world) != 3 or before_reset(world) is not None:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("spec", [{"pause": True}, {"groupId": "another"}], ids=["paused", "refused"])
+def test_a_target_does_not_stay_at_0_while_nothing_is_done_about_its_resource(spec: Json) -> None:
+    async def scenario(world: World) -> None:
+        put_resetting(world, **spec)
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3), "another": lagging(3)})
+        assert replicas(world) == 3
+        assert before_reset(world) is None
+        assert world.said("billing", "OffsetsReset") == ("False", "OnHold")
+        world.api.refuse = lambda _, path, __: pytest.fail(path) if "/deployments/" in path else None
+        await world.find({"billing": lagging(3), "another": lagging(3)})  # It is up, so nobody asks any more.
+
+    play(scenario)
+
+
+def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_long() -> None:
+    async def scenario(world: World) -> None:
+        put_resetting(world)
+        world.worker.rest(world.bodies("ConsumerGroup"), "Cluster one is paused")
+        async with asyncio.timeout(WAIT_S):
+            while world.rounds < 3:
+                await asyncio.sleep(0)
+        assert replicas(world) == 0, "in a roll brokers are away for a moment"
+        world.clock.passed_s += AWAY_S + 1
+        await until_up(world)
+        async with asyncio.timeout(WAIT_S):
+            while world.said("billing", "OffsetsReset")[1] != "OnHold":
+                await asyncio.sleep(0)
+        assert world.said("billing") == ("False", "ClusterNotReady")
+
+    play(scenario)
+
+
+def test_a_target_that_cannot_be_scaled_up_during_a_pause_is_tried_again() -> None:
+    async def scenario(world: World) -> None:
+        put_resetting(world, pause=True)
+        refused = KubeRefused(403, "Forbidden", "not now")
+        world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3)})
+        assert world.said("billing", "OffsetsReset") == ("False", "KubernetesError")
+        world.api.refuse = lambda *_: None
+        await world.find({"billing": lagging(3)})
+        assert replicas(world) == 3
+
+    play(scenario)
+
+
+def test_a_worker_has_stopped_when_the_look_that_is_under_way_has_ended() -> None:
+    async def scenario(world: World) -> None:
+        world.put("billing")
+        world.begin()
+        await world.next_look()
+        stopping = asyncio.create_task(world.worker.stopped())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not stopping.done()
+        world.looks.found.put({"billing": lagging(3)})
+        async with asyncio.timeout(WAIT_S):
+            await stopping
+        assert world.said("billing") == ("True", "Reconciled")
+        assert world.looks.asked.empty()
 
     play(scenario)

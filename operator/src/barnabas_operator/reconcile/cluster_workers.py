@@ -16,6 +16,7 @@ from barnabas_operator.planning.refusal import CLUSTER_NOT_FOUND, Refusal
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
+from barnabas_operator.reconcile.resource_reconcilers import WITHOUT_CLUSTER
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
 from barnabas_operator.resources.api_objects import readable_part
@@ -159,6 +160,9 @@ class ClusterWorkers:
         return [body for body in strays if self._has_begun(body["metadata"]["namespace"])]
 
     async def _report_stray(self, body: Json) -> None:
+        give_back = WITHOUT_CLUSTER.get(body["kind"])
+        if give_back is not None:
+            await give_back(self._environment.api, self._clock, body)
         if "deletionTimestamp" in body["metadata"]:
             await self._statuses.release(body)
             return

@@ -1,10 +1,13 @@
 """The reconcilers of all kinds of resources of a Cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from barnabas_core.clock import Clock
+from barnabas_operator.kube.api import KubeApi
+from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
@@ -16,6 +19,11 @@ RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler
     CONSUMER_GROUP.name: GroupReconciler,
 }
 """The reconcilers by the field `kind`, in the order in which they run."""
+
+WITHOUT_CLUSTER: Final[Mapping[str, Callable[[KubeApi, Clock, Json], Awaitable[None]]]] = {
+    CONSUMER_GROUP.name: give_back_target,
+}
+"""What is done for a resource that has no Cluster, beside telling it so, by the field `kind`."""
 
 Found = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""

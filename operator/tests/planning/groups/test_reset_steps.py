@@ -210,3 +210,27 @@ def test_a_target_that_was_scaled_up_after_a_reset_was_given_up_is_scaled_to_0_b
     for replicas in (3, 0):
         assert why(next_step(scaled(ACTIVE, replicas, is_up))).reason == "GivenUp"
     assert next_step(scaled(ACTIVE, 0, is_up, reset=None)) == Remember(None)
+
+
+def test_a_target_is_scaled_up_while_nothing_is_to_be_done_and_the_reset_begins_anew_later() -> None:
+    unknown = GroupFacts()
+    assert next_step(scaled(unknown, 0, BEFORE, is_on_hold=True)) == Scale(3)
+    assert next_step(scaled(unknown, 3, BEFORE, is_on_hold=True)) == Remember(None)
+    assert next_step(scaled(unknown, 3, is_on_hold=True)) == Over()
+    assert next_step(look(EMPTY, is_on_hold=True)) == Over(), "nothing is committed meanwhile"
+
+
+def test_a_reset_that_was_given_up_is_still_known_after_a_pause() -> None:
+    given_up = replace(BEFORE, gave_up="2 members stayed")
+    assert next_step(scaled(ACTIVE, 0, given_up, is_on_hold=True)) == Scale(3)
+    is_up = replace(given_up, is_up=True)
+    assert next_step(scaled(ACTIVE, 3, given_up, is_on_hold=True)) == Remember(is_up)
+    assert next_step(scaled(ACTIVE, 3, is_up, is_on_hold=True)) == Over()
+
+
+def test_a_reset_that_was_given_up_leaves_its_target_to_others() -> None:
+    given_up = replace(BEFORE, group="audit", gave_up="2 members stayed")
+    assert why(next_step(scaled(ACTIVE, 0, given_up))).reason == "TargetBusy", "it is not up again yet"
+    ours = Remember(BeforeReset("billing", "2026-11-a", 3))
+    assert next_step(scaled(ACTIVE, 3, given_up)) == ours
+    assert next_step(scaled(ACTIVE, 3, replace(given_up, is_up=True))) == ours

@@ -22,7 +22,7 @@ from barnabas_operator.resources.consumer_group import (
     GroupMember,
     GroupTopic,
 )
-from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, Condition, merge_conditions
+from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
 """The conditions that each look makes anew."""
@@ -48,8 +48,6 @@ def group_status(
     current = [*_ready(group, seen, told, objective, now), *told.conditions]
     if objective is not None:
         current.append(condition(group, WITHIN_OBJECTIVE, *objective, now))
-    if not is_ours:  # Nobody has asked how a reset gets on; the target may be at 0 for it.
-        current.extend(each for each in before.conditions if each.type == OFFSETS_RESET and each.status == "False")
     lags = seen.lags.partitions
     return replace(
         _kept(group, before, told),
@@ -73,13 +71,15 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
     return before is None or _without_numbers(before) != _without_numbers(after)
 
 
-def unheard(group: ConsumerGroup, why: Refusal, now: str) -> ConsumerGroup:
-    """With the status of a group that nobody can look at now: no number in it is so any more."""
+def unheard(group: ConsumerGroup, why: Refusal, now: str, held: GroupTold | None = None) -> ConsumerGroup:
+    """With the status of a group that nobody can look at now: no number in it is so any more. `held` is what the parts
+    say, None where they were not asked: then what they said is as it was."""
     before = group.status or ConsumerGroupStatus()
     told = [*conditions_of(group, why, now)]
     if group.spec.lag_objective is not None:
         told.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
-    others = (each for each in before.conditions if each.type not in {one.type for one in told} | OF_LOOKS)
+    said = before.conditions if held is None else held.conditions
+    others = (each for each in said if each.type not in {one.type for one in told} | OF_LOOKS)
     return replace(
         group,
         status=ConsumerGroupStatus(

@@ -42,6 +42,8 @@ class ResetLook(NamedTuple):
     target: ScaleTarget | None
     scale: TargetScale | Refusal | None
     now: datetime
+    is_on_hold: bool = False
+    """Nothing is reset now, for the resource or its Cluster is paused, or not ready."""
 
     @property
     def is_done(self) -> bool:
@@ -139,13 +141,17 @@ def _scale_up_again(look: ResetLook) -> Step | None:
         return None
     reset = look.reset
     goes_on = reset is not None and before.reset == reset.id and reset.when_active == "ScaleDown" and not reset.dry_run
-    if goes_on and not look.is_done and not before.gave_up:
+    if goes_on and not (look.is_done or look.is_on_hold or before.gave_up):
         return None
     if scale.replicas == 0 and before.replicas > 0 and not before.is_up:
         return Scale(before.replicas)
-    if not goes_on or look.is_done:
+    if not goes_on or look.is_done or not before.gave_up:
         return Remember(None)
     return None if before.is_up else Remember(replace(before, is_up=True))
+
+
+def _on_hold(look: ResetLook) -> Step | None:
+    return Over() if look.is_on_hold else None
 
 
 def _over(look: ResetLook) -> Step | None:
@@ -196,7 +202,7 @@ def _scale_down(look: ResetLook) -> Step:
     if not isinstance(scale, TargetScale):
         missing = Refusal(INVALID_RESET, "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing")
         return Stop(scale or missing)
-    if before is None:
+    if before is None or (before.group != look.name and _is_left(scale, before)):
         return _scale_down_first(look, scale, reset)
     if before.group != look.name:
         told = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
@@ -225,6 +231,11 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Step
     return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 
+def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
+    """Whether what is remembered of another reset holds nobody up: it was given up, and the target is up again."""
+    return before.gave_up != "" and (before.is_up or scale.replicas > 0)
+
+
 def _since(before: BeforeReset, now: datetime) -> datetime:
     """From now on where it has not been at 0 yet, or others wrote what cannot be read."""
     try:
@@ -244,6 +255,7 @@ def _target(look: ResetLook) -> str:
 
 RULES: Final[tuple[Callable[[ResetLook], Step | None], ...]] = (
     _scale_up_again,
+    _on_hold,
     _over,
     _dry_run,
     _gave_up,

@@ -6,13 +6,14 @@ from typing import Final
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_told import GroupTold
 from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
+from barnabas_operator.planning.groups.reset_step import GIVEN_UP
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ResetStatus
 from barnabas_operator.resources.object_meta import OFFSETS_RESET, Condition, condition_of
 
 DONE: Final = "ResetDone"
 DRY_RUN: Final = "DryRun"
-SCALING_UP: Final = "ScalingUp"
+ON_HOLD: Final = "OnHold"
 
 
 def known_reset(group: ConsumerGroup) -> ResetStatus | None:
@@ -24,11 +25,13 @@ def known_reset(group: ConsumerGroup) -> ResetStatus | None:
 def settled(group: ConsumerGroup) -> Condition | None:
     """The condition that stays as it is until the resource changes: nothing has to be asked for it.
 
-    A reset that was carried out, with the target scaled up again; a dry run that was planned.
+    A reset that was carried out or given up, with the target scaled up again; a dry run that was planned.
     """
     told, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
-    is_of_this = told is not None and told.observed_generation == group.metadata.generation and known is not None
-    return told if told is not None and is_of_this and told.reason in (DONE, DRY_RUN) else None
+    if told is None or told.observed_generation != group.metadata.generation:
+        return None
+    is_told = told.reason == GIVEN_UP or (known is not None and told.reason in (DONE, DRY_RUN))
+    return told if is_told else None
 
 
 def is_unfinished(group: ConsumerGroup) -> bool:
@@ -38,6 +41,25 @@ def is_unfinished(group: ConsumerGroup) -> bool:
         return False
     is_new = group.status.observed_generation != group.metadata.generation
     return is_new or condition_of(group.conditions, OFFSETS_RESET) is not None
+
+
+def may_hold_target(group: ConsumerGroup) -> bool:
+    """Whether a reset may have scaled the target down that nobody has scaled up since, as far as the status tells."""
+    told = condition_of(group.conditions, OFFSETS_RESET)
+    is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
+    is_up = told is None or told.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
+    return group.spec.scaling is not None and not (is_of_this and is_up)
+
+
+def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
+    """Nothing is reset now, because of `why`; `refusal` is why the target may still be at 0. None without a reset, once
+    nothing is left to tell."""
+    if refusal is not None:
+        return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
+    if group.spec.offsets.reset is None:
+        return None
+    told = f"{why}; so nothing is reset, and what was scaled down for that is scaled up"
+    return condition(group, OFFSETS_RESET, "False", ON_HOLD, told, now)
 
 
 def told_done(group: ConsumerGroup, told: GroupTold, done: ResetStatus, now: str) -> GroupTold:

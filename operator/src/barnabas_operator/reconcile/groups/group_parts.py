@@ -32,6 +32,10 @@ class GroupPart(Protocol):
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
         """Takes a step, if there is one to take; `told` with what is to be said of it. Never of a paused group."""
 
+    async def hold(self, group: ConsumerGroup, why: str, told: GroupTold) -> GroupTold:
+        """Nothing is to be done for now, because of `why`: puts back what was changed in Kubernetes for a while. Asks
+        no brokers; `told` with what is to be said of it."""
+
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """The resource goes, whatever becomes of the group: puts back what was changed in Kubernetes for a while. Asks
         no brokers. Why it has to wait, None where nothing is left."""

@@ -5,8 +5,9 @@ import math
 from typing import Final
 
 from barnabas_operator.kafka.group_looks import GroupLooks
+from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_worker import GroupWorker
-from barnabas_operator.reconcile.kind_reconciler import Bodies, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, KindReconciler, ReconcilerEnvironment, Seen
 from barnabas_operator.resources.cluster import Cluster
 
 PATIENCE_LOOKS: Final = 4
@@ -38,8 +39,8 @@ class GroupReconciler(KindReconciler):
 
     async def release(self, bodies: Bodies) -> None:
         """Nobody reconciles them any more: removes their finalizers."""
-        self._worker.stop()
-        await asyncio.gather(*(self._tools.statuses.release(body) for body in bodies.values()))
+        await self._worker.stopped()
+        await asyncio.gather(*(self._release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
         """The worker tells them."""
@@ -51,6 +52,10 @@ class GroupReconciler(KindReconciler):
         self._start_for(bodies)
         self._worker.begin(cluster, bodies)
         return seen
+
+    async def _release(self, body: Json) -> None:
+        await give_back_target(self._tools.environment.api, self._tools.environment.clock, body)
+        await self._tools.statuses.release(body)
 
     def _start_for(self, bodies: Bodies) -> None:
         if bodies and self._running is None:

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import replace as replaced
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.leader_election.leadership import NotLeading
+from barnabas_operator.planning.conditions import PAUSE
 from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
 from barnabas_operator.planning.groups.group_seen import GroupSeen
 from barnabas_operator.planning.groups.group_status import group_status
@@ -24,7 +26,7 @@ from barnabas_operator.reconcile.groups.offset_resets import OffsetResets
 from barnabas_operator.reconcile.reconcile_parts import is_expected, refusal_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_of
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, WITHIN_OBJECTIVE, condition_of
 
 log = logging.getLogger(__name__)
 
@@ -58,17 +60,30 @@ class GroupWork:
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
     ) -> Worked | None:
         """Once; None where somebody did not answer, so that nothing is known of it. Raises NotLeading."""
-        told = GroupTold(problem=refuse_group(group, owner, seen))
-        if told.problem is None and not group.is_paused:
-            try:
+        problem = refuse_group(group, owner, seen)
+        try:
+            if problem is None and not group.is_paused:
                 async with self._turns:
-                    told = await self._acted(cluster, group, seen, told)
-            except (ClusterUnreachable, KubeUnreachable) as error:
-                log.info("%s: trying again: %s", _name(group), error)
-                return None
+                    told = await self._acted(cluster, group, seen)
+            else:
+                told = replace(
+                    await self.hold(group, problem.message if problem is not None else PAUSE), problem=problem
+                )
+        except (ClusterUnreachable, KubeUnreachable) as error:
+            log.info("%s: trying again: %s", _name(group), error)
+            return None
         objective = self._judged(group, seen)
         status = group_status(group, seen, told, objective, cluster.metadata.name, time_text(self._clock.now_ms()))
-        return Worked(replace(group, status=status), told.is_busy)
+        return Worked(replaced(group, status=status), told.is_busy)
+
+    async def hold(self, group: ConsumerGroup, why: str) -> GroupTold:
+        """Nothing is done about it now, because of `why`; asks no brokers. Raises NotLeading and KubeUnreachable."""
+        told = GroupTold()
+        async with self._turns:
+            for part in self._parts:
+                told = await part.hold(group, why, told)
+                self.acted_at = self._clock.monotonic_s()
+        return told
 
     async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
         """What its deletion policy asks for; why the resource stays, None where it may go.
@@ -101,7 +116,8 @@ class GroupWork:
         """All but the resources of these names."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
-    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, told: GroupTold) -> GroupTold:
+    async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> GroupTold:
+        told = GroupTold()
         for part in self._parts:
             try:
                 told = await part.act(cluster, group, seen, told)
@@ -109,7 +125,8 @@ class GroupWork:
                 raise
             except Exception as error:  # Whatever it is: the other groups have their turn.
                 log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
-                return GroupTold(problem=refusal_of(error))
+                known = condition_of(group.conditions, OFFSETS_RESET)  # The target may still be at 0 for it.
+                return GroupTold(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
         return told
 

@@ -85,6 +85,7 @@ class GroupWorker:
         self._heard_at: dict[str, float] = {}
         """When each resource's group was looked at last, or was to be for the first time."""
         self._woken: Final = asyncio.Event()
+        self._round_turn: Final = asyncio.Lock()
         self._began_at: float | None = None
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
@@ -105,6 +106,12 @@ class GroupWorker:
         """Nothing is to be done any more."""
         self._cluster, self._why_resting = None, ""
 
+    async def stopped(self) -> None:
+        """Nothing is to be done any more: returns when the look that is under way has ended."""
+        self.stop()
+        async with self._round_turn:
+            pass
+
     def close(self) -> None:
         """The worker ends."""
         self._client.end()
@@ -123,7 +130,8 @@ class GroupWorker:
             await self._pause(pause)
             self._began_at = self._clock.monotonic_s()
             try:
-                is_busy = await self._round()
+                async with self._round_turn:
+                    is_busy = await self._round()
                 pause, failures = self._pause_s(self._clock.monotonic_s() - self._began_at, is_busy=is_busy), 0
             except Exception as error:
                 failures += 1
@@ -258,10 +266,17 @@ class GroupWorker:
 
     async def _tell_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
         """At once where nothing was said of what is declared now; the others were looked at a moment ago."""
-        told_at, since = self._now(), self._clock.monotonic_s() - AWAY_S
-        late = (each for each in groups if has_news(each) or self._heard_at[each.metadata.name] < since)
-        told = ((group, why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)) for group in late)
-        await self._tell((unheard(group, reason, told_at) for group, reason in told), bodies)
+        late = [each for each in groups if has_news(each) or self._is_long_unheard(each)]
+        await self._tell(await asyncio.gather(*(self._unheard(each, why) for each in late)), bodies)
+
+    async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
+        """Nobody knows how long it takes: what a reset has scaled down does not wait for that."""
+        reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
+        held = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
+        return unheard(group, reason, self._now(), held)
+
+    def _is_long_unheard(self, group: ConsumerGroup) -> bool:
+        return self._clock.monotonic_s() - self._heard_at[group.metadata.name] > AWAY_S
 
     async def _tell(self, groups: Iterable[ConsumerGroup], bodies: Bodies) -> None:
         await self._told.tell(((group, self._before[group.metadata.name]) for group in groups), bodies)

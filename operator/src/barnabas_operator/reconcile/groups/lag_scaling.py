@@ -76,6 +76,11 @@ class LagScaling(GroupPart):
             return _with(told, not_scaled(group, done, self._stamp()))
         return replace(_with(told, follows_lag(group, done, self._stamp())), replicas=done.replicas)
 
+    async def hold(self, group: ConsumerGroup, _why: str, told: GroupTold) -> GroupTold:
+        """The target keeps what it has."""
+        self._known.pop(group.metadata.uid or "", None)
+        return told
+
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """The target keeps what it has."""
         self._known.pop(group.metadata.uid or "", None)

@@ -2,13 +2,10 @@
 
 import logging
 from dataclasses import replace
-from typing import Final
 
 from barnabas_core.reset_mark import reset_mark
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
 from barnabas_operator.kafka.reset_planning import plan_now, plan_of, reset_facts
-from barnabas_operator.kube.api import CONFLICT, KubeRefused
-from barnabas_operator.kube.scales import Scales
 from barnabas_operator.planning.groups.group_deletion import (
     ASKS_BROKERS,
     DeleteGroup,
@@ -32,28 +29,26 @@ from barnabas_operator.planning.groups.reset_step import (
     resets_of,
     without_plan,
 )
-from barnabas_operator.planning.groups.reset_times import moment
 from barnabas_operator.planning.groups.reset_told import (
     is_unfinished,
     known_reset,
+    may_hold_target,
+    on_hold,
     settled,
     told_done,
     told_plan,
     told_why_not,
 )
-from barnabas_operator.planning.groups.target_scale import TargetScale, named
-from barnabas_operator.planning.refusal import KAFKA_ERROR, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.refusal import KAFKA_ERROR, Refusal
 from barnabas_operator.planning.time_text import time_text
 from barnabas_operator.reconcile.broker_calls import blocking
 from barnabas_operator.reconcile.groups.group_parts import GroupEnvironment, GroupPart
+from barnabas_operator.reconcile.groups.held_targets import CHANGES, STEPS_MAX, HeldTargets
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, Condition, condition_of
 
 log = logging.getLogger(__name__)
-
-STEPS_MAX: Final = 12
-"""In one look. The longest way, down and up again, has fewer; somebody else may change the target in between."""
-CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
 
 
 class OffsetResets(GroupPart):
@@ -61,13 +56,13 @@ class OffsetResets(GroupPart):
 
     def __init__(self, tools: GroupEnvironment) -> None:
         self._tools = tools
-        self._scales = Scales(tools.api, tools.namespace)
+        self._targets = HeldTargets(tools.api, tools.namespace, tools.clock)
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, told: GroupTold) -> GroupTold:
         """As many steps as can be taken now."""
         stays = settled(group)
         if stays is not None:
-            return replace(told, conditions=(*told.conditions, stays))
+            return _with(told, stays)
         if group.spec.offsets.reset is None and not is_unfinished(group):
             return told
         known = known_reset(group)
@@ -103,10 +98,7 @@ class OffsetResets(GroupPart):
         facts = GroupFacts()
         if reset is not None and done_at is None:
             facts = await blocking(lambda: self._admin().facts([group.group_id]).groups[group.group_id])
-        now = moment(self._tools.clock.now_ms())
-        target = group.spec.scaling.target if group.spec.scaling is not None else None
-        scale = await self._scales.read(target) if target is not None else None
-        return ResetLook(group.metadata.name, group.group_id, reset, done_at, facts, target, scale, now)
+        return await self._targets.look(group, reset, done_at, facts)
 
     async def _dry_run(self, group: ConsumerGroup, look: ResetLook, told: GroupTold) -> GroupTold:
         plan = await self._plan(look)
@@ -160,22 +152,8 @@ class OffsetResets(GroupPart):
 
     async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
         """None: it was done, or somebody else has just changed the target; look again."""
-        target, seen = look.target, look.scale
-        assert target is not None
-        assert isinstance(seen, TargetScale)
-        try:
-            if isinstance(step, Scale):
-                after = await self._scales.scale(target, seen, step.replicas)
-            else:
-                in_vain = await self._refusal_before(look, step)
-                after = in_vain or await self._scales.remember(target, seen, step.before)
-        except KubeRefused as error:
-            refused = Refusal(KUBERNETES_ERROR, f"{named(target)}: {error.message}")
-            return None if error.status == CONFLICT else Stop(refused)
-        if isinstance(after, Refusal):
-            return Stop(after)
-        self._log(group, f"{named(target)}: {step}")
-        return None
+        in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
+        return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
     async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
         """Nothing is scaled down for a reset that cannot be carried out."""
@@ -184,17 +162,17 @@ class OffsetResets(GroupPart):
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
+    async def hold(self, group: ConsumerGroup, why: str, told: GroupTold) -> GroupTold:
+        """Scales up what a reset scaled down, once; the reset begins anew when it goes on."""
+        said = condition_of(group.conditions, OFFSETS_RESET)
+        if may_hold_target(group):
+            refusal = await self._targets.give_back(group, group.spec.offsets.reset)
+            said = on_hold(group, refusal, why, self._stamp())
+        return _with(told, said) if said is not None else told
+
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """Scales up what a reset scaled down."""
-        for _ in range(STEPS_MAX):
-            look = await self._look(group, None, None)
-            step = next_step(look)
-            if not isinstance(step, Remember | Scale):
-                return None
-            stopped = await self._scale(group, look, step)
-            if stopped is not None:
-                return stopped.why
-        return CHANGES
+        return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
         """In a thread: why it has to wait, and what the brokers refused."""
@@ -229,3 +207,7 @@ class OffsetResets(GroupPart):
 
     def _log(self, group: ConsumerGroup, text: str) -> None:
         log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, text)
+
+
+def _with(told: GroupTold, said: Condition) -> GroupTold:
+    return replace(told, conditions=(*told.conditions, said))
