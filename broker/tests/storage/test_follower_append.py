@@ -48,7 +48,15 @@ def test_batches_are_written_as_they_come_with_the_gaps_of_compaction(tmp_path: 
     assert [(header.base_offset, header.leader_epoch) for header in read_all(log)] == [(3, 0), (5, 1), (20, 4), (30, 4)]
     assert log.log_end_offset == 31
     assert all_bytes(log).startswith(b"".join(sent))
-    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 3), (1, 5), (4, 20)]
+
+
+def test_an_epoch_begins_where_the_batch_before_ends_for_compaction_may_have_removed_its_first(tmp_path: Path) -> None:
+    """Too late, and a replica with other records in the gap would be told that they are the leader's."""
+    log = OneLog(tmp_path).open()
+    follow(log, stored(0, 2), stored(5, 1, epoch=1))
+    follow(log, stored(20, 4, epoch=4))
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 2), (4, 6)]
+    assert log.end_offset_for_epoch(1) == (1, 6)
 
 
 def test_many_batches_are_one_write(tmp_path: Path) -> None:

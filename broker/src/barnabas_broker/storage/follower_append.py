@@ -65,14 +65,15 @@ def _append_rolling(log: Log, records: memoryview, headers: list[BatchHeader], n
 def _append_run(log: Log, run: memoryview, headers: list[BatchHeader]) -> None:
     if not headers:
         return
-    producers, epochs = log.producers, log.epochs
+    producers, epochs, end_offset = log.producers, log.epochs, log.log_end_offset
     log.segments.active.append_run(run, headers)
     log.log_end_offset = headers[-1].last_offset + 1
     latest_epoch = epochs.latest_epoch
     for header in headers:
         if header.leader_epoch != latest_epoch:
-            epochs.assign(header.leader_epoch, header.base_offset)
+            epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
             latest_epoch = header.leader_epoch
+        end_offset = header.last_offset + 1
         if header.producer_id >= 0:
             producers.record(header, header.base_offset, header.max_timestamp_ms)
 

@@ -2,6 +2,9 @@
 
 The checkpoint is right below the recovery point, from there on the batches are, which recovery reads anyway. So it is
 written once before the recovery point moves, with a sync: never does what may be lost replace what is safe.
+
+Compaction may have removed the first batches of an epoch. Who only knows batches takes it to begin where the one before
+it ends: taken too late, a replica would keep what another leader wrote there.
 """
 
 from bisect import bisect_right
@@ -10,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.storage.batch_scan import FoundBatch
 from barnabas_broker.storage.checkpoints import EpochStart, decode_epochs, encode_epochs
@@ -18,6 +21,14 @@ from barnabas_broker.storage.files import FileSystem
 from barnabas_core.errors import ApiError, ErrorCode
 
 UNKNOWN: Final = (-1, -1)
+
+
+class FoundEpoch(NamedTuple):
+    """An epoch as recovery meets it: somewhere from `start_min` to the first batch that is left, at `start_max`."""
+
+    epoch: int
+    start_min: int
+    start_max: int
 
 
 class LeaderEpochs:
@@ -48,9 +59,10 @@ class LeaderEpochs:
         first = next(batches, None)
         if first is None or (saved and saved[0].start_offset <= first.header.base_offset):
             return cls(files, path, saved)
-        epochs = cls(files, path)
+        epochs, end_offset = cls(files, path), min(log_start_offset, first.header.base_offset)
         for batch in chain([first], batches):
-            epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+            epochs.assign(batch.header.leader_epoch, end_offset)
+            end_offset = batch.header.last_offset + 1
         return epochs
 
     @property
@@ -75,6 +87,12 @@ class LeaderEpochs:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._entries = [*kept, EpochStart(epoch, start_offset)]
+
+    def recovered(self, found: Iterable[FoundEpoch]) -> None:
+        """What lies past the recovery point. Where an epoch that has batches there began, the checkpoint knows."""
+        saved = dict(self._saved)
+        for epoch, start_min, start_max in found:
+            self.assign(epoch, min(max(saved.get(epoch, start_min), start_min), start_max))
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at `end_offset` or later."""

@@ -7,8 +7,8 @@ what is on disk. All methods raise StorageError (`disk_access`); ApiError where 
 
 from collections.abc import Collection
 
-from barnabas_broker.storage.checkpoints import EpochStart
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
+from barnabas_broker.storage.leader_epochs import FoundEpoch
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_files import LogFiles
 from barnabas_broker.storage.log_offsets import LogAppend, LogOffsets
@@ -216,11 +216,9 @@ class Log(LogFiles):
         """In the thread that loads it: a start tells of the latest epoch of all logs, on the loop."""
         self._latest_epoch = self.epochs.latest_epoch
 
-    def recovered(self, recovery_point: int, epochs: list[EpochStart]) -> None:
+    def recovered(self, recovery_point: int, epochs: list[FoundEpoch]) -> None:
         """Recovery has found the log's end, and the epochs from the recovery point on: bring the rest there."""
-        known = self._load_epochs(recovery_point)
-        for epoch, start_offset in epochs:
-            known.assign(epoch, start_offset)
+        self._load_epochs(recovery_point).recovered(epochs)
         self._load_producers()
         self.ends_at(self.log_end_offset)
         self._mark_unflushed()

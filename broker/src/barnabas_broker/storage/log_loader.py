@@ -11,9 +11,10 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.storage import file_names
-from barnabas_broker.storage.checkpoints import EpochStart, decode_partition_metadata
+from barnabas_broker.storage.checkpoints import decode_partition_metadata
 from barnabas_broker.storage.errors import InvalidBatch, storage_error
 from barnabas_broker.storage.files import FileEntry
+from barnabas_broker.storage.leader_epochs import FoundEpoch
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.log_environment import LogEnvironment
 from barnabas_broker.storage.log_offsets import LogOffsets
@@ -134,7 +135,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     """
     log.recovery_point = min(recovery_point, log.log_end_offset)
     unsynced = log.segments.starting_at(recovery_point)
-    epochs: list[EpochStart] = []
+    epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
         if number and not _follows(segment, log.log_end_offset):
             _warn_of_loss(f"there is nothing from {log.log_end_offset} on", unsynced[number:])
@@ -144,9 +145,10 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
         end_offset = segment.base_offset
         for header in segment.recover(recovery_point):
             checked_bytes += header.size_bytes
-            end_offset = header.last_offset + 1
             if header.base_offset >= recovery_point and (not epochs or epochs[-1].epoch != header.leader_epoch):
-                epochs.append(EpochStart(header.leader_epoch, header.base_offset))
+                start_min = max(end_offset, recovery_point)
+                epochs.append(FoundEpoch(header.leader_epoch, start_min, header.base_offset))
+            end_offset = header.last_offset + 1
         on_recovered(checked_bytes)
         log.log_end_offset = end_offset
         if segment.size_bytes < found_bytes:
