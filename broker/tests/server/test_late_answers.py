@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_connection import answer, connected, framed
 
-from barnabas_broker.server.answers import LATE_ANSWERS_MAX
+from barnabas_broker.server.answers import LATE_ANSWERS_MAX, LATE_BYTES_MAX
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.wire.parts import Part
 
@@ -135,6 +135,30 @@ def test_answers_that_nobody_will_read_are_not_counted_once_the_connection_has_c
             while await reader.read(1024 * 1024):
                 pass
             await turns(lambda: connection.is_closed)
+            assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
+
+    asyncio.run(run())
+
+
+def test_answers_that_wait_for_one_before_them_count_and_stop_the_reading() -> None:
+    """They are in memory, whoever made them late."""
+
+    async def run() -> None:
+        dispatch = Lateness()
+        async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
+            writer.write(b"".join(map(framed, [b"late 1", b"late 2", b"late 3"])))
+            await turns(lambda: len(dispatch.taken) == 3)
+            for size_bytes in (LATE_BYTES_MAX // 2, LATE_BYTES_MAX):
+                _, respond = dispatch.outstanding.pop()
+                respond([bytes(size_bytes)])
+            await turns(lambda: connection.unsent_bytes == LATE_BYTES_MAX * 3 // 2)
+            assert connection.has_unsent
+            await turns(lambda: not connection.waits_for_client)
+            writer.write(framed(b"late 4"))
+            dispatch.release(0)
+            assert await answer(reader) == b"late 1"
+            await reader.readexactly(LATE_BYTES_MAX * 3 // 2)
+            await turns(lambda: len(dispatch.taken) == 4)
             assert (connection.unsent_bytes, connection.has_unsent) == (0, False)
 
     asyncio.run(run())

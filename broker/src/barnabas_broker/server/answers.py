@@ -168,12 +168,20 @@ class Answers(ABC, SlowClient):
         ready: list[Part] = []
         while self._late and self._late[0].parts is not None:
             ready += self._late.popleft().parts or ()
-        if self._late_bytes:
-            self._late_bytes = sum(memory_bytes(late.parts or ()) for late in self._late)
-            self._slow_clients.holds_answers(self)
+        if self._late or self._late_bytes:
+            self._count_late()
         if ready:
             self._send(ready)
         self._resume()
+
+    def _count_late(self) -> None:
+        """What waits for an answer before it; once a turn, however many have come in it."""
+        late_bytes = sum([memory_bytes(late.parts) for late in self._late if late.parts])
+        if late_bytes != self._late_bytes:
+            self._late_bytes = late_bytes
+            self._slow_clients.holds_answers(self)
+            if self._has_enough_late:
+                self._pause_reading()
 
     def _writable(self) -> None:
         try:
