@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Where it is set, each of the hundreds of brokers that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv demo test fast check crds dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
+.PHONY: venv demo test fast check crds job-table dashboards metrics dashboards-pictures format fuzz sim torture weeks soak bench compat-clients e2e-tools e2e jobs-test kubernetes kubernetes-down clean
 
 venv: .venv/ready
 
@@ -39,6 +39,10 @@ check: .venv/spark
 crds: venv
 	$(BIN)/python -m barnabas_operator.resources.crd crds helm/barnabas/crd-files
 	$(BIN)/python -m barnabas_operator.resources.reference docs/reference.md
+
+# What the operator knows of the jobs, of the types of their options; `make crds` comes after it.
+job-table: .venv/spark
+	$(BIN)/python -m barnabas_jobs.app.job_table operator/src/barnabas_operator/resources/job_table.json
 
 # Grafana's JSON, of the code in dashboards/.
 dashboards: venv

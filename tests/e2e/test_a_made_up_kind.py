@@ -46,7 +46,7 @@ def test_one_without_a_cluster_says_so_in_its_columns(
     body = {"apiVersion": API_VERSION, "kind": made_up.name, "metadata": meta, "spec": {"source": "flights"}}
 
     def said() -> str:
-        return str(plane.kubectl("-n", namespace, "get", "bm", "a", "--no-headers"))
+        return str(plane.kubectl("-n", namespace, "get", "bi", "a", "--no-headers"))
 
     async def scenario() -> None:
         async with watching(OperatorSettings("image", (namespace,))):

@@ -78,13 +78,19 @@ class KubeMemory(KubeApi):
                 self._delete(path.removesuffix("/eviction"), given["deleteOptions"])
                 return {}
             case "POST":
-                return self._keep(f"{path}/{next(self._versions)}", dict(given))
+                return self._create(path, given)
             case "PATCH" if content_type == APPLY:
                 return self._keep(place, _merged(self.objects.get(place, {}), given))
             case "PATCH":
                 return self._patch(place, given)
         self._delete(path, given)
         return {}
+
+    def _create(self, path: str, item: Mapping[str, Any]) -> Json:
+        where = f"{path}/{item['metadata'].get('name') or next(self._versions)}"
+        if where in self.objects:
+            raise KubeRefused(CONFLICT, "AlreadyExists", where)
+        return self._keep(where, dict(item))
 
     def _read(self, path: str) -> Json:
         if path in self.objects:

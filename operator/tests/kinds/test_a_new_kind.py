@@ -60,7 +60,7 @@ def reviewed(inventory: Inventory, **request: object) -> dict[str, Any]:
 def test_it_has_a_definition_with_its_names_columns_and_rules() -> None:
     (found,) = [each["spec"] for each in definitions() if each["metadata"]["name"] == "mirrors.barnabas.dev"]
     names, version = found["names"], found["versions"][0]
-    assert (names["kind"], names["singular"], names["shortNames"]) == ("Mirror", "mirror", ["bm"])
+    assert (names["kind"], names["singular"], names["shortNames"]) == ("Mirror", "mirror", ["bi"])
     columns = [each["name"] for each in version["additionalPrinterColumns"]]
     assert columns == ["Ready", "Reason", "Width", "Age", "Message"]
     assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.width"
@@ -79,7 +79,7 @@ def test_people_get_rights_to_it() -> None:
     roles = {each["metadata"]["name"]: each["rules"] for each in cluster_roles()}
     assert {"mirrors", "mirrors/status", "mirrors/scale"} <= set(roles["barnabas-view"][0]["resources"])
     assert [rule["resources"] for rule in roles["barnabas-edit"]] == [
-        ["topics", "consumergroups", "mirrors"],
+        ["topics", "consumergroups", "maintenancejobs", "mirrors"],
         ["topics/scale", "mirrors/scale"],
     ]
     assert [rule["resources"] for rule in roles["barnabas-admin"]] == [["clusters"]]

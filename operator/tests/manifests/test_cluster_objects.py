@@ -18,7 +18,7 @@ from barnabas_operator.planning.brokers.dynamic_configs import Changes, place_se
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import dynamic_settings, pod_problems, restart_hash
 from barnabas_operator.planning.brokers.pods import BrokerPod, PodsState
-from barnabas_operator.planning.object_names import ACCOUNT, selector
+from barnabas_operator.planning.object_names import ACCOUNT, maintenance_selector, selector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack, Storage, Volume
 from barnabas_operator.resources.object_meta import ObjectMeta
 
@@ -87,16 +87,17 @@ def test_brokers_replicate_through_a_listener_that_only_they_and_the_operator_re
     (policy,) = of_kind(supporting_objects(CLUSTER, neighbours=neighbours), "NetworkPolicy").values()
     (first, _) = policy["spec"]["ingress"]
     assert [each["port"] for each in first["ports"]] == [9091]
-    brokers, operator = first["from"]
+    brokers, runs, operator = first["from"]
     assert brokers == {"podSelector": {"matchLabels": dict(selector("flights"))}}
+    assert runs == {"podSelector": {"matchLabels": dict(maintenance_selector("flights"))}}
     release = {"app.kubernetes.io/name": "barnabas-operator", "app.kubernetes.io/instance": "barnabas"}
     assert operator["podSelector"] == {"matchLabels": release}
     assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "ops"}}
 
 
-def test_where_the_operator_is_no_pod_only_brokers_reach_the_listener_of_brokers() -> None:
+def test_where_the_operator_is_no_pod_only_brokers_and_runs_reach_the_listener_of_brokers() -> None:
     (policy,) = of_kind(supporting_objects(CLUSTER), "NetworkPolicy").values()
-    assert len(policy["spec"]["ingress"][0]["from"]) == 1
+    assert len(policy["spec"]["ingress"][0]["from"]) == 2
 
 
 def test_a_monitor_has_the_labels_by_which_prometheus_finds_it() -> None:

@@ -27,6 +27,7 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_USAGE: Final = 2
 DEFAULT_IMAGE: Final = "barnabas-broker:dev"
 DEFAULT_OPERATOR_IMAGE: Final = "barnabas-operator:dev"
+DEFAULT_JOBS_IMAGE: Final = "barnabas-jobs:dev"
 TURN_S: Final = 0.0005
 """How long a thread computes while another wants to: the webhook answers while a round reads many partitions."""
 
@@ -56,19 +57,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_settings(environment: Mapping[str, str], identity: str) -> OperatorSettings:
-    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, OPERATOR_IMAGE, BOOTSTRAP, LEASE.
+    """WATCH_NAMESPACES (comma-separated; all where empty), BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE, BOOTSTRAP, LEASE.
 
-    After DRIFT_SECONDS a round comes at the latest; consumer groups are looked at every GROUP_LOOK_SECONDS.
+    After DRIFT_SECONDS a round comes at the latest; consumer groups are looked at every GROUP_LOOK_SECONDS, runs of
+    maintenance that are under way every RUN_LOOK_SECONDS.
     POD_NAMESPACE and RELEASE say which pods are the operator's, POD_MONITOR_LABELS (JSON) how PodMonitors are found.
     """
     names = (name.strip() for name in environment.get("WATCH_NAMESPACES", "").split(","))
     return OperatorSettings(
         broker_image=environment.get("BROKER_IMAGE", DEFAULT_IMAGE),
         operator_image=environment.get("OPERATOR_IMAGE", DEFAULT_OPERATOR_IMAGE),
+        jobs_image=environment.get("JOBS_IMAGE", DEFAULT_JOBS_IMAGE),
         namespaces=tuple(filter(None, names)),
         bootstrap=environment.get("BOOTSTRAP", ""),
         drift_s=float(environment.get("DRIFT_SECONDS", "60")),
         group_look_s=float(environment.get("GROUP_LOOK_SECONDS", "15")),
+        run_look_s=float(environment.get("RUN_LOOK_SECONDS", "5")),
         lease=environment.get("LEASE", ""),
         identity=identity,
         neighbours=Neighbours(

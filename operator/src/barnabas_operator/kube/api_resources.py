@@ -16,6 +16,8 @@ class ApiResource(NamedTuple):
 
 API_RESOURCES: Final = {
     "StateDocument": ApiResource("apis/internal.barnabas.dev/v1", "statedocuments"),
+    "CronJob": ApiResource("apis/batch/v1", "cronjobs"),
+    "Job": ApiResource("apis/batch/v1", "jobs"),
     "ConfigMap": ApiResource("api/v1", "configmaps"),
     "Deployment": ApiResource("apis/apps/v1", "deployments"),
     "Event": ApiResource("api/v1", "events"),

@@ -4,7 +4,13 @@ from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
 from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, lag_exporter_selector, selector
+from barnabas_operator.planning.object_names import (
+    REPLICATION_PORT,
+    brokers_name,
+    lag_exporter_selector,
+    maintenance_selector,
+    selector,
+)
 from barnabas_operator.resources.cluster import Cluster
 
 MONITORING: Final = "monitoring.coreos.com/v1"
@@ -32,7 +38,7 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Only brokers, the operator and the lag exporter reach the port of replication.
+    """Only brokers, the operator, the lag exporter and runs of maintenance reach the port of replication.
 
     Prometheus reaches its own, and clients their listener.
 
@@ -40,6 +46,7 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     """
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
+    runs = {"podSelector": {"matchLabels": dict(maintenance_selector(name))}}
     return kube_object(
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -51,7 +58,7 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {
-                    "from": [brokers, *_exporter_peers(cluster), *neighbours.operator_peers],
+                    "from": [brokers, runs, *_exporter_peers(cluster), *neighbours.operator_peers],
                     "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
                 },
                 *_of_clients(cluster),

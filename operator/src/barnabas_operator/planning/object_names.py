@@ -24,6 +24,13 @@ HTTP_PORT: Final = 9404
 LAG_EXPORTER_PORT: Final = 9308
 """kafka_exporter's."""
 
+MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
+MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
+"""On what runs have: not the Cluster's own label, by which each change of an object wakes a round over the Cluster."""
+MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
+SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
+"""On a MaintenanceJob that a schedule of its Cluster has made: the name of the entry."""
+
 
 def brokers_name(cluster: str) -> str:
     """The StatefulSet, its ServiceAccount, RoleBinding, PodDisruptionBudget and headless Service."""
@@ -97,3 +104,23 @@ def lag_exporter_selector(cluster: str) -> Mapping[str, str]:
 def labels(cluster: str) -> Mapping[str, str]:
     """What every object of a Cluster carries."""
     return {**selector(cluster), "app.kubernetes.io/instance": cluster, MANAGED_BY_LABEL: MANAGED_BY}
+
+
+def driver_name(run: str) -> str:
+    """The batch Job of a MaintenanceJob's driver, and the Service by which executors find it."""
+    return f"{run}-driver"
+
+
+def maintenance_name(cluster: str) -> str:
+    """Who the drivers and executors of a Cluster's runs are: ServiceAccount and RoleBinding."""
+    return f"{cluster}-maintenance"
+
+
+def maintenance_selector(cluster: str) -> Mapping[str, str]:
+    """What finds the pods of a Cluster's runs."""
+    return {NAME_LABEL: "barnabas-maintenance", MAINTENANCE_CLUSTER_LABEL: cluster}
+
+
+def run_labels(cluster: str, run: str, role: str) -> Mapping[str, str]:
+    """What a pod of a run carries; `role` is driver or executor."""
+    return {**maintenance_selector(cluster), MAINTENANCE_JOB_LABEL: run, MAINTENANCE_ROLE_LABEL: role}

@@ -10,6 +10,8 @@ from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES
 from barnabas_operator.planning.conditions import PAUSED, told_before
 from barnabas_operator.planning.kube_event import Said, kube_event
+from barnabas_operator.planning.maintenance.run_status import DELETING, RUNNING
+from barnabas_operator.planning.maintenance.run_turns import OTHER_RUN
 from barnabas_operator.planning.refusal import CLUSTER_NOT_READY
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.planning.status.terminating_pods import PODS_ENDING
@@ -17,7 +19,9 @@ from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, LOGS_SET_ASIDE, READY, RECORDS_LOST, condition_of
 from barnabas_operator.resources.resource import Resource
 
-UNDER_WAY: Final = frozenset({HOLDS_REPLICAS, PODS_ENDING, REPLICAS_MOVING, WAITING_FOR_ADDRESSES})
+UNDER_WAY: Final = frozenset(
+    {DELETING, HOLDS_REPLICAS, OTHER_RUN, PODS_ENDING, REPLICAS_MOVING, RUNNING, WAITING_FOR_ADDRESSES}
+)
 """Conditions of work under way. Their messages count what is left, so only the first becomes an Event."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 

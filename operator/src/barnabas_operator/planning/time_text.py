@@ -11,3 +11,8 @@ def time_text(now_ms: int) -> str:
 def micro_time_text(now_ms: int) -> str:
     """The same with a fraction: a `MicroTime` of Kubernetes."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_between(first: str, last: str) -> int:
+    """Of two times in RFC 3339; negative where the last is the first."""
+    return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())

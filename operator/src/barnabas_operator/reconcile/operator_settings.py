@@ -11,6 +11,7 @@ BATCH_S: Final = 0.1
 DRIFT_S: Final = 60.0
 BUSY_S: Final = 0.5
 GROUP_LOOK_S: Final = 15.0
+RUN_LOOK_S: Final = 5.0
 AUDIT_S: Final = 60.0
 
 
@@ -19,7 +20,8 @@ class OperatorSettings:
     """`namespaces`: where resources are looked for, all where empty. `bootstrap` replaces the address of every Cluster.
 
     A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
-    after `drift_s` at the latest. Consumer groups are looked at every `group_look_s`. Every `audit_s` it is looked
+    after `drift_s` at the latest. Consumer groups are looked at every `group_look_s`, and
+    runs of maintenance that are under way every `run_look_s`. Every `audit_s` it is looked
     whether the watch still tells all.
 
     Of all operators with the same `lease` (`NAMESPACE/NAME`) one acts; each has an `identity` of its own. Without a
@@ -33,12 +35,15 @@ class OperatorSettings:
     busy_s: float = BUSY_S
     drift_s: float = DRIFT_S
     group_look_s: float = GROUP_LOOK_S
+    run_look_s: float = RUN_LOOK_S
     audit_s: float = AUDIT_S
     lease: str = ""
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE
     operator_image: str = "barnabas-operator:dev"
     """What a lag exporter runs, which the brokers' image does not have."""
+    jobs_image: str = "barnabas-jobs:dev"
+    """What drivers and executors of maintenance jobs run."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
         """Every broker's own name, through the listener that all brokers have."""

@@ -8,15 +8,18 @@ from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.reconcile.groups.given_back_target import give_back_target
 from barnabas_operator.reconcile.groups.group_reconciler import GroupReconciler
 from barnabas_operator.reconcile.kind_reconciler import Bodies, Json, KindReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.maintenance.maintenance_reconciler import MaintenanceReconciler
 from barnabas_operator.reconcile.reconcile_parts import ReconcileParts
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
 
 RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
     CONSUMER_GROUP.name: GroupReconciler,
+    MAINTENANCE_JOB.name: MaintenanceReconciler,
 }
 """The reconcilers by the field `kind`, in the order in which they run."""
 

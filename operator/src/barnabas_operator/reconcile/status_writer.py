@@ -77,7 +77,7 @@ class StatusWriter:
         status = status_json(resource)
         if status == before:
             return True
-        whole = {name: status.get(name) for name in _fields(type(new))}  # A null takes a field away.
+        whole = {name: _patched(before.get(name), status.get(name)) for name in _fields(type(new))}
         meta = body["metadata"]
         async with self._turns:
             try:
@@ -169,6 +169,13 @@ def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
 @cache
 def _fields(kind: type[Status]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def _patched(before: Any, now: Any) -> Any:
+    """What makes the one of the other where it is merged in: a null takes a field away, also a nested one."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return now
+    return {name: _patched(before.get(name), now.get(name)) for name in {**before, **now}}
 
 
 def _bounded(status: Status | None, known: Status | None) -> Status:

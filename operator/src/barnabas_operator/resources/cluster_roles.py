@@ -1,4 +1,5 @@
-"""The ClusterRoles that come with the definitions: what brokers may do, and what people may do in their namespaces.
+"""The ClusterRoles that come with the definitions: what brokers and maintenance may do, and what people may
+do in their namespaces.
 
 Pure. They never depend on a release of the chart: brokers serve on when the operator is gone.
 """
@@ -14,6 +15,8 @@ Json = dict[str, Any]
 
 RBAC: Final = "rbac.authorization.k8s.io"
 BROKER_ROLE: Final = "barnabas-broker"
+DRIVER_ROLE: Final = "barnabas-maintenance-driver"
+STARTER_ROLE: Final = "barnabas-maintenance-starter"
 READ: Final = ("get", "list", "watch")
 WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
@@ -22,6 +25,8 @@ def cluster_roles() -> list[Json]:
     """All of them. Kubernetes adds the last three to its roles view, edit and admin; each has what is before it."""
     return [
         _role(BROKER_ROLE, broker_rules()),
+        _role(DRIVER_ROLE, [_rule("", (*READ, *WRITE), "pods", "configmaps")]),
+        _role(STARTER_ROLE, _started()),
         _role("barnabas-view", _seen(), added_to="view"),
         _role("barnabas-edit", _written("edit"), added_to="edit"),
         _role("barnabas-admin", _written("admin"), added_to="admin"),
@@ -61,6 +66,11 @@ def broker_rules() -> list[Json]:
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),
         _rule("coordination.k8s.io", ("list", "watch", "create", "patch"), "leases"),
     ]
+
+
+def _started() -> list[Json]:
+    """What a schedule does: reads its entry in the Cluster, makes a MaintenanceJob of it, looks how that ends."""
+    return [_rule(GROUP, ("get",), "clusters"), _rule(GROUP, ("get", "create"), "maintenancejobs")]
 
 
 def _rule(group: str, verbs: Sequence[str], *plurals: str) -> Json:

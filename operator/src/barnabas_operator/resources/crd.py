@@ -57,7 +57,7 @@ def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> Json:
     root["required"] = [field for field in root["required"] if field != "metadata"]  # The API server sees to it.
     alike = {
         "served": True,
-        "additionalPrinterColumns": [*FIRST_COLUMNS, *kind.columns, *LAST_COLUMNS],
+        "additionalPrinterColumns": [*_first_columns(kind), *kind.columns, *LAST_COLUMNS],
         "subresources": {"status": {}, **_scale(kind)},
         "schema": {"openAPIV3Schema": root},
     }
@@ -72,6 +72,10 @@ def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> Json:
             "versions": [{"name": each.name, "storage": each.is_stored, **alike} for each in versions],
         },
     }
+
+
+def _first_columns(kind: Kind) -> Sequence[Json]:
+    return FIRST_COLUMNS if kind.has_ready_column else FIRST_COLUMNS[1:]
 
 
 def _names(kind: Kind) -> Json:

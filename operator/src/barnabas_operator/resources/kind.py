@@ -26,7 +26,7 @@ class Kind(NamedTuple):
     thing: str
     """What it is about, in a sentence."""
     columns: tuple[Json, ...] = ()
-    """Of `kubectl get`, between Ready and Reason, and Age and Message, which every kind has."""
+    """Of `kubectl get`, between Ready and Reason, and Age and Message."""
     rules: Mapping[type, list[Json]] = NOTHING
     """CEL, by the Struct that it is about. A rule with `oldSelf` holds for changes only. Each says the field, the value
     and what is allowed."""
@@ -46,6 +46,8 @@ class Kind(NamedTuple):
     """Whether a change of its status alone is followed by a round over its Cluster: not where statuses change often."""
     is_in_files: bool = False
     """Whether `barnabas up` reads it from manifest files."""
+    has_ready_column: bool = True
+    """Whether Ready comes first in the table: not where another column tells the same in a better word."""
 
     @property
     def name(self) -> str:

@@ -6,12 +6,14 @@ from typing import Final
 from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.kind import Kind
+from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB
 from barnabas_operator.resources.topic import TOPIC
 
 KINDS: Final[Mapping[str, Kind]] = {
     CLUSTER.name: CLUSTER,
     TOPIC.name: TOPIC,
     CONSUMER_GROUP.name: CONSUMER_GROUP,
+    MAINTENANCE_JOB.name: MAINTENANCE_JOB,
 }
 """By the field `kind`. Read when asked about, never copied at import."""
 

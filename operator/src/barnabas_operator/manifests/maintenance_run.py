@@ -1,0 +1,185 @@
+"""What a run of a maintenance job is made of: a Job for its driver, a Service for its executors, and rights."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas_operator.manifests.kube_object import KubeObject, kube_object
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
+from barnabas_operator.planning.maintenance.run_checks import BOOTSTRAP
+from barnabas_operator.planning.maintenance.run_facts import DRIVER
+from barnabas_operator.planning.maintenance.spark_conf import BLOCKS_PORT, DRIVER_PORT, master_of, spark_conf
+from barnabas_operator.planning.object_names import (
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    REPLICATION_PORT,
+    brokers_name,
+    driver_name,
+    maintenance_name,
+    run_labels,
+)
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_roles import DRIVER_ROLE, RBAC
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
+
+BAD_OPTIONS: Final = 2
+FINDINGS: Final = 3
+"""Exit codes of jobs: the same comes of another try."""
+END_S_MAX: Final = 60
+"""A driver that is ended deletes its executors, and says how far it was."""
+TMP: Final = "tmp"
+EVENT_LOGS: Final = "event-logs"
+
+
+def bootstrap_servers(cluster: Cluster) -> str:
+    """Where runs come in: where the lag exporter does, whatever listeners are declared."""
+    return f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc:{REPLICATION_PORT}"
+
+
+def run_access(cluster: Cluster) -> list[KubeObject]:
+    """Who drivers and executors of a Cluster's runs are, and what drivers may do."""
+    name = maintenance_name(cluster.metadata.name)
+    account = kube_object("v1", "ServiceAccount", cluster, name, automountServiceAccountToken=False)
+    binding = kube_object(
+        f"{RBAC}/v1",
+        "RoleBinding",
+        cluster,
+        name,
+        roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": DRIVER_ROLE},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": account["metadata"]["namespace"]}],
+    )
+    return [account, binding]
+
+
+def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
+    """Headless: executors connect to the driver by this name, also before it is ready."""
+    ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": dict(run_labels(cluster, run.metadata.name, DRIVER)),
+        "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+    }
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(run, cluster), "spec": spec}
+
+
+def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    """Suspended: it is let go once the MaintenanceJob is marked."""
+    labels = dict(run_labels(cluster, run.metadata.name, DRIVER))
+    deadline = run.spec.active_deadline_seconds
+    spec: KubeObject = {
+        "suspend": True,
+        "backoffLimit": run.spec.backoff_limit,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _failure_rules()},
+        **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
+        "template": {"metadata": {"labels": labels}, "spec": _driver_pod(run, cluster, bootstrap, image)},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _meta(run, cluster), "spec": spec}
+
+
+def _failure_rules() -> list[KubeObject]:
+    """What options or data are at fault for is final; a node that goes is no fault of the job."""
+    final = {"containerName": DRIVER, "operator": "In", "values": [BAD_OPTIONS, FINDINGS]}
+    return [
+        {"action": "FailJob", "onExitCodes": final},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+
+
+def _driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": maintenance_name(cluster),
+        # Without executors it asks the API server for nothing but to tell its progress.
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": END_S_MAX,
+        "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+        "volumes": [{"name": TMP, "emptyDir": {}}, *(_volume(each) for each in _volumes(run))],
+        "containers": [_container(run, cluster, bootstrap, image)],
+    }
+
+
+def _container(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+    resources = run.spec.driver.resources
+    ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
+    return {
+        "name": DRIVER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["barnabas", "jobs", "run", run.spec.job, *_arguments(run, cluster, bootstrap, image)],
+        "env": [*_own_env(), *map(_env, run.spec.env)],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
+        "securityContext": dict(CONTAINER_SECURITY),
+        "volumeMounts": [{"name": TMP, "mountPath": "/tmp"}, *(_mount(each) for each in _volumes(run))],
+    }
+
+
+def _arguments(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> list[str]:
+    """Kubernetes would put variables in the place of `$(NAME)`: of those that are declared none is meant so."""
+    options = {BOOTSTRAP: bootstrap, **{name: _literal(value) for name, value in run.spec.options.items()}}
+    given = {name: _literal(value) for name, value in run.spec.spark_conf.items()}
+    conf = {**spark_conf(run, cluster, image), **given}
+    return [
+        *(f"--option={name}={value}" for name, value in options.items()),
+        f"--master={master_of(run)}",
+        *(f"--conf={name}={value}" for name, value in sorted(conf.items())),
+    ]
+
+
+def _literal(text: str) -> str:
+    return text.replace("$(", "$$(")
+
+
+def _own_env() -> list[KubeObject]:
+    fields = {"BARNABAS_POD_NAME": "metadata.name", "BARNABAS_POD_NAMESPACE": "metadata.namespace"}
+    return [
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"},
+    ]
+
+
+def _env(each: EnvVar) -> KubeObject:
+    key = each.secret_key_ref
+    if key is not None:
+        return {"name": each.name, "valueFrom": {"secretKeyRef": {"name": key.name, "key": key.key}}}
+    return {"name": each.name, "value": _literal(each.value or "")}
+
+
+def _volumes(run: MaintenanceJob) -> tuple[RunVolume, ...]:
+    logs = run.spec.event_logs
+    if logs is None:
+        return run.spec.volumes
+    return (*run.spec.volumes, RunVolume(name=EVENT_LOGS, mount_path=logs.mount_path, claim_name=logs.claim_name))
+
+
+def _volume(volume: RunVolume) -> KubeObject:
+    claim = {"claimName": volume.claim_name, "readOnly": volume.read_only}
+    return {"name": volume.name, "persistentVolumeClaim": claim}
+
+
+def _mount(volume: RunVolume) -> KubeObject:
+    return {"name": volume.name, "mountPath": volume.mount_path, "readOnly": volume.read_only}
+
+
+def _meta(run: MaintenanceJob, cluster: str) -> Mapping[str, Any]:
+    """Deleted with the MaintenanceJob."""
+    meta = run.metadata
+    return {
+        "name": driver_name(meta.name),
+        "namespace": meta.namespace or "default",
+        "labels": {**run_labels(cluster, meta.name, DRIVER), MANAGED_BY_LABEL: MANAGED_BY},
+        "ownerReferences": [
+            {
+                "apiVersion": run.api_version,
+                "kind": run.kind,
+                "name": meta.name,
+                "uid": meta.uid or "",
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }

@@ -1,0 +1,87 @@
+"""What is wrong with a run as it is declared, by field. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas_operator.planning.maintenance.spark_conf import OPERATOR_SETS
+from barnabas_operator.resources.job_table import JOB_TABLE, JobOption
+from barnabas_operator.resources.maintenance_run import RunPod, RunSpec
+from barnabas_operator.resources.quantity import quantity_value, shown_amount
+
+BOOTSTRAP: Final = "bootstrap"
+"""The option that the operator fills in."""
+MEMORY_MIN: Final = "1Gi"
+WHOLE: Final = re.compile(r"-?[0-9]+")
+CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
+
+
+def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
+    """Each with its field below `at`, its value and what is allowed."""
+    job = JOB_TABLE.get(run.job)
+    if job is None:
+        yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
+    else:
+        yield from _option_problems(run, f"{at}.options")
+    yield from _env_problems(run, at)
+    yield from _conf_problems(run, f"{at}.sparkConf")
+    yield from _pod_problems(run.driver, f"{at}.driver.resources")
+    yield from _pod_problems(run.executor, f"{at}.executor.resources")
+
+
+def _option_problems(run: RunSpec, at: str) -> Iterator[str]:
+    known = {name: each for name, each in JOB_TABLE[run.job].options.items() if name != BOOTSTRAP}
+    if BOOTSTRAP in run.options:
+        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, for it is that of the Cluster"
+    for name, value in run.options.items():
+        if name in known and not _fits(known[name], value):
+            yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"
+        elif name not in known and name != BOOTSTRAP:
+            yield f"{at}.{name} is no option of {run.job}; allowed: {', '.join(known)}"
+    for name, option in known.items():
+        if option.required and name not in run.options:
+            yield f"{at}.{name} is missing; allowed: {option.allowed}"
+
+
+def _fits(option: JobOption, value: str) -> bool:
+    return all(_item_fits(option, item) for item in (value.split(",") if option.list else [value]))
+
+
+def _item_fits(option: JobOption, value: str) -> bool:
+    if option.type == "boolean":
+        return value in ("true", "false")
+    if option.type == "integer":
+        low, high = option.minimum, option.maximum
+        if WHOLE.fullmatch(value) is None:
+            return False
+        return (low is None or int(value) >= low) and (high is None or int(value) <= high)
+    if option.choices:
+        return value in option.choices
+    return option.pattern is None or re.search(option.pattern, value) is not None
+
+
+def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
+    for each in run.env:
+        if (each.value is None) == (each.secret_key_ref is None):
+            yield f"{at}.env {each.name} needs exactly one of value and secretKeyRef"
+
+
+def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
+    for name, value in run.spark_conf.items():
+        if CONF_NAME.fullmatch(name) is None:
+            yield f"{at} has {name}; allowed: names that begin with spark. and have no '=' and no space"
+        elif name.startswith(OPERATOR_SETS):
+            yield f"{at}.{name} is {value}; allowed: leave it out, for the operator sets it"
+
+
+def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
+    """A limit below the request is refused by Kubernetes, of the pods only."""
+    requests, limits = pod.resources.requests, pod.resources.limits
+    for name, asked in requests.items():
+        limit = limits.get(name)
+        if limit is not None and quantity_value(asked) > quantity_value(limit):
+            yield f"{at}.requests.{name} is {asked}; allowed: at most {limit}, its limit"
+    memory = limits.get("memory", requests.get("memory"))
+    if memory is not None and quantity_value(memory) < quantity_value(MEMORY_MIN):
+        field = "limits" if "memory" in limits else "requests"
+        yield f"{at}.{field}.memory is {shown_amount(memory)}; allowed: {MEMORY_MIN} or more, which Spark needs"

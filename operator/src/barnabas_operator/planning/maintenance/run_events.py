@@ -1,0 +1,24 @@
+"""What a change of a run's status is worth telling as Kubernetes Events, beside why it is not ready. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from barnabas_operator.planning.kube_event import Said
+from barnabas_operator.planning.maintenance.run_status import SUCCEEDED
+from barnabas_operator.resources.maintenance_job import MaintenanceJob, MaintenanceJobStatus
+from barnabas_operator.resources.object_meta import READY, condition_of
+
+TRIED_AGAIN: Final = "TriedAgain"
+
+Json = Mapping[str, Any]
+
+
+def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
+    """That it is tried again, and that it succeeded; `before` is the status before, as JSON."""
+    status = run.status or MaintenanceJobStatus()
+    ready = condition_of(status.conditions, READY)
+    said = ready.message if ready is not None else ""
+    if (status.attempts or 0) > max(1, before.get("attempts", 0)):
+        yield "Warning", TRIED_AGAIN, f"attempt {status.attempts} of {run.spec.backoff_limit + 1}: {said}"
+    if status.phase == SUCCEEDED != before.get("phase"):
+        yield "Normal", SUCCEEDED, f"{said} ({status.duration or 'unknown duration'})"

@@ -1,0 +1,147 @@
+"""What Kubernetes knows of a run: its Job, and the pods that were its driver. Pure: read from JSON."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec import DecodeError, Struct, ValidationError, field, json
+
+from barnabas_operator.resources.maintenance_job import Count
+
+DRIVER: Final = "driver"
+"""The container."""
+PROGRESS: Final = "barnabas.dev/progress"
+"""The annotation in which a driver tells how far it is."""
+ENDED: Final = ("Succeeded", "Failed")
+
+Json = Mapping[str, Any]
+
+
+class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a driver is, as it tells of itself."""
+
+    phase: str = ""
+    stages: Count | None = None
+    records: Count | None = None
+    records_per_second: float | None = None
+
+
+class Farewell(Struct, frozen=True, kw_only=True):
+    """What a driver left when it ended."""
+
+    message: str = ""
+    result: dict[str, Any] | None = field(default_factory=dict)
+    ledger: str | None = None
+
+
+class DriverPod(NamedTuple):
+    """A try. `exit_code` is None as long as its process has not ended."""
+
+    name: str
+    made_at: str
+    has_ended: bool
+    exit_code: int | None
+    farewell: Farewell
+    progress: Progress | None
+    trouble: str
+    """Why it does not run; "" where it does, or just starts."""
+
+
+class JobEnd(NamedTuple):
+    """How Kubernetes ended a Job, and in its words why."""
+
+    is_good: bool
+    reason: str
+    message: str
+    at: str
+
+
+class RunJob(NamedTuple):
+    """The batch Job of a run. `owner` is the uid of the MaintenanceJob that it belongs to, "" of none."""
+
+    uid: str
+    owner: str
+    is_suspended: bool
+    is_ending: bool
+    attempts: int
+    started_at: str | None
+    end: JobEnd | None
+
+
+class RunFacts(NamedTuple):
+    """Of one run; pods in the order in which they were made."""
+
+    job: RunJob | None = None
+    drivers: tuple[DriverPod, ...] = ()
+    live_pods: int = 0
+    """Drivers and executors that have not ended."""
+
+
+def run_job(found: Json) -> RunJob:
+    """Of a `batch/v1` Job."""
+    meta, status = found["metadata"], found.get("status", {})
+    owners = [each for each in meta.get("ownerReferences", ()) if each.get("controller")]
+    counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))
+    return RunJob(
+        meta["uid"],
+        owners[0]["uid"] if owners else "",
+        bool(found.get("spec", {}).get("suspend")),
+        "deletionTimestamp" in meta,
+        sum(counted),
+        status.get("startTime"),
+        _end(status.get("conditions", ())),
+    )
+
+
+def _end(conditions: Iterable[Json]) -> JobEnd | None:
+    for each in conditions:
+        if each["type"] in ("Complete", "Failed") and each["status"] == "True":
+            why = each.get("reason", ""), each.get("message", "")
+            return JobEnd(each["type"] == "Complete", *why, each.get("lastTransitionTime", ""))
+    return None
+
+
+def driver_pod(found: Json) -> DriverPod:
+    """Of a pod of the run's Job."""
+    meta, status = found["metadata"], found.get("status", {})
+    container: Json = next((each for each in status.get("containerStatuses", ()) if each["name"] == DRIVER), {})
+    ended = container.get("state", {}).get("terminated")
+    return DriverPod(
+        meta["name"],
+        meta.get("creationTimestamp", ""),
+        status.get("phase") in ENDED,
+        ended.get("exitCode") if ended is not None else None,
+        _farewell(ended.get("message") or "" if ended is not None else ""),
+        _progress((meta.get("annotations") or {}).get(PROGRESS)),
+        _trouble(status, container),
+    )
+
+
+def is_live(pod: Json) -> bool:
+    """Whether it may still do something."""
+    return pod.get("status", {}).get("phase") not in ENDED
+
+
+def _progress(text: str | None) -> Progress | None:
+    """Anybody may write anything there."""
+    try:
+        return json.decode(text, type=Progress) if text is not None else None
+    except (DecodeError, ValidationError):
+        return None
+
+
+def _farewell(text: str) -> Farewell:
+    """A driver that was killed leaves none; other words are its message."""
+    try:
+        return json.decode(text, type=Farewell)
+    except (DecodeError, ValidationError):
+        return Farewell(message=text.strip().splitlines()[-1] if text.strip() else "")
+
+
+def _trouble(status: Json, container: Json) -> str:
+    """That it cannot be placed, or that its image or a volume lacks; how it ended tells its exit code."""
+    waiting = container.get("state", {}).get("waiting", {})
+    if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
+        return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    told = (each for each in status.get("conditions", ()) if each.get("reason") == "Unschedulable")
+    unplaced: Json = next(told, {})
+    return str(unplaced.get("message", "")).partition(" preemption:")[0].strip()

@@ -1,0 +1,125 @@
+"""Spark's configuration of a run in pods: the driver is the pod of a Job, and makes its executors itself. Pure."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Final
+
+from barnabas_operator.planning.object_names import driver_name, maintenance_name, run_labels
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from barnabas_operator.resources.maintenance_run import PodResources, RunVolume
+from barnabas_operator.resources.quantity import quantity_value
+
+DRIVER_PORT: Final = 7078
+BLOCKS_PORT: Final = 7079
+PREFIX_LENGTH_MAX: Final = 47
+"""Spark's own limit for what names of executors begin with."""
+DIGEST_BYTES: Final = 4
+HEAP_PERCENT: Final = 60
+"""Of a pod's memory; the rest is for Python, the network and what the JVM needs besides."""
+MEMORY_DEFAULT: Final = "2Gi"
+MIB: Final = 1 << 20
+EXECUTOR_TEMPLATE: Final = "/opt/barnabas/executor-pod.yaml"
+"""In the image: what executors may do on their nodes."""
+KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
+OPERATOR_SETS: Final = (
+    "spark.master",
+    "spark.submit.",
+    "spark.driver.host",
+    "spark.driver.port",
+    "spark.driver.bindAddress",
+    "spark.driver.blockManager.port",
+    "spark.driver.memory",
+    "spark.executor.memory",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executorEnv.",
+    "spark.eventLog.enabled",
+    "spark.eventLog.dir",
+    "spark.kubernetes.",
+)
+"""What names of settings begin with that a run cannot have of its own."""
+
+
+def master_of(run: MaintenanceJob) -> str:
+    """Where Spark's work is done."""
+    return KUBERNETES if run.spec.executors else "local[*]"
+
+
+def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
+    """The operator's settings over the run's own; `$(BARNABAS_POD_NAME)` is left to Kubernetes."""
+    own = {**run.spec.spark_conf, "spark.driver.memory": f"{_heap_mib(run.spec.driver.resources)}m"}
+    logs = run.spec.event_logs
+    if logs is not None:
+        own |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{logs.mount_path}"}
+    return own if not run.spec.executors else own | _driver(run, cluster, image) | dict(_executors(run, cluster))
+
+
+def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
+    meta, of_kubernetes = run.metadata, "spark.kubernetes"
+    namespace, account = meta.namespace or "default", maintenance_name(cluster)
+    return {
+        "spark.driver.host": f"{driver_name(meta.name)}.{namespace}.svc",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.driver.blockManager.port": str(BLOCKS_PORT),
+        f"{of_kubernetes}.namespace": namespace,
+        f"{of_kubernetes}.driver.pod.name": "$(BARNABAS_POD_NAME)",
+        f"{of_kubernetes}.container.image": image,
+        f"{of_kubernetes}.authenticate.executor.serviceAccountName": account,
+        f"{of_kubernetes}.executor.podNamePrefix": shortened_name(meta.name, PREFIX_LENGTH_MAX),
+        f"{of_kubernetes}.executor.podTemplateFile": EXECUTOR_TEMPLATE,
+        # Nothing but pods and ConfigMaps is made, so that the driver needs no other right.
+        f"{of_kubernetes}.driver.service.deleteOnTermination": "false",
+        f"{of_kubernetes}.driver.ownPersistentVolumeClaim": "false",
+        f"{of_kubernetes}.driver.reusePersistentVolumeClaim": "false",
+    }
+
+
+def _executors(run: MaintenanceJob, cluster: str) -> Iterator[tuple[str, str]]:
+    resources, executor = run.spec.executor.resources, "spark.kubernetes.executor"
+    heap, whole = _heap_mib(resources), _memory_mib(resources)
+    yield "spark.executor.instances", str(run.spec.executors)
+    yield "spark.executor.memory", f"{heap}m"
+    yield "spark.executor.memoryOverhead", f"{whole - heap}m"
+    yield "spark.executor.cores", str(_cores(resources))
+    for field, amounts in (("request", resources.requests), ("limit", resources.limits)):
+        if "cpu" in amounts:
+            yield f"{executor}.{field}.cores", str(amounts["cpu"])
+    for name, value in run_labels(cluster, run.metadata.name, "executor").items():
+        yield f"{executor}.label.{name}", value
+    for volume in run.spec.volumes:
+        yield from _volume(volume)
+    for each in run.spec.env:
+        if each.secret_key_ref is not None:
+            yield f"{executor}.secretKeyRef.{each.name}", f"{each.secret_key_ref.name}:{each.secret_key_ref.key}"
+        else:
+            yield f"spark.executorEnv.{each.name}", each.value or ""
+
+
+def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
+    prefix = f"spark.kubernetes.executor.volumes.persistentVolumeClaim.{volume.name}"
+    yield f"{prefix}.mount.path", volume.mount_path
+    yield f"{prefix}.mount.readOnly", str(volume.read_only).lower()
+    yield f"{prefix}.options.claimName", volume.claim_name
+
+
+def _memory_mib(resources: PodResources) -> int:
+    memory = resources.limits.get("memory", resources.requests.get("memory", MEMORY_DEFAULT))
+    return int(quantity_value(memory)) // MIB
+
+
+def _heap_mib(resources: PodResources) -> int:
+    return _memory_mib(resources) * HEAP_PERCENT // 100
+
+
+def _cores(resources: PodResources) -> int:
+    cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
+    return max(1, int(quantity_value(cpu)))
+
+
+def shortened_name(name: str, length_max: int) -> str:
+    """The name where it is short enough; else its begin with a digest of the whole, so that no two become one."""
+    if len(name) <= length_max:
+        return name
+    digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return f"{name[: length_max - len(digest) - 1].rstrip('-')}-{digest}"

@@ -1,0 +1,1 @@
+"""MaintenanceJobs: a worker for those of a Cluster beside the rounds over it."""

@@ -1,0 +1,40 @@
+"""The maintenance jobs and their options, read from `job_table.json`, which `make job-table` writes.
+
+The jobs themselves need Spark, and the operator has none: it knows of them what is in that file.
+"""
+
+import pkgutil
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from msgspec import Struct, field, json
+
+
+class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an option's value may be: `allowed` in words; of a list the rest is about each item."""
+
+    required: bool
+    allowed: str
+    type: Literal["string", "integer", "boolean"]
+    list: bool = False
+    pattern: str | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = field(default=())
+
+
+class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job; options by name."""
+
+    summary: str
+    options: dict[str, JobOption]
+
+
+def _read() -> Mapping[str, JobEntry]:
+    text = pkgutil.get_data(__package__, "job_table.json")
+    assert text is not None, "the package has its data"
+    return json.decode(text, type=dict[str, JobEntry])
+
+
+JOB_TABLE: Final = _read()
+"""By the name of the job."""

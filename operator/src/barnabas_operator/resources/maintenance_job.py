@@ -1,0 +1,122 @@
+"""The kind `MaintenanceJob`: one run of a maintenance job, and what came of it."""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from barnabas_operator.resources.kind import Kind, column
+from barnabas_operator.resources.maintenance_run import EnvVar, RunSpec, RunVolume
+from barnabas_operator.resources.resource import Resource, Status
+
+NAME_MAX: Final = 56
+"""With `-driver` it is the name of a Service, and the label of pods."""
+LEDGER_LENGTH_MAX: Final = 4_096
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+FINISHED: Final = ("Succeeded", "Failed")
+
+
+class MaintenanceJobSpec(
+    RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """What is to be run, once. It never changes: another run is another MaintenanceJob."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
+        None
+    )
+
+
+class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """How much is done, of how much."""
+
+    done: Annotated[int, Meta(description="so far")]
+    total: Annotated[int, Meta(description="of all; left out where nobody knows")] | None = None
+
+
+class MaintenanceJobStatus(
+    Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """What became of the run. Numbers of one under way are written every 10 seconds at most."""
+
+    cluster: Annotated[str | None, Meta(description="the Cluster that it is about; never changes")] = None
+    phase: (
+        Annotated[
+            Phase,
+            Meta(description="Pending waits, Running has begun; Succeeded and Failed are final: it never runs again"),
+        ]
+        | None
+    ) = None
+    start_time: Annotated[str, Meta(description="when it began")] | None = None
+    completion_time: Annotated[str, Meta(description="when it ended")] | None = None
+    duration_seconds: Annotated[int, Meta(description="from its begin to its end, or to now")] | None = None
+    duration: Annotated[str, Meta(description="the same for people")] | None = None
+    attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
+    activity: Annotated[str, Meta(description="what the job does now, in its own word")] | None = None
+    stages: Annotated[Count, Meta(description="stages of the work")] | None = None
+    records: Annotated[Count, Meta(description="records of the work")] | None = None
+    records_per_second: Annotated[int, Meta(description="records a second now")] | None = None
+    progress: Annotated[str, Meta(description="such as 43%")] | None = None
+    ledger: Annotated[str, Meta(description="the ledger's last entry of an archive")] | None = None
+    result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/jobs.md has it")] = field(
+        default_factory=dict
+    )
+
+
+class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One run of a maintenance job about a Cluster."""
+
+    kind: Literal["MaintenanceJob"] = "MaintenanceJob"
+    spec: MaintenanceJobSpec
+    status: MaintenanceJobStatus | None = None
+
+    @property
+    def has_finished(self) -> bool:
+        """As far as its status tells."""
+        return self.status is not None and self.status.phase in FINISHED
+
+
+_ONE_OF: Final = "(has(self.value) ? 1 : 0) + (has(self.secretKeyRef) ? 1 : 0) == 1"
+ENV_RULE: Final = {
+    "rule": _ONE_OF,
+    "messageExpression": "'env ' + self.name + ' needs exactly one of value and secretKeyRef'",
+}
+
+MAINTENANCE_JOB: Final = Kind(
+    resource=MaintenanceJob,
+    status=MaintenanceJobStatus,
+    plural="maintenancejobs",
+    short_name="bm",
+    writer="edit",
+    thing="run",
+    columns=(
+        column("Job", "string", ".spec.job"),
+        column("Phase", "string", ".status.phase"),
+        column("Progress", "string", ".status.progress"),
+        column("Records", "integer", ".status.records.done"),
+        column("Duration", "string", ".status.duration"),
+        column("Cluster", "string", ".*.cluster", wide=True),  # Of spec, status or both, which are alike then.
+        column("Attempts", "integer", ".status.attempts", wide=True),
+        column("Ledger", "string", ".status.ledger", wide=True),
+    ),
+    rules={
+        MaintenanceJob: [
+            {
+                "rule": f"size(self.metadata.name) <= {NAME_MAX} && !self.metadata.name.contains('.')",
+                "messageExpression": (
+                    f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters without a"
+                    " dot, for a Service and pods are called so'"
+                ),
+            }
+        ],
+        MaintenanceJobSpec: [
+            {
+                "rule": "self == oldSelf",
+                "message": "spec cannot change, for a run is done once; allowed: another MaintenanceJob",
+            }
+        ],
+        EnvVar: [ENV_RULE],
+    },
+    list_keys={RunVolume: "name", EnvVar: "name"},
+    status_is_news=False,
+    has_ready_column=False,
+)

@@ -1,0 +1,125 @@
+"""A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from barnabas_operator.resources.job_table import JOB_TABLE
+from barnabas_operator.resources.quantity import Quantity
+
+EXECUTORS_MAX: Final = 1_000
+VOLUMES_MAX: Final = 16
+ENV_MAX: Final = 64
+TRIES_MAX: Final = 100
+SECONDS_MAX: Final = 2**31 - 1
+
+JobName = Annotated[
+    str,
+    Meta(max_length=63, description="which job, see docs/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}),
+]
+Backend = Literal["Job"]
+Name = Annotated[
+    str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="letters, digits and '-'")
+]
+ObjectName = Annotated[str, Meta(min_length=1, max_length=253)]
+MountPath = Annotated[
+    str, Meta(max_length=1024, pattern=r"^/[^:,\s]+$", description="an absolute path without ':', ',' and spaces")
+]
+
+
+class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What a pod requests, and its limits, by resource: cpu, memory."""
+
+    requests: Annotated[dict[str, Quantity], Meta(description="what Kubernetes reserves for it")] = field(
+        default_factory=lambda: {"cpu": "500m", "memory": "2Gi"}
+    )
+    limits: Annotated[
+        dict[str, Quantity],
+        Meta(description="the most that it may use; memory 1Gi or more, of which Spark's heap has 60 percent"),
+    ] = field(default_factory=lambda: {"memory": "2Gi"})
+
+
+class RunPod(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A pod of a run."""
+
+    resources: PodResources = PodResources()
+
+
+class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A PersistentVolumeClaim that driver and executors mount."""
+
+    name: Annotated[Name, Meta(description="stays within the run; unique within the list")]
+    mount_path: Annotated[MountPath, Meta(description="where it is, as options name it")]
+    claim_name: Annotated[ObjectName, Meta(description="the claim; with executors on several nodes ReadWriteMany")]
+    read_only: Annotated[bool, Meta(description="true: the run cannot write there")] = False
+
+
+class EventLogs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Where Spark's event logs go, for its history server."""
+
+    claim_name: Annotated[ObjectName, Meta(description="the claim, which the driver mounts")]
+    mount_path: Annotated[MountPath, Meta(description="where it is in the driver")] = "/event-logs"
+
+
+class SecretKeyRef(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A key of a Secret of the namespace."""
+
+    name: Annotated[ObjectName, Meta(description="the Secret")]
+    key: Annotated[ObjectName, Meta(description="the key")]
+
+
+class EnvVar(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """An environment variable of driver and executors: a value, or a key of a Secret."""
+
+    name: Annotated[str, Meta(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="its name")]
+    value: Annotated[str, Meta(description="what it holds")] | None = None
+    secret_key_ref: Annotated[SecretKeyRef, Meta(description="the key of a Secret that holds it")] | None = None
+
+
+class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A run of a maintenance job."""
+
+    job: JobName
+    options: Annotated[
+        dict[str, str],
+        Meta(description="the job's options, all as text; the operator fills in bootstrap, which cannot be given"),
+    ] = {}
+    executors: Annotated[
+        int, Meta(ge=0, le=EXECUTORS_MAX, description="pods that do the work; with 0 the driver does it by itself")
+    ] = 0
+    driver: Annotated[RunPod, Meta(description="the pod that plans the work and tells of it")] = RunPod()
+    executor: Annotated[RunPod, Meta(description="each pod that does the work")] = RunPod()
+    volumes: Annotated[
+        tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="where archives and reports are kept")
+    ] = ()
+    event_logs: Annotated[EventLogs, Meta(description="keeps Spark's event logs; left out, there are none")] | None = (
+        None
+    )
+    spark_conf: Annotated[
+        dict[str, str], Meta(description="Spark's configuration, without what the operator sets itself")
+    ] = {}
+    env: Annotated[
+        tuple[EnvVar, ...], Meta(max_length=ENV_MAX, description="environment variables of driver and executors")
+    ] = ()
+    backoff_limit: Annotated[
+        int, Meta(ge=0, le=TRIES_MAX, description="how often a driver that failed is started again")
+    ] = 3
+    active_deadline_seconds: (
+        Annotated[
+            int,
+            Meta(ge=1, le=SECONDS_MAX, description="after so long the run is ended and has failed; all tries count"),
+        ]
+        | None
+    ) = None
+    ttl_seconds_after_finished: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=SECONDS_MAX,
+                description="so long after its end the resource is deleted, with its pods; left out, it stays",
+            ),
+        ]
+        | None
+    ) = None
+    backend: Annotated[Backend, Meta(description="what starts the driver: Job is Kubernetes' own")] = "Job"

@@ -1,0 +1,86 @@
+"""The Job, the Service and the rights of a run of a maintenance job."""
+
+from typing import Any
+
+from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service
+from barnabas_operator.planning.maintenance.spark_conf import shortened_name, spark_conf
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
+from harness.worker_world import resource
+
+SECRET = {"name": "S3_KEY", "secretKeyRef": {"name": "s3", "key": "secret"}}
+VOLUME = {"name": "archive", "mountPath": "/archive", "claimName": "archives"}
+
+
+def run_of(name: str = "a", **spec: Any) -> MaintenanceJob:
+    body = resource(KIND, name, **{"job": "archive", "options": ARCHIVE, **spec})
+    return resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
+
+
+def job_of(run: MaintenanceJob) -> dict[str, Any]:
+    return driver_job(run, "one", bootstrap_servers(CLUSTER), "jobs:dev")
+
+
+def command_of(run: MaintenanceJob) -> list[str]:
+    command: list[str] = job_of(run)["spec"]["template"]["spec"]["containers"][0]["command"]
+    return command
+
+
+def test_a_driver_alone_does_the_work_in_its_own_process() -> None:
+    command = command_of(run_of())
+    assert command[:4] == ["barnabas", "jobs", "run", "archive"]
+    assert "--option=bootstrap=one-broker.air.svc:9091" in command
+    assert "--option=topic=flights" in command
+    assert "--master=local[*]" in command
+    assert not [each for each in command if "spark.kubernetes" in each]
+
+
+def test_executors_are_told_where_the_driver_is_and_what_they_may_use() -> None:
+    run = run_of(executors=2, volumes=[VOLUME], env=[{"name": "A", "value": "b"}, SECRET])
+    conf = spark_conf(run, "one", "jobs:dev")
+    assert conf["spark.driver.host"] == "a-driver.air.svc"
+    assert conf["spark.kubernetes.driver.pod.name"] == "$(BARNABAS_POD_NAME)"
+    assert (conf["spark.executor.instances"], conf["spark.executor.cores"]) == ("2", "1")
+    assert int(conf["spark.executor.memory"][:-1]) + int(conf["spark.executor.memoryOverhead"][:-1]) == 2048
+    assert conf["spark.kubernetes.executor.volumes.persistentVolumeClaim.archive.options.claimName"] == "archives"
+    assert conf["spark.executorEnv.A"] == "b"
+    assert conf["spark.kubernetes.executor.secretKeyRef.S3_KEY"] == "s3:secret"
+    assert "--master=k8s://https://kubernetes.default.svc:443" in command_of(run)
+
+
+def test_what_a_user_writes_is_no_variable() -> None:
+    command = command_of(run_of(options={"topic": "flights", "archive": "/a/$(HOME)"}, sparkConf={"spark.x": "$(Y)"}))
+    assert "--option=archive=/a/$$(HOME)" in command
+    assert "--conf=spark.x=$$(Y)" in command
+
+
+def test_faults_of_options_and_of_data_are_final_and_lost_nodes_do_not_count() -> None:
+    spec = job_of(run_of(backoffLimit=5, activeDeadlineSeconds=60))["spec"]
+    fails, ignores = spec["podFailurePolicy"]["rules"]
+    assert (fails["action"], fails["onExitCodes"]["values"]) == ("FailJob", [2, 3])
+    assert ignores["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["suspend"]) == (5, 60, True)
+
+
+def test_event_logs_have_their_own_claim() -> None:
+    run = run_of(eventLogs={"claimName": "history"})
+    pod = job_of(run)["spec"]["template"]["spec"]
+    assert {"name": "event-logs", "mountPath": "/event-logs", "readOnly": False} in pod["containers"][0]["volumeMounts"]
+    assert "--conf=spark.eventLog.dir=file:/event-logs" in command_of(run)
+
+
+def test_its_service_finds_its_driver_alone() -> None:
+    service, job = driver_service(run_of(), "one"), job_of(run_of())
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["selector"]["barnabas.dev/maintenance-role"] == "driver"
+    assert "barnabas.dev/cluster" not in labels
+    assert job["metadata"]["ownerReferences"][0]["uid"] == "u"
+
+
+def test_long_names_are_shortened_and_stay_apart() -> None:
+    one, other = shortened_name("a" * 60 + "1", 47), shortened_name("a" * 60 + "2", 47)
+    assert len(one) == len(other) == 47
+    assert one != other
+    assert shortened_name("short", 47) == "short"

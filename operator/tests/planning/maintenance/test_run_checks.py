@@ -1,0 +1,51 @@
+"""What is wrong with a run, by field, value and what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_operator.planning.maintenance.run_checks import run_problems
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.maintenance_job import MaintenanceJob
+from harness.maintenance_world import ARCHIVE, KIND
+from harness.worker_world import resource
+
+
+def problems(**spec: Any) -> list[str]:
+    body = resource(KIND, "a", **{"job": "archive", "options": ARCHIVE, **spec})
+    return list(run_problems(resource_of(MaintenanceJob, body).spec))
+
+
+def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
+    assert not problems(executors=2, options={**ARCHIVE, "commit_records": "1000", "delete_archived": "true"})
+    assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/reports/x"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"job": "archiv"}, "spec.job is archiv; allowed: archive, "),
+        ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
+        ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is no option of archive; allowed: topic, "),
+        ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; allowed: leave it out"),
+        ({"options": {**ARCHIVE, "topic": "a b"}}, "spec.options.topic is 'a b'; allowed: a topic's name"),
+        ({"options": {**ARCHIVE, "commit_records": "0"}}, "commit_records is '0'; allowed: a whole number, 1 or more"),
+        ({"options": {**ARCHIVE, "delete_archived": "yes"}}, "delete_archived is 'yes'; allowed: true or false"),
+        ({"job": "retention-audit", "options": {"topics": "a,b c", "report": "/r"}}, "spec.options.topics is 'a,b c'"),
+        ({"job": "verify", "options": {**ARCHIVE, "match": "time"}}, "match is 'time'; allowed: offset or order"),
+        ({"env": [{"name": "A"}]}, "spec.env A needs exactly one of value and secretKeyRef"),
+        ({"sparkConf": {"park.x": "1"}}, "spec.sparkConf has park.x; allowed: names that begin with spark."),
+        ({"sparkConf": {"spark.kubernetes.namespace": "x"}}, "spec.sparkConf.spark.kubernetes.namespace is x; allowed"),
+        (
+            {"driver": {"resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}}}},
+            "spec.driver.resources.limits.memory is 512Mi; allowed: 1Gi or more",
+        ),
+        (
+            {"executor": {"resources": {"limits": {"memory": "1Gi"}}}},
+            "spec.executor.resources.requests.memory is 2Gi; allowed: at most 1Gi, its limit",
+        ),
+    ],
+)
+def test_each_fault_names_its_field_its_value_and_what_is_allowed(spec: dict[str, Any], message: str) -> None:
+    found = problems(**spec)
+    assert any(message in each for each in found), found

@@ -1,0 +1,262 @@
+"""Runs of maintenance: each is done once, whoever dies and whatever is lost."""
+
+import contextlib
+from itertools import count
+from typing import Any
+
+import pytest
+
+from barnabas_operator.kube.api import KubeUnreachable
+from barnabas_operator.planning.maintenance.run_step import MARK
+from barnabas_operator.reconcile.status_writer import FINALIZER
+from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, play_maintenance
+
+WRITES_MAX = 50
+
+
+def marks(world: MaintenanceWorld, name: str) -> Any:
+    return (world.api.found(KIND, name) or {})["metadata"].get("annotations", {}).get(MARK)
+
+
+def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", executors=2)
+        assert await world.look()
+        job = world.job("a")
+        assert job is not None
+        assert job["spec"]["suspend"] is False
+        assert world.api.found("Service", "a-driver") is not None
+        assert world.api.found("RoleBinding", "one-maintenance") is not None
+        assert marks(world, "a") == "Started"
+        world.driver_runs("a", phase="reading", records={"done": 43, "total": 100}, stages={"done": 1, "total": None})
+        world.clock.passed_s += 10.0
+        await world.look()
+        assert world.said("a")[:2] == ("Running", "Running")
+        status = world.status("a")
+        assert (status["progress"], status["records"]["done"], status["activity"]) == ("43%", 43, "reading")
+        world.driver_ends("a", 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger")
+        assert await world.look()
+        assert world.said("a") == ("Succeeded", "Succeeded", "archived 100 records")
+        status = world.status("a")
+        assert status["result"] == {"records": 100}
+        assert (status["duration"], status["progress"], status["ledger"]) == ("1m40s", "100%", "/archive/ledger")
+        assert not await world.look()
+        assert FINALIZER not in (world.api.found(KIND, "a") or {})["metadata"].get("finalizers", ())
+        assert [reason for reason, _ in world.api.events()] == ["Running", "Succeeded"]
+
+    play_maintenance(scenario)
+
+
+async def begun_by_an_operator_that_dies_at(world: MaintenanceWorld, write: int) -> bool:
+    """Whether it died at that write, before or (odd numbers) after the API server took it."""
+    numbers = count()
+
+    def dies(method: str, _path: str, _body: object) -> Exception | None:
+        if method == "GET":
+            return None
+        return KubeUnreachable("it is dead") if next(numbers) >= write else None
+
+    world.api.refuse = dies
+    with contextlib.suppress(KubeUnreachable):
+        await world.look()
+    world.api.refuse = lambda *_: None
+    return next(numbers) > write
+
+
+@pytest.mark.parametrize("is_job_lost", [False, True])
+def test_an_operator_that_dies_at_any_write_is_followed_by_one_that_begins_the_run_once(is_job_lost: bool) -> None:
+    died_at: list[int] = []
+
+    async def scenario(world: MaintenanceWorld) -> None:
+        write = len(died_at)
+        world.apply("a")
+        if await begun_by_an_operator_that_dies_at(world, write):
+            died_at.append(write)
+        else:
+            died_at.append(WRITES_MAX)
+        was_let_go = (world.job("a") or {"spec": {"suspend": True}})["spec"]["suspend"] is False
+        if is_job_lost:
+            world.api.objects.pop("/apis/batch/v1/namespaces/air/jobs/a-driver", None)
+        world.restart()
+        await world.look()
+        if is_job_lost and was_let_go:
+            assert world.job("a") is None
+            assert world.said("a")[:2] == ("Failed", "RunLost")
+        if not is_job_lost:
+            assert (world.job("a") or {})["spec"]["suspend"] is False
+
+    while WRITES_MAX not in died_at:
+        play_maintenance(scenario)
+    assert len(died_at) > 6
+
+
+def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.driver_ends("a", 0, message="done")
+        await world.look()
+        body = world.api.found(KIND, "a") or {}
+        world.api.put({name: value for name, value in body.items() if name != "status"})
+        del world.api.objects["/apis/batch/v1/namespaces/air/jobs/a-driver"]
+        world.restart()
+        await world.look()
+        assert world.job("a") is None
+        assert world.said("a")[:2] == ("Succeeded", "Succeeded")
+        assert "lost" in world.said("a")[2]
+
+    play_maintenance(scenario)
+
+
+def test_a_status_that_was_lost_is_made_anew_of_the_job() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.driver_ends("a", 3, message="flights-0 differs at offset 7")
+        body = world.api.found(KIND, "a") or {}
+        world.api.put({name: value for name, value in body.items() if name != "status"})
+        world.restart()
+        await world.look()
+        assert world.said("a") == ("Failed", "FoundSomething", "flights-0 differs at offset 7")
+
+    play_maintenance(scenario)
+
+
+def test_of_two_runs_of_one_job_on_one_topic_the_later_waits_and_names_the_other() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("second", made="2026-01-01T00:00:01Z", options={**ARCHIVE, "archive": "/archive/other"})
+        world.apply("first")
+        world.apply("verifies", job="verify")
+        await world.look()
+        phase, reason, message = world.said("second")
+        assert (phase, reason) == ("Pending", "OtherRunUnderWay")
+        assert "topic flights is done by the MaintenanceJob first" in message
+        assert world.job("second") is None
+        assert world.job("verifies") is not None
+        world.driver_ends("first", 0, message="done")
+        await world.look()
+        await world.look()
+        assert world.said("second")[0] == "Running"
+
+    play_maintenance(scenario)
+
+
+def test_a_run_of_a_paused_cluster_waits_and_one_that_has_begun_goes_on() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.apply("b", options={"topic": "orders", "archive": "/archive/orders"})
+        await world.look("Cluster one is paused: set its spec.pause to false")
+        assert world.said("b") == (
+            "Pending",
+            "ClusterNotReady",
+            "Cluster one is paused: set its spec.pause to false",
+        )
+        world.driver_ends("a", 0, message="done")
+        await world.look("Cluster one is paused: set its spec.pause to false")
+        assert world.said("a")[0] == "Succeeded"
+        assert world.job("b") is None
+
+    play_maintenance(scenario)
+
+
+def test_a_run_with_a_wrong_option_never_begins() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a", options={"topic": "flights", "archive": "/a", "bootstrap": "x:1", "commit_records": "many"})
+        await world.look()
+        phase, reason, message = world.said("a")
+        assert (phase, reason) == ("Failed", "InvalidOptions")
+        assert "spec.options.bootstrap is x:1; allowed: leave it out" in message
+        assert "spec.options.commit_records is 'many'; allowed: a whole number, 1 or more" in message
+        assert world.job("a") is None
+
+    play_maintenance(scenario)
+
+
+def test_one_that_is_deleted_goes_when_its_pods_have_ended() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        world.driver_runs("a")
+        body = world.api.found(KIND, "a") or {}
+        world.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:09Z"}})
+        world.apply("b")
+        await world.look()
+        assert world.job("a") is None
+        assert world.said("b")[1] == "OtherRunUnderWay"
+        assert world.said("a")[1:] == ("Deleting", "it is deleted once its pods have ended: 1 run")
+        world.pods_go("a")
+        await world.look()
+        assert world.api.found(KIND, "a") is None
+        await world.look()
+        assert world.said("b")[0] == "Running"
+
+    play_maintenance(scenario)
+
+
+def test_numbers_are_written_every_ten_seconds_and_news_at_once() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        await world.look()
+        for done in range(1, 6):
+            world.driver_runs("a", phase="reading", records={"done": done, "total": 10})
+            world.clock.passed_s += 4.0
+            await world.look()
+        writes = [each for each in world.api.writes if each.endswith("/maintenancejobs/a/status")]
+        assert len(writes) == 3  # It begins; it has a driver; 12 s later it has other numbers.
+        world.driver_ends("a", 1, message="the disk is full")
+        await world.look()
+        assert world.said("a") == ("Failed", "JobFailed", "the disk is full")
+
+    play_maintenance(scenario)
+
+
+def test_a_total_that_nobody_knows_any_more_is_taken_away() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.apply("a")
+        for records in ({"done": 5, "total": 10}, {"done": 0, "total": None}):
+            await world.look()
+            world.driver_runs("a", phase="reading", records=records)
+            world.clock.passed_s += 10.0
+        await world.look()
+        assert world.status("a")["records"] == {"done": 0}
+        before = len(world.api.writes)
+        await world.look()
+        assert len(world.api.writes) == before
+
+    play_maintenance(scenario)
+
+
+def test_it_is_deleted_so_long_after_its_end() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        now = world.clock.now_ms() // 1000
+        world.apply("a", ttlSecondsAfterFinished=60)
+        await world.look()
+        world.driver_ends("a", 0)
+        await world.look()
+        status = world.status("a")
+        assert status["phase"] == "Succeeded"
+        ended_s = 1_767_225_700  # 2026-01-01T00:01:40Z
+        world.clock.passed_s += ended_s - now + 59
+        await world.look()
+        assert world.api.found(KIND, "a") is not None
+        world.clock.passed_s += 1
+        await world.look()
+        assert world.api.found(KIND, "a") is None
+
+    play_maintenance(scenario)
+
+
+def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone() -> None:
+    async def scenario(world: MaintenanceWorld) -> None:
+        world.api.put({"kind": "Job", "metadata": {"name": "a-driver", "labels": {}}, "spec": {}})
+        world.apply("a")
+        await world.look()
+        assert world.said("a") == (
+            "Pending",
+            "ResourceConflict",
+            "Job a-driver belongs to something else; allowed: delete it, or another name",
+        )
+        assert "ownerReferences" not in (world.job("a") or {})["metadata"]
+
+    play_maintenance(scenario)

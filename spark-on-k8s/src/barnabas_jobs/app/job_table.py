@@ -1,0 +1,64 @@
+"""The jobs and their options as data, for who starts jobs and has no Spark: the Kubernetes operator.
+
+`python -m barnabas_jobs.app.job_table FILE` writes it.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from barnabas_jobs.app.catalog import JOBS
+from barnabas_jobs.planning.options import allowed
+
+TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.IntType: "integer"}
+"""Every other option is a text."""
+
+
+def job_table() -> str:
+    """JSON: of each job its summary and options; of each option whether it must be given, and what it allows."""
+    table = {
+        name: {
+            "summary": job.summary,
+            "options": {field.name: _option(field) for field in msgspec.structs.fields(job.load().Options)},
+        }
+        for name, job in sorted(JOBS.items())
+    }
+    return msgspec.json.format(msgspec.json.encode(table), indent=1).decode() + "\n"
+
+
+def _option(field: Any) -> dict[str, Any]:
+    return {"required": field.required, "allowed": allowed(field.type), **_schema(inspect.type_info(field.type))}
+
+
+def _schema(kind: inspect.Type) -> dict[str, Any]:
+    """Of one value; of a list that of each item."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _schema(inner)
+        case inspect.UnionType(types=types):
+            return _schema(types[0])
+        case inspect.ListType(item_type=item):
+            return {**_schema(item), "list": True}
+        case inspect.LiteralType(values=values):
+            return {"type": "string", "choices": list(values)}
+        case inspect.IntType(ge=low, le=high):
+            return {"type": "integer"} | _given(minimum=low, maximum=high)
+        case inspect.StrType(pattern=pattern):
+            return {"type": "string"} | _given(pattern=pattern)
+    return {"type": TYPES.get(type(kind), "string")}
+
+
+def _given(**bounds: object) -> dict[str, object]:
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def main() -> None:
+    """Writes the file."""
+    Path(sys.argv[1]).write_text(job_table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

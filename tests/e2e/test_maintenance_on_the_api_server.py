@@ -1,0 +1,128 @@
+"""The operator on a real API server with Kubernetes' own Job controller; what pods do is told by the test."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from e2e.world import SECONDS_MAX, World, world_of_one
+from harness.deadline import wait_for
+from harness.server_process import ServerProcess
+from local_kubernetes.control_plane import ControlPlane
+
+KIND: Final = "MaintenanceJob"
+OPTIONS: Final = {"topic": "flights", "archive": "/archive/flights"}
+Json = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(
+    controllers: ControlPlane, broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    folder: Path = tmp_path_factory.mktemp("maintenance")
+    with world_of_one(controllers, f"maintenance-{os.getpid()}", broker, folder) as found:
+        operator = found.operator(RUN_LOOK_SECONDS="0.5")
+        try:
+            yield found
+        finally:
+            operator.close()
+
+
+def apply(world: World, name: str, **spec: object) -> None:
+    meta = {"name": name, "namespace": world.namespace}
+    whole = {"cluster": "one", "job": "archive", "options": OPTIONS, **spec}
+    world.plane.requests.apply({"apiVersion": "barnabas.dev/v1alpha1", "kind": KIND, "metadata": meta, "spec": whole})
+
+
+def status(world: World, name: str) -> Json:
+    return (world.plane.requests.get(KIND, world.namespace, name) or {}).get("status", {})
+
+
+def await_phase(world: World, name: str, phase: str) -> Json:
+    return wait_for(lambda: status(world, name), lambda found: found.get("phase") == phase, SECONDS_MAX)
+
+
+def said(found: Json) -> tuple[str, str]:
+    (ready,) = (each for each in found["conditions"] if each["type"] == "Ready")
+    return ready["reason"], ready.get("message", "")
+
+
+def drivers(world: World, name: str) -> list[Any]:
+    return world.plane.requests.listing("Pod", world.namespace, {"barnabas.dev/maintenance-job": name})
+
+
+def await_driver(world: World, name: str) -> str:
+    return str(
+        wait_for(lambda: drivers(world, name), lambda found: len(found) == 1, SECONDS_MAX)[0]["metadata"]["name"]
+    )
+
+
+def driver_ends(world: World, pod: str, exit_code: int, **told: object) -> None:
+    """As a kubelet tells it."""
+    ended = {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **told})}
+    container = {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    phase = "Failed" if exit_code else "Succeeded"
+    statuses = [{**container, "state": {"terminated": ended}}]
+    world.plane.requests.merge_status("Pod", world.namespace, pod, {"phase": phase, "containerStatuses": statuses})
+
+
+def test_a_run_is_a_job_whose_progress_and_result_kubectl_shows(world: World) -> None:
+    apply(world, "good")
+    pod = await_driver(world, "good")
+    progress = {"phase": "reading", "stages": {"done": 1, "total": 2}, "records": {"done": 43, "total": 100}}
+    world.kubectl("annotate", "pod", pod, f"barnabas.dev/progress={json.dumps(progress)}")
+    wait_for(lambda: status(world, "good"), lambda found: found.get("progress") == "43%", SECONDS_MAX)
+    driver_ends(world, pod, 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger/1")
+    found = await_phase(world, "good", "Succeeded")
+    assert said(found) == ("Succeeded", "archived 100 records")
+    assert found["result"] == {"records": 100}
+    head, row = world.kubectl("get", "bm", "good").splitlines()
+    assert head.split() == ["NAME", "JOB", "PHASE", "PROGRESS", "RECORDS", "DURATION", "AGE", "MESSAGE"]
+    assert row.split()[:5] == ["good", "archive", "Succeeded", "100%", "43"]
+    assert row.endswith("archived 100 records")
+    reasons = {reason for _, reason, _ in world.events(KIND, "good")}
+    assert {"Running", "Succeeded"} <= reasons
+    job = world.plane.requests.get("Job", world.namespace, "good-driver")
+    assert job is not None
+    assert world.plane.requests.get("Service", world.namespace, "good-driver") is not None
+
+
+def test_a_wrong_option_that_only_the_job_knows_ends_the_run_at_the_first_try(world: World) -> None:
+    apply(world, "wrong", options={**OPTIONS, "topic": "nowhere"})
+    driver_ends(world, await_driver(world, "wrong"), 2, message="--option topic=nowhere: there is no such topic")
+    found = await_phase(world, "wrong", "Failed")
+    assert said(found) == ("InvalidOptions", "--option topic=nowhere: there is no such topic")
+    assert len(drivers(world, "wrong")) == 1
+
+
+def test_a_run_that_is_deleted_takes_its_pods_along(world: World) -> None:
+    apply(world, "deleted", options={**OPTIONS, "topic": "deleted"})
+    await_driver(world, "deleted")
+    await_phase(world, "deleted", "Running")
+    world.kubectl("delete", "bm", "deleted", "--timeout=60s")
+    assert not drivers(world, "deleted")
+    assert world.plane.requests.get("Job", world.namespace, "deleted-driver") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job": "archiv"}, "Unsupported value"),
+        ({"executors": -1}, "should be greater than or equal to 0"),
+        ({"env": [{"name": "A"}]}, "env A needs exactly one of value and secretKeyRef"),
+    ],
+)
+def test_the_api_server_refuses_what_the_types_do_not_allow(world: World, change: Json, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        apply(world, "never", **change)
+
+
+def test_a_spec_never_changes(world: World) -> None:
+    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
+    apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
+    with pytest.raises(AssertionError, match="spec cannot change, for a run is done once"):
+        apply(world, "fixed", options={**OPTIONS, "topic": "other"})
+    world.kubectl("delete", "bm", "fixed", "--timeout=60s")

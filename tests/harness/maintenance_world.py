@@ -1,0 +1,112 @@
+"""The worker for MaintenanceJobs over an API server of a dict, and what Kubernetes would make of a Job."""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from barnabas_operator.leader_election.leadership import Leadership
+from barnabas_operator.planning.object_names import driver_name, run_labels
+from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment
+from barnabas_operator.reconcile.maintenance.maintenance_worker import MaintenanceWorker
+from barnabas_operator.reconcile.operator_settings import OperatorSettings
+from barnabas_operator.reconcile.status_writer import StatusWriter
+from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
+from harness.group_worker_world import ManualClock
+from harness.kube_memory import KubeMemory, no_server
+from harness.worker_world import KEY, environment_of, resource
+
+KIND = "MaintenanceJob"
+CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
+SETTINGS = OperatorSettings("broker:dev", batch_s=0.0, busy_s=0.0, jobs_image="jobs:dev")
+ARCHIVE = {"topic": "flights", "archive": "/archive/flights"}
+Json = dict[str, Any]
+
+
+class MaintenanceWorld:
+    """One worker, and what is around it."""
+
+    def __init__(self, api: KubeMemory) -> None:
+        self.api, self.clock = api, ManualClock()
+        self.worker = self._new_worker()
+
+    def _new_worker(self) -> MaintenanceWorker:
+        leadership = Leadership(self.clock.monotonic_s)
+        leadership.renewed(math.inf)
+        environment = environment_of(self.api, settings=SETTINGS, clock=self.clock, leadership=leadership)
+        statuses = StatusWriter(self.api, self.clock)
+        return MaintenanceWorker(
+            ReconcilerEnvironment(KEY, environment, statuses, lambda _: pytest.fail("asks brokers"), self.bodies)
+        )
+
+    def restart(self) -> None:
+        """Another operator: it knows what the API server knows."""
+        self.worker = self._new_worker()
+
+    def bodies(self, kind: str = KIND) -> Bodies:
+        return {each["metadata"]["name"]: each for each in self.api.of_kind(kind)}
+
+    def apply(self, name: str, *, made: str = "2026-01-01T00:00:00Z", **spec: Any) -> None:
+        body = resource(KIND, name, **{"cluster": "one", "job": "archive", "options": ARCHIVE, **spec})
+        self.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": made, "uid": f"uid-{name}"}})
+
+    async def look(self, why_not: str = "") -> bool:
+        if why_not:
+            self.worker.rest(self.bodies(), why_not)
+        else:
+            self.worker.begin(CLUSTER, self.bodies())
+        return await self.worker.look()
+
+    def job(self, name: str) -> Json | None:
+        return self.api.found("Job", driver_name(name))
+
+    def status(self, name: str) -> Json:
+        found: Json = (self.api.found(KIND, name) or {}).get("status", {})
+        return found
+
+    def said(self, name: str) -> tuple[str, str, str]:
+        """Phase, reason and message."""
+        status = self.status(name)
+        (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
+        return status["phase"], ready["reason"], ready.get("message", "")
+
+    def driver_runs(self, name: str, **progress: Any) -> None:
+        """Kubernetes has started it, and it has told how far it is."""
+        told = {"barnabas.dev/progress": json.dumps(progress)} if progress else {}
+        self._pod(name, {"phase": "Running"}, told)
+        self._job_status(name, {"active": 1, "startTime": "2026-01-01T00:00:00Z"})
+
+    def driver_ends(self, name: str, exit_code: int, **said: Any) -> None:
+        """It has ended, and Kubernetes has judged the Job."""
+        ended = {"terminated": {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **said})}}
+        status = {"phase": "Failed" if exit_code else "Succeeded"}
+        self._pod(name, {**status, "containerStatuses": [{"name": "driver", "state": ended}]}, {})
+        kind = "Failed" if exit_code else "Complete"
+        told = {"type": kind, "status": "True", "reason": "Because", "lastTransitionTime": "2026-01-01T00:01:40Z"}
+        counted = {"failed" if exit_code else "succeeded": 1, "startTime": "2026-01-01T00:00:00Z"}
+        self._job_status(name, {**counted, "conditions": [told]})
+
+    def pods_go(self, name: str) -> None:
+        for pod in self.api.of_kind("Pod"):
+            if pod["metadata"]["name"].startswith(driver_name(name)):
+                del self.api.objects[f"/api/v1/namespaces/air/pods/{pod['metadata']['name']}"]
+
+    def _pod(self, name: str, status: Json, annotations: dict[str, str]) -> None:
+        meta = {"name": f"{driver_name(name)}-x1", "labels": dict(run_labels("one", name, "driver"))}
+        pod = {"kind": "Pod", "metadata": {**meta, "annotations": annotations}, "spec": {}, "status": status}
+        self.api.put(pod)
+
+    def _job_status(self, name: str, status: Json) -> None:
+        self.api.put({**(self.job(name) or {}), "status": status})
+
+
+def play_maintenance(scenario: Callable[[MaintenanceWorld], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with no_server() as connection:
+            await scenario(MaintenanceWorld(KubeMemory(connection)))
+
+    asyncio.run(whole())
