@@ -38,7 +38,8 @@ def apply(world: World, name: str, **spec: object) -> None:
 
 
 def status(world: World, name: str) -> Json:
-    return (world.plane.requests.get(KIND, world.namespace, name) or {}).get("status", {})
+    found: Json = (world.plane.requests.get(KIND, world.namespace, name) or {}).get("status", {})
+    return found
 
 
 def await_phase(world: World, name: str, phase: str) -> Json:
