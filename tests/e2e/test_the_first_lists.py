@@ -18,7 +18,7 @@ from local_kubernetes.control_plane import ControlPlane
 
 OTHERS = 40
 TOPIC = "flights"
-REFUSED = "False", "Topic flights is managed by the older resource z-old"
+REFUSED = "False", "Topic flights is managed by the older resource z-old; allowed: one Topic each"
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_of_two_topics_of_one_name_the_older_has_it(world: World, operator: Serv
     world.await_ready("flights")
     world.apply("planes", topicName="flights", partitions=4)
     _, why = wait_for(lambda: world.ready("planes"), lambda said: said[0] == "False", SECONDS_MAX)
-    assert why == "Topic flights is managed by the older resource flights"
+    assert why == "Topic flights is managed by the older resource flights; allowed: one Topic each"
     assert world.partitions() == {"flights": 1}
 
 

@@ -1,9 +1,16 @@
 """What a look makes of what was read."""
 
+from types import SimpleNamespace
+
+import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import History
+from barnabas_lag.evaluation.progress import Status
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
 from barnabas_lag.kafka.chosen_groups import Chosen
+from barnabas_lag.kafka.described import Described
 from barnabas_operator.kafka.group_looks import seen_of
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
@@ -19,3 +26,43 @@ def test_partitions_whose_leader_is_away_are_silent_and_those_of_deleted_topics_
     assert found.silent == (AWAY,)
     assert found.lags.partitions.keys() == {LED}
     assert found.partition_counts == {"flights": 2}
+
+
+def member(**partitions: list[int]) -> SimpleNamespace:
+    """As DescribeGroups has one."""
+    assignment = ConsumerProtocolAssignment(
+        version=0,
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=some)
+            for topic, some in partitions.items()
+        ],
+    )
+    return SimpleNamespace(member_assignment=assignment.encode(version=0))
+
+
+@pytest.mark.parametrize(
+    ("group", "topics"),
+    [
+        (
+            Described("Stable", "consumer", [member(flights=[0, 1]), member(orders=[0]), member()]),
+            {"flights", "orders"},
+        ),
+        (Described("PreparingRebalance", "consumer", [member()]), None),
+        (Described("Stable", "connect", [member(flights=[0])]), None),
+        (Described("Stable", "consumer", [member(flights=[0]), SimpleNamespace(member_assignment=b"\0")]), None),
+    ],
+    ids=["stable", "rebalance", "of others", "not readable"],
+)
+def test_what_members_read_is_known_where_all_of_them_tell(group: Described, topics: set[str] | None) -> None:
+    assert group.topics == topics
+
+
+def test_a_topic_that_no_member_reads_any_more_is_no_stall() -> None:
+    old = TopicPartition("old", 0)
+    partitions = {each: PartitionReading(1, (1,), (1,), 0, 9) for each in (LED, old)}
+    history = History(60.0)
+    for now_s in (1000.0, 1100.0):
+        group = GroupReading("Stable", 1, {LED: 4, old: 4}, topics=frozenset({"flights"}))
+        history.look(Readings(2, partitions, {"billing": group}), now_s)
+    found = history.evaluate(1100.0).groups["billing"].topics
+    assert {topic: each.status for topic, each in found.items()} == {"flights": Status.STALL, "old": Status.STOP}

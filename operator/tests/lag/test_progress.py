@@ -102,3 +102,21 @@ def test_without_lag_a_group_is_ok_and_a_status_is_always_one_of_burrows(looks: 
         assert found == Status.OK or committed < end
         assert (found == Status.STALL) <= has_members
         assert (found == Status.STOP) <= (not has_members)
+
+
+def test_who_goes_back_by_a_declared_reset_does_not_rewind_and_who_goes_back_later_does() -> None:
+    before = next_look(None, 1_000.0, 50, 0)
+    after = next_look(before, 1_015.0, 10, 40, "2026-11-a")
+    assert status(after, 1_015.0, PATIENCE_S, has_members=True) == Status.OK
+    went_on = next_look(after, 1_030.0, 30, 20, "2026-11-a")
+    back = next_look(went_on, 1_045.0, 5, 45, "2026-11-a")
+    assert status(back, 1_045.0, PATIENCE_S, has_members=True) == Status.REWIND, "nobody has declared that"
+    again = next_look(back, 1_060.0, 2, 48, "2026-12-a")
+    assert status(again, 1_060.0, PATIENCE_S, has_members=True) == Status.OK
+
+
+def test_a_reset_that_moves_nothing_in_a_partition_excuses_nobody_who_goes_back_later() -> None:
+    before = next_look(None, 1_000.0, 50, 0)
+    same = next_look(before, 1_015.0, 50, 0, "2026-11-a")
+    back = next_look(same, 1_030.0, 10, 40, "2026-11-a")
+    assert status(back, 1_030.0, PATIENCE_S, has_members=True) == Status.REWIND

@@ -197,3 +197,21 @@ def test_an_operator_that_acts_no_more_looks_no_more_and_begins_anew_when_it_act
         await world.find({"billing": lagging(3)})
 
     play(scenario)
+
+
+def test_an_older_resource_that_cannot_be_read_does_not_have_the_group() -> None:
+    async def scenario(world: World) -> None:
+        created = {"b-young": "2026-11-02T00:00:00Z", "c-younger": "2026-11-03T00:00:00Z"}
+        for name, at in created.items():
+            body = resource("ConsumerGroup", name, groupId="billing")
+            world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": at}})
+        body = resource("ConsumerGroup", "a-old", groupId="billing", lagObjective={"maxRecords": "many"})
+        world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": "2026-11-01T00:00:00Z"}})
+        world.begin()
+        await world.next_look()
+        await world.find({"billing": lagging(3)})
+        assert world.said("a-old") == ("False", "InvalidSpec")
+        assert world.said("b-young") == ("True", "Reconciled")
+        assert world.said("c-younger") == ("False", "ResourceConflict")
+
+    play(scenario)

@@ -89,9 +89,11 @@ class History:
 
     def _look_at_group(self, group_id: str, places: Mapping[TopicPartition, _Place], now_s: float) -> None:
         before = self._progress.get(group_id, {})
-        committed = self._readings.groups[group_id].committed
-        self._progress[group_id] = {each: progress for each, progress in before.items() if each in committed} | {
-            partition: next_look(before.get(partition), now_s, place.committed, place.lag)
+        reading = self._readings.groups[group_id]
+        self._progress[group_id] = {each: known for each, known in before.items() if each in reading.committed} | {
+            partition: next_look(
+                before.get(partition), now_s, place.committed, place.lag, reading.resets.get(partition, "")
+            )
             for partition, place in places.items()
         }
         sums: dict[str, tuple[int, int]] = {}
@@ -132,7 +134,7 @@ class History:
                 lead=place.committed - place.oldest,
                 seconds=self._seconds(partition, place, now_s),
                 retention_percent=retention_percent(*place),
-                status=status(progress[partition], now_s, self._patience_s, has_members=reading.has_members),
+                status=status(progress[partition], now_s, self._patience_s, has_members=reading.reads(partition.topic)),
             )
             for partition, place in places.items()
         }

@@ -42,26 +42,31 @@ class Progress:
     rewound_from: int | None = None
     """The offset that the group has been at, as long as it is not there again."""
     moves_since_rewind: int = 0
+    reset: str = ""
+    """The id of the last declared reset that the committed offset tells of."""
 
 
-def first_look(now_s: float, committed: int, lag: int) -> Progress:
+def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
     """Of what was before nothing is known."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
-    return Progress(committed, lag, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag)
+    return Progress(committed, lag, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset)
 
 
-def next_look(before: Progress | None, now_s: float, committed: int, lag: int) -> Progress:
-    """What is known after one more look."""
+def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
+    """What is known after one more look; `reset` is what the commit tells of, and empty where it tells of none."""
     if before is None:
-        return first_look(now_s, committed, lag)
-    seen = before if committed == before.committed else _moved(before, now_s, committed, lag)
+        return first_look(now_s, committed, lag, reset)
+    was_reset = reset not in ("", before.reset)
+    seen = before if committed == before.committed else _moved(before, now_s, committed, lag, was_reset=was_reset)
+    seen = seen if reset == before.reset else replace(seen, reset=reset)
     if lag == 0:
         return replace(seen, lag=0, caught_up_s=now_s, behind_since_s=None)
     return replace(seen, lag=lag, behind_since_s=now_s if seen.behind_since_s is None else seen.behind_since_s)
 
 
-def _moved(before: Progress, now_s: float, committed: int, lag: int) -> Progress:
-    rewound_from, since = _rewind(before, committed)
+def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
+    """Who goes back because somebody has declared it does not rewind."""
+    rewound_from, since = (None, 0) if was_reset else _rewind(before, committed)
     waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(
         before,
@@ -87,9 +92,9 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
-    """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group with members
-    stalls, and one without has stopped. `patience_s` is the shortest time that either takes. Times in which there was
-    nothing to read, or nobody looked, are no time without progress.
+    """Burrow's rules, in its order. Commits that do not move the offset cannot be seen: there a group stalls whose
+    members read the partition, as `has_members` says, and one without has stopped. `patience_s` is the shortest time
+    that either takes. Times in which there was nothing to read, or nobody looked, are no time without progress.
     """
     if progress.behind_since_s is None:
         return Status.OK

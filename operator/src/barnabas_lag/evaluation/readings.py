@@ -27,11 +27,14 @@ class GroupReading(NamedTuple):
     state: str
     members: int | None
     committed: Mapping[TopicPartition, int]
+    resets: Mapping[TopicPartition, str] = {}
+    """The id of the last declared reset, where what is committed tells of one."""
+    topics: frozenset[str] | None = None
+    """Those of which its members have partitions; None where that is not known, as in a rebalance."""
 
-    @property
-    def has_members(self) -> bool:
-        """Whether somebody reads for it now."""
-        return self.state not in WITHOUT_MEMBERS
+    def reads(self, topic: str) -> bool:
+        """Whether some member reads it now, as far as is known."""
+        return self.state not in WITHOUT_MEMBERS and (self.topics is None or topic in self.topics)
 
 
 class Consumer(NamedTuple):

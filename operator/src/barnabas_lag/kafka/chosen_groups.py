@@ -1,16 +1,16 @@
 """A look at some groups only, and at the partitions that they read."""
 
-import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.readings import Consumer, PartitionReading, Readings
-from barnabas_lag.kafka.groups import Described, committed_offsets, described_groups, group_reading, listed_groups
+from barnabas_lag.kafka.coordinators import ASKED, coordinators, without_coordinator
+from barnabas_lag.kafka.described import Described, assigned
+from barnabas_lag.kafka.groups import committed_offsets, described_groups, group_reading, listed_groups
 from barnabas_lag.kafka.offsets import with_ends
 from barnabas_lag.kafka.partitions import partitions_of
 
@@ -23,13 +23,15 @@ class Chosen(NamedTuple):
 
     readings: Readings
     consumers: Mapping[str, Sequence[Consumer]]
+    away: frozenset[str] = frozenset()
+    """Groups that nobody coordinates now: whether they are there, nobody knows."""
 
 
 def read_chosen(asking: Asking, group_ids: Collection[str], topics_before: Mapping[str, Collection[str]]) -> Chosen:
     """Of these groups all that they have committed to. `topics_before` is what each of them read at the last look: a
     group that cannot be asked now still reads them. Raises ClusterUnreachable.
     """
-    metadata = asking.ask_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
     asking.meet(broker_ids)
     listed, is_complete = listed_groups(asking, broker_ids, frozenset(group_ids))
@@ -39,7 +41,8 @@ def read_chosen(asking: Asking, group_ids: Collection[str], topics_before: Mappi
         group_id: group_reading(listed[group_id], described.get(group_id), committed)
         for group_id, committed in committed_offsets(asking, listed, lambda each: each)
     }
-    silent = frozenset(listed.keys() - groups.keys())
+    away = without_coordinator(set(group_ids) - listed.keys(), coordinators(metadata), broker_ids)
+    silent = frozenset(listed.keys() - groups.keys() | away)
     unheard = silent if is_complete else set(group_ids) - groups.keys()
     read = {where.topic for reading in groups.values() for where in reading.committed}
     had = {where.topic for some in consumers.values() for each in some for where in each.partitions}
@@ -48,6 +51,7 @@ def read_chosen(asking: Asking, group_ids: Collection[str], topics_before: Mappi
     return Chosen(
         Readings(len(broker_ids), with_ends(asking, partitions), groups, silent, is_complete),
         consumers,
+        frozenset(away),
     )
 
 
@@ -61,14 +65,5 @@ def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition,
 def _consumers(group: Described) -> Iterator[Consumer]:
     """What a member has is not known while the group rebalances, or where its protocol is not that of consumers."""
     for each in group.members[:CONSUMERS_MAX]:
-        yield Consumer(each.client_id, each.client_host.removeprefix("/"), tuple(_assigned(each.member_assignment)))
-
-
-def _assigned(assignment: bytes) -> Iterator[TopicPartition]:
-    try:
-        decoded = ConsumerProtocolAssignment.decode(assignment) if assignment else None
-    except (struct.error, ValueError, IndexError):
-        decoded = None
-    for topic in decoded.assigned_partitions if decoded is not None else ():
-        for number in topic.partitions:
-            yield TopicPartition(topic.topic, number)
+        partitions = assigned(each.member_assignment) or ()
+        yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

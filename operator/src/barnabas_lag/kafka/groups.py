@@ -8,18 +8,19 @@ from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from barnabas_core.errors import ErrorCode
+from barnabas_core.reset_mark import reset_ids
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
 from barnabas_kafka.log_offsets import by_broker
 from barnabas_lag.evaluation.filters import Names
 from barnabas_lag.evaluation.readings import GroupReading, PartitionReading
+from barnabas_lag.kafka.described import Described
 
 WITHOUT_OFFSETS: Final = "share"
 DESCRIBED: Final = frozenset({"", "classic"})
 """Groups of KIP-848 are described by another request, which the client library does not have."""
 
-Committed = dict[TopicPartition, int]
 Known = Callable[[TopicPartition], TopicPartition | None]
 """The partition as others name it, too; None where nobody asks about it."""
 
@@ -32,11 +33,11 @@ class Listed(NamedTuple):
     group_type: str
 
 
-class Described(NamedTuple):
-    """State, and the members as the answer has them."""
+class Committed(NamedTuple):
+    """What a group has committed, and the declared resets that this tells of, the last one of each partition."""
 
-    state: str
-    members: Sequence[Any]
+    offsets: dict[TopicPartition, int]
+    resets: dict[TopicPartition, str]
 
 
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
@@ -70,8 +71,8 @@ def read_groups(
 def group_reading(listed: Listed, described: Described | None, committed: Committed) -> GroupReading:
     """One group, with what is known of it: who lists groups knows less than who describes them."""
     if described is None:
-        return GroupReading(listed.state, None, committed)
-    return GroupReading(described.state, len(described.members), committed)
+        return GroupReading(listed.state, None, *committed)
+    return GroupReading(described.state, len(described.members), *committed, described.topics)
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
@@ -83,7 +84,7 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
     for broker_id, request, answer in asking.ask(requests):
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:
-                found[group.group_id] = Described(group.group_state, group.members)
+                found[group.group_id] = Described(group.group_state, group.protocol_type, group.members)
         asking.refused(request, broker_id, ((each.error_code, f"group {each.group_id}") for each in answer.groups))
     return found
 
@@ -97,7 +98,7 @@ def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known
         told = _told(request, answer, many=many)
         for group_id, group in told:
             if group.error_code == ErrorCode.NONE:
-                yield group_id, dict(_offsets(group.topics, known))
+                yield group_id, _committed(group.topics, known)
         asking.refused(request, broker_id, ((group.error_code, f"group {group_id}") for group_id, group in told))
 
 
@@ -105,11 +106,15 @@ def _told(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, Any]]
     return [(each.group_id, each) for each in answer.groups] if many else [(request.group_id, answer)]
 
 
-def _offsets(topics: Iterable[Any], known: Known) -> Iterator[tuple[TopicPartition, int]]:
+def _committed(topics: Iterable[Any], known: Known) -> Committed:
     """Names that are known are kept once, however many groups read them."""
+    found = Committed({}, {})
     for topic in topics:
         for part in topic.partitions:
             if part.error_code == ErrorCode.NONE and part.committed_offset >= 0:
                 partition = known(TopicPartition(topic.name, part.partition_index))
                 if partition is not None:
-                    yield partition, part.committed_offset
+                    found.offsets[partition] = part.committed_offset
+                    for reset_id in reset_ids(part.metadata or "")[:1]:
+                        found.resets[partition] = reset_id
+    return found

@@ -7,6 +7,7 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.evaluation.readings import Readings
+from barnabas_lag.kafka.coordinators import coordinators
 from barnabas_lag.kafka.groups import listed_groups, read_groups
 from barnabas_lag.kafka.offsets import with_ends
 from barnabas_lag.kafka.partitions import partitions_of
@@ -32,5 +33,5 @@ def read_cluster(asking: Asking, filters: Filters) -> Readings:
         partitions=with_ends(asking, partitions),
         groups=groups,
         silent=frozenset(listed.keys() - groups.keys()),
-        is_complete=is_complete,
+        is_complete=is_complete and set(coordinators(metadata)) <= set(broker_ids),
     )

@@ -1,9 +1,10 @@
 """Looks at the consumer groups that have resources, one after the other: what they are, and how they get on."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
+from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_kafka.asking import Asking
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupLags
@@ -12,6 +13,8 @@ from barnabas_lag.kafka.evaluating import evaluate
 from barnabas_operator.planning.groups.group_seen import NOT_FOUND, GroupSeen
 
 NOTHING: Final = GroupLags(None, {}, {})
+NAMED_MAX: Final = 5
+"""Groups that a message names."""
 
 
 class Looked(NamedTuple):
@@ -29,6 +32,8 @@ class GroupLooks:
         self._history: Final = History(patience_s)
         self._clock: Final = clock
         self._topics: dict[str, Collection[str]] = {}
+        self._there: Set[str] = frozenset()
+        """Groups that were there at the last look."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """At these groups, in a few requests to each broker. Raises ClusterUnreachable."""
@@ -40,10 +45,10 @@ class GroupLooks:
         for each in chosen.readings.partitions:
             counts[each.topic] = counts.get(each.topic, 0) + 1
         found = {group_id: seen_of(group_id, chosen, lags[group_id], counts) for group_id in chosen.readings.groups}
-        if chosen.readings.is_complete:
-            absent = set(group_ids) - found.keys() - chosen.readings.silent
-            found |= dict.fromkeys(absent, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
-        return Looked(found, "; ".join(dict.fromkeys(map(str, asking.failures))))
+        absent = set(group_ids) - found.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
+        missed, self._there = absent & self._there, found.keys()
+        found |= dict.fromkeys(absent - missed, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
+        return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
         """What a group reads that could not be asked about is what it read before."""
@@ -51,6 +56,23 @@ class GroupLooks:
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
         self._topics = {each: topics for each, topics in {**before, **now}.items() if each not in gone}
+
+
+def _away(chosen: Chosen) -> Iterator[str]:
+    """Whose coordinator is away."""
+    if chosen.away:
+        yield f"nobody leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
+
+
+def _missed(group_ids: Collection[str]) -> Iterator[str]:
+    """A coordinator that just moved may have listed its groups nowhere: the next look tells."""
+    if group_ids:
+        yield f"no broker lists {_named(group_ids)} any more"
+
+
+def _named(group_ids: Collection[str]) -> str:
+    more = f" and {len(group_ids) - NAMED_MAX} more" if len(group_ids) > NAMED_MAX else ""
+    return f"{', '.join(sorted(group_ids)[:NAMED_MAX])}{more}"
 
 
 def _topics(chosen: Chosen, group_id: str) -> frozenset[str]:

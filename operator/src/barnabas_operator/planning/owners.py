@@ -1,8 +1,13 @@
-"""Which of several resources that are about the same in Kafka it belongs to. Pure."""
+"""Which of several resources that are about the same in Kafka it belongs to. Pure.
+
+Only those that can be read count: what one with an invalid spec is about, nobody knows for sure.
+"""
 
 from collections.abc import Callable, Iterable
 
+from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.api_objects import ResourceT
+from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.resource import Resource
 
 
@@ -14,6 +19,13 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
         if owner is None or _age(each) < _age(owner):
             found[subject(each)] = each
     return found
+
+
+def owned_by(owner: Resource, name: str) -> Refusal:
+    """What a younger resource is told that is about the same; `name` is Kafka's."""
+    thing = KINDS[owner.kind].thing.capitalize()
+    message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one {owner.kind} each")
 
 
 def _age(resource: Resource) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""What Argo CD shows of a Cluster and a Topic, by the Lua that it is given (it runs Lua 5.1)."""
+"""What Argo CD shows of a Cluster, a Topic and a ConsumerGroup, by the Lua that it is given (it runs Lua 5.1)."""
 
 import re
 from pathlib import Path
@@ -9,15 +9,19 @@ from lupa import lua51
 from ruamel.yaml import YAML
 
 from barnabas_operator.resources.api_objects import status_json
-from barnabas_operator.resources.cluster import Cluster, ClusterStatus
-from barnabas_operator.resources.object_meta import READY, ROLLING, Condition, ObjectMeta
-from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
+from barnabas_operator.resources.cluster import Cluster, ClusterSpec
+from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import OFFSETS_RESET, READY, ROLLING, Condition, ObjectMeta
+from barnabas_operator.resources.resource import Resource
+from barnabas_operator.resources.topic import Topic, TopicSpec
 
 ROOT = Path(__file__).resolve().parents[4]
 CHECKS = YAML(typ="safe").load(ROOT / "examples" / "kubernetes" / "argocd" / "argocd-cm.yaml")["data"]
 PREFIX = "resource.customizations.health.barnabas.dev_"
 GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
 ALREADY_SEEN, LATER = 3, 4
+SPECS: dict[type[Resource], Any] = {Cluster: ClusterSpec(), Topic: TopicSpec(), ConsumerGroup: ConsumerGroupSpec()}
 BROKEN = {
     "ClusterNotFound",
     "DeletionProtected",
@@ -64,16 +68,11 @@ def condition(kind: str, status: Any, reason: str) -> Condition:
     return Condition(type=kind, status=status, reason=reason, message=f"{reason} it is", last_transition_time="now")
 
 
-def health(*conditions: Condition, kind: type[Cluster] | type[Topic] = Cluster, generation: int = ALREADY_SEEN) -> Any:
+def health(*conditions: Condition, kind: type[Resource] = Cluster, generation: int = ALREADY_SEEN) -> Any:
     """What Argo CD would show: the status, and the message."""
     meta = ObjectMeta(name="main", generation=generation)
-    resource: Cluster | Topic
-    if kind is Cluster:
-        said = ClusterStatus(conditions=conditions, observed_generation=ALREADY_SEEN)
-        resource = Cluster(metadata=meta, status=said if conditions else None)
-    else:
-        told = TopicStatus(conditions=conditions, observed_generation=ALREADY_SEEN)
-        resource = Topic(metadata=meta, spec=TopicSpec(), status=told if conditions else None)
+    said = KINDS[kind.__name__].status(conditions=conditions, observed_generation=ALREADY_SEEN)
+    resource = kind(kind=kind.__name__, metadata=meta, spec=SPECS[kind], status=said if conditions else None)
     lua = lua51.LuaRuntime(unpack_returned_tuples=True)
     as_table = lua.eval("function(text) return assert(loadstring('return ' .. text))() end")
     item = {"metadata": {"generation": generation}, **({"status": status_json(resource)} if conditions else {})}
@@ -91,8 +90,8 @@ def as_lua(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
-@pytest.mark.parametrize("kind", [Cluster, Topic])
-def test_a_ready_resource_is_healthy_once_its_last_change_was_looked_at(kind: type[Cluster] | type[Topic]) -> None:
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_ready_resource_is_healthy_once_its_last_change_was_looked_at(kind: type[Resource]) -> None:
     ready = condition(READY, "True", "Reconciled")
     assert health(kind=kind) == ("Progressing", "waiting for the operator")
     assert health(ready, kind=kind) == ("Healthy", "Reconciled it is")
@@ -131,3 +130,21 @@ def test_every_reason_of_the_guide_is_decided() -> None:
     told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert len(told) > 15
     assert told - BROKEN - WAITS - NOT_OF_READY == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "shown"),
+    [
+        ("True", "ResetDone", "Healthy"),
+        ("False", "DryRun", "Healthy"),
+        ("False", "WaitingForMembers", "Progressing"),
+        ("False", "ScaledDown", "Progressing"),
+        ("False", "GroupActive", "Degraded"),
+        ("False", "GivenUp", "Degraded"),
+    ],
+)
+def test_a_reset_that_waits_progresses_and_one_that_needs_somebody_is_degraded(
+    status: str, reason: str, shown: str
+) -> None:
+    ready, reset = condition(READY, "True", "Reconciled"), condition(OFFSETS_RESET, status, reason)
+    assert health(ready, reset, kind=ConsumerGroup)[0] == shown

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from barnabas_operator.planning.groups.group_seen import GroupSeen
+from barnabas_operator.planning.owners import owned_by
 from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 
@@ -23,10 +24,7 @@ def is_claimed(group: ConsumerGroup) -> bool:
 
 def of_the_oldest(group: ConsumerGroup, owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
     """One resource each."""
-    if owner is group:
-        return None
-    message = f"Group {group.group_id} is managed by the older resource {owner.metadata.name}"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one ConsumerGroup each")
+    return owned_by(owner, group.group_id) if owner is not group else None
 
 
 def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:

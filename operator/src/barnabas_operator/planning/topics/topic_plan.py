@@ -6,8 +6,8 @@ from typing import Final
 
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.configs import config_changes, declared_texts
-from barnabas_operator.planning.owners import owners
-from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, RESOURCE_CONFLICT, Refusal
+from barnabas_operator.planning.owners import owned_by, owners
+from barnabas_operator.planning.refusal import CLUSTER_NOT_READY, Refusal
 from barnabas_operator.planning.topics.replica_moves import ReplicaMoves
 from barnabas_operator.planning.topics.replica_placement import place_partitions
 from barnabas_operator.planning.topics.topic_checks import (
@@ -91,8 +91,7 @@ def claimed_name(topic: Topic) -> str:
 
 def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves) -> TopicPlan:
     if owner is not topic:
-        message = f"Topic {topic.topic_name} is managed by the older resource {owner.metadata.name}"
-        return TopicPlan(topic, refusal=Refusal(RESOURCE_CONFLICT, message))
+        return TopicPlan(topic, refusal=owned_by(owner, topic.topic_name))
     if topic.spec.pause:
         return TopicPlan(topic)
     refusal = refuse(topic, cluster, OF_THE_RESOURCE)

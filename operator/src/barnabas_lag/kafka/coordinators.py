@@ -1,0 +1,29 @@
+"""Who coordinates groups, as metadata has it. FindCoordinator would create the topic of the offsets."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+
+from kafka.protocol.metadata import MetadataRequest
+
+from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_name import CONSUMER_OFFSETS
+
+ASKED: Final = MetadataRequest.MetadataRequestTopic(name=CONSUMER_OFFSETS)
+
+
+def coordinators(metadata: Any) -> Sequence[int]:
+    """The leaders of the partitions of the topic of the offsets, by number; none where it is not there, or not told."""
+    found = {
+        part.partition_index: int(part.leader_id)
+        for topic in metadata.topics
+        if topic.name == CONSUMER_OFFSETS
+        for part in topic.partitions
+    }
+    return [found[number] for number in sorted(found)]
+
+
+def without_coordinator(group_ids: Iterable[str], leaders: Sequence[int], broker_ids: Collection[int]) -> set[str]:
+    """Groups of which nobody can tell now whether they are there."""
+    if not leaders:
+        return set()
+    return {each for each in group_ids if leaders[coordinator_partition(each, len(leaders))] not in broker_ids}
