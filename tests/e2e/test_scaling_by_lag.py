@@ -21,24 +21,12 @@ from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.object_meta import ObjectMeta
+from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
 LOOK_S = 15.0
 MAIN = Cluster(metadata=ObjectMeta(name="main"), spec=ClusterSpec(brokers=Brokers(replicas=1)))
-
-
-class SetClock:
-    """As the test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000_000.0
-
-    def now_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
 
 
 def seen(lag: int, partitions: int = 12) -> GroupSeen:
@@ -54,7 +42,7 @@ class Place:
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.plane = plane
         self.namespace = namespace
-        self.clock = SetClock()
+        self.clock = ManualClock()
 
     def kubectl(self, *arguments: str) -> str:
         return self.plane.kubectl("-n", self.namespace, *arguments)
@@ -94,7 +82,7 @@ class Place:
         return asyncio.run(run())
 
     async def _look(self, part: LagScaling, group: ConsumerGroup, about: GroupSeen | GroupTold) -> GroupTold:
-        self.clock.now_s += LOOK_S
+        self.clock.pass_time(LOOK_S)
         told, found = (GroupTold(), about) if isinstance(about, GroupSeen) else (about, seen(9000))
         return await part.act(MAIN, group, found, told)
 

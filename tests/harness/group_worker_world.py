@@ -22,6 +22,7 @@ from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_clock import ManualClock
 from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 30.0
@@ -30,19 +31,6 @@ SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0
 FLIGHTS = TopicPartition("flights", 0)
 Json = dict[str, Any]
 Found = Mapping[str, GroupSeen]
-
-
-class ManualClock:
-    """Stands still."""
-
-    def __init__(self) -> None:
-        self.passed_s = 1000.0
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.passed_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.passed_s
 
 
 class LooksMemory:
@@ -99,7 +87,7 @@ class World:
 
     def advance(self, seconds: float) -> None:
         """While a look is under way. It has taken so long then, and the worker would rest as long."""
-        self.clock.passed_s += seconds
+        self.clock.pass_time(seconds)
         self.worker.rest(self.bodies("ConsumerGroup"), "to be woken")
         self.begin()
 

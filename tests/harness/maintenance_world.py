@@ -16,8 +16,8 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
-from harness.group_worker_world import ManualClock
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_clock import ManualClock
 from harness.worker_world import KEY, environment_of, resource
 
 KIND = "MaintenanceJob"

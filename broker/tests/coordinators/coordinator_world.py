@@ -1,11 +1,10 @@
 """A simulated world for the group coordinator: time moved by hand, and a log in memory that can hold back and fail."""
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from group_script import WALL_MS_AT_START, subscription
+from group_script import subscription
 
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -22,6 +21,7 @@ from barnabas_broker.coordinators.groups.shard import CommitRequest, GroupEnviro
 from barnabas_broker.coordinators.groups.writer import KeyValue, KeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_timers import ManualTimers
 
 AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
 
@@ -30,73 +30,18 @@ _IDS = count(1)
 Done = Callable[[ApiError | None], object]
 
 
-class Timer:
-    def __init__(self, callback: Callable[[], object]) -> None:
-        self.callback: Callable[[], object] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class SimulatedTime:
-    """core.clock.Clock and Timers. Nothing happens but by `run`."""
-
-    def __init__(self) -> None:
-        self.ms = 0.0
-        self._numbers = count()
-        self._timers: list[tuple[float, int, Timer]] = []
-
-    def now_ms(self) -> int:
-        return WALL_MS_AT_START + int(self.ms)
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        timer = Timer(callback)
-        heapq.heappush(self._timers, (self.ms + delay_s * 1000, next(self._numbers), timer))
-        return timer
-
-    def call_soon(self, callback: Callable[[], object]) -> Timer:
-        return self.call_later(0, callback)
-
-    def run(self, for_ms: float = 0) -> None:
-        """Let time pass, and everything happen that is due in it."""
-        until_ms = self.ms + for_ms
-        while self._timers and self._timers[0][0] <= until_ms:
-            at_ms, _, timer = heapq.heappop(self._timers)
-            self.ms = max(self.ms, at_ms)
-            if timer.callback is not None:
-                timer.callback()
-        self.ms = until_ms
-
-    def run_one_turn(self) -> bool:
-        """What is due now, but not what that makes due; False where there is nothing."""
-        due = sum(at_ms <= self.ms for at_ms, _, _ in self._timers)
-        for _ in range(due):
-            _, _, timer = heapq.heappop(self._timers)
-            if timer.callback is not None:
-                timer.callback()
-        return due > 0
-
-    @property
-    def armed(self) -> int:
-        """How many timers are waiting."""
-        return sum(timer.callback is not None for _, _, timer in self._timers)
-
-
 class MemoryLog:
     """An OffsetsLog: batches in the order they were written, and how many of them are committed.
 
     `holding`: batches are committed only by `commit`. `failing`: nothing is written.
     """
 
-    def __init__(self, partitions: int, time: SimulatedTime) -> None:
+    def __init__(self, partitions: int, timers: ManualTimers) -> None:
         self.batches = 0
         self.holding = False
         self.failing: ErrorCode | None = None
         self.read_failures = 0
-        self._time = time
+        self._timers = timers
         self._written: list[list[Sequence[KeyValue]]] = [[] for _ in range(partitions)]
         self._committed = [0] * partitions
         self._waiting: list[list[tuple[int, Done]]] = [[] for _ in range(partitions)]
@@ -115,7 +60,7 @@ class MemoryLog:
 
     def when_committed(self, partition: int, done: Done) -> None:
         self._waiting[partition].append((len(self._written[partition]), done))
-        self._time.call_soon(self._go_on)
+        self._timers.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         for partition, batches in enumerate(self._written):
@@ -148,7 +93,7 @@ class MemoryLog:
         if self.read_failures:
             self.read_failures -= 1
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is away")
-        self._time.call_soon(on_ready)
+        self._timers.call_soon(on_ready)
         yield None
         yield from map(dict, list(self._written[partition]))
 
@@ -162,8 +107,9 @@ class World:
 
     def __init__(self, config: GroupConfig, partitions: int = 1) -> None:
         self.config = config
-        self.time = SimulatedTime()
-        self.log = MemoryLog(partitions, self.time)
+        self.timers = ManualTimers()
+        self.clock = self.timers.clock
+        self.log = MemoryLog(partitions, self.timers)
         self.partitions = partitions
         self.leader_epoch = 0
         self.deleted_topics: set[str] = set()
@@ -175,8 +121,8 @@ class World:
         environment = GroupEnvironment(
             self.config,
             self.log,
-            self.time,
-            self.time,
+            self.clock,
+            self.timers,
             lambda topic: topic not in self.deleted_topics,
             lambda: self.is_awake,
             lambda: str(next(_IDS)),
@@ -188,7 +134,7 @@ class World:
         self.leader_epoch += 1
         for partition in range(self.partitions):
             self.coordinator.on_elected(partition, self.leader_epoch)
-        self.time.run()
+        self.timers.pass_time()
 
     def resign(self, survivors: int = 0) -> None:
         """Another broker leads; so many batches were replicated beyond the high watermark that was known here."""
@@ -234,7 +180,7 @@ class Client:
             requires_known_member_id=False,
         )._replace(**changes)
         self.world.coordinator.join(request, self._on_joined)
-        self.world.time.run()
+        self.world.timers.pass_time()
         return self
 
     def _on_joined(self, reply: JoinReply) -> None:
@@ -250,7 +196,7 @@ class Client:
         by_member = {member_id: assigned.encode() for member_id, assigned in assignments.items()}
         request = SyncRequest(self.group_id, self.member_id, self.instance_id, self.generation, assignments=by_member)
         self.world.coordinator.sync(request, self.synced.append)
-        self.world.time.run()
+        self.world.timers.pass_time()
         return self
 
     def heartbeat(self) -> ErrorCode:
@@ -261,7 +207,7 @@ class Client:
         """LeaveGroup."""
         identity = MemberIdentity(self.member_id, self.instance_id)
         result = self.world.coordinator.leave(self.group_id, [identity])[0].error
-        self.world.time.run()
+        self.world.timers.pass_time()
         return result
 
     def commit(self, *offsets: tuple[str, int, int], api_version: int = 9, **changes: Any) -> list[list[ErrorCode]]:

@@ -64,7 +64,7 @@ class Broker:
         self.services: Any = SimpleNamespace(
             groups=self.world.coordinator,
             image=image,
-            clock=self.world.time,
+            clock=self.world.clock,
             metadata_writer=SimpleNamespace(create_automatically=self._create),
             producer_ids=ProducerIds(self._allocate),
             nodes=self._nodes,
@@ -96,7 +96,7 @@ class Broker:
         request = decode_request(api_key, version, memoryview(body))
         context = CONTEXT._replace(api_key=api_key, api_version=version)
         response = message_handler(api_key)(self.services, context, request)
-        self.world.time.run()
+        self.world.timers.pass_time()
         if isawaitable(response):
             response = await response
         frame = bytes(encode_response(response, version, correlation_id=7))

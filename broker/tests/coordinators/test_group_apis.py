@@ -162,7 +162,7 @@ def test_offset_commit(broker: Broker, version: int) -> None:
 def test_old_clients_may_ask_for_a_retention_of_their_own_even_an_absurd_one(broker: Broker, version: int) -> None:
     broker.commit(version, retention_time_ms=60_000)
     committed = next(iter(broker.services.groups.committed("readers").values()))
-    assert committed.expire_timestamp_ms == broker.world.time.now_ms() + 60_000
+    assert committed.expire_timestamp_ms == broker.world.clock.now_ms() + 60_000
     assert broker.commit(version, retention_time_ms=2**63 - 1).topics[0].partitions[0].error_code == 0
 
 

@@ -20,7 +20,7 @@ def test_commits_of_one_turn_go_into_one_batch_and_are_answered_when_it_is_commi
     world.log.holding = True
     clients = [Client(world, name, group_id=name) for name in ("a", "b", "c")]
     answers = [client.commit(("flights", 0, 10), ("flights", 1, 20)) for client in clients]
-    world.time.run()
+    world.timers.pass_time()
     assert world.log.batches == 1
     assert answers == [[], [], []]
     assert clients[0].committed() == {}
@@ -33,9 +33,9 @@ def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_counts_once_
     world.log.holding = True
     client = Client(world, "a")
     answers = client.commit(("flights", 0, 10))
-    world.time.run(for_ms=4_999)
+    world.timers.pass_time(4.999)
     assert answers == []
-    world.time.run(for_ms=1)
+    world.timers.pass_time(0.001)
     assert answers == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
     world.log.commit()
     assert answers == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
@@ -57,7 +57,7 @@ def test_a_log_that_refuses_is_told_in_terms_of_the_coordinator(
     world.log.failing = of_the_log
     client = Client(world, "a")
     answers = client.commit(("flights", 0, 10))
-    world.time.run()
+    world.timers.pass_time()
     assert answers == [[answer]]
     assert client.committed() == {}
 
@@ -66,7 +66,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: Wor
     client = Client(world, "a")
     answers = client.commit(("flights", 0, 10), metadata="x" * 4097)
     also = client.commit(("flights", 1, 10), metadata="x" * 4096)
-    world.time.run()
+    world.timers.pass_time()
     assert (answers, also) == ([[ErrorCode.OFFSET_METADATA_TOO_LARGE]], [[ErrorCode.NONE]])
     assert client.committed() == {"flights-1": 10}
 
@@ -74,7 +74,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(world: Wor
 def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world: World) -> None:
     client = Client(world, "a")
     answers = client.commit(*(("flights", partition, partition) for partition in range(500)), metadata="x" * 4000)
-    world.time.run()
+    world.timers.pass_time()
     assert world.log.batches == 4
     assert answers == [[ErrorCode.NONE] * 500]
     assert len(client.committed()) == 500
@@ -83,11 +83,11 @@ def test_a_commit_that_is_too_large_for_a_batch_is_split_and_answered_once(world
 def test_a_stranger_may_commit_for_an_empty_group_and_not_for_one_with_members(world: World) -> None:
     stranger, member = Client(world, "s"), Client(world, "a")
     assert stranger.commit(("flights", 0, 1)) == []
-    world.time.run()
+    world.timers.pass_time()
     stable(world, member)
     refused = stranger.commit(("flights", 0, 2))
     accepted = member.commit(("flights", 1, 3))
-    world.time.run()
+    world.timers.pass_time()
     assert (refused, accepted) == ([[ErrorCode.UNKNOWN_MEMBER_ID]], [[ErrorCode.NONE]])
     assert member.committed() == {"flights-0": 1, "flights-1": 3}
 
@@ -106,7 +106,7 @@ def test_members_and_offsets_live_on_after_a_crash(world: World) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     stable(world, first, second)
     first.commit(("flights", 0, 42))
-    world.time.run()
+    world.timers.pass_time()
     world.crash()
     assert first.committed() == {"flights-0": 42}
     assert [first.heartbeat(), second.heartbeat()] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -118,9 +118,9 @@ def test_members_that_do_not_come_back_after_a_crash_are_dropped_at_the_end_of_t
     first, second = Client(world, "a"), Client(world, "b")
     stable(world, first, second)
     world.crash()
-    world.time.run(for_ms=9_000)
+    world.timers.pass_time(9)
     assert first.heartbeat() is ErrorCode.NONE
-    world.time.run(for_ms=1_000)
+    world.timers.pass_time(1)
     assert first.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     assert second.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
     assert first.join().generation == 3
@@ -136,15 +136,15 @@ def test_whoever_waits_when_the_broker_resigns_is_sent_elsewhere(world: World) -
     assert newcomer.joined[-1].error is ErrorCode.NOT_COORDINATOR
     assert committing == [[ErrorCode.NOT_COORDINATOR]]
     assert leader.heartbeat() is ErrorCode.NOT_COORDINATOR
-    world.time.run(for_ms=100_000)
-    assert world.time.armed == 0
+    world.timers.pass_time(100)
+    assert world.timers.waiting == []
 
 
 def test_requests_during_loading_are_answered_so_that_clients_wait(world: World) -> None:
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.on_resigned(0)
     world.coordinator.on_elected(0, 0)
     assert client.heartbeat() is ErrorCode.NONE
@@ -170,11 +170,11 @@ def test_a_join_or_sync_during_loading_is_told_to_try_again(world: World) -> Non
 def test_a_log_that_cannot_be_read_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 7))
-    world.time.run()
+    world.timers.pass_time()
     world.log.read_failures = 2
     world.crash()
     assert client.commit(("flights", 0, 8)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
-    world.time.run(for_ms=2_000)
+    world.timers.pass_time(2)
     assert client.committed() == {"flights-0": 7}
     assert "the disk is away; trying again" in caplog.text
 
@@ -182,7 +182,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(world: World, caplog: pytest.L
 def test_a_record_that_cannot_be_read_costs_nobody_else(world: World, caplog: pytest.LogCaptureFixture) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 7))
-    world.time.run()
+    world.timers.pass_time()
     world.log.write(0, [(encode_group_key("broken"), b"\0\3\0"), (b"\0\3\0\4news", b"anything")])
     world.crash(survivors=1)
     assert client.committed() == {"flights-0": 7}
@@ -216,7 +216,7 @@ def test_groups_are_found_by_the_hash_of_their_name() -> None:
     world = World(AT_ONCE, partitions=50)
     client = Client(world, "a", group_id="flights-readers")
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     written = [partition for partition, records in enumerate(map(world.log.committed, range(50))) if records]
     assert written == [42]  # abs("flights-readers".hashCode()) % 50, by Java.
     world.coordinator.on_resigned(42)
@@ -261,7 +261,7 @@ def test_a_member_id_that_is_never_used_leaves_no_group(world: World) -> None:
     client = Client(world, "a").join(requires_known_member_id=True)
     assert client.joined[-1].error is ErrorCode.MEMBER_ID_REQUIRED
     assert [group.group_id for group in world.coordinator.list_groups()] == ["readers"]
-    world.time.run(for_ms=10_000)
+    world.timers.pass_time(10)
     assert world.coordinator.list_groups() == []
 
 
@@ -293,7 +293,7 @@ def test_committed_offsets_can_be_walked_for_lag_also_of_groups_without_members(
     stable(world, client)
     client.commit(("flights", 0, 5))
     stranger.commit(("weather", 1, 6))
-    world.time.run()
+    world.timers.pass_time()
     rows = {
         (row.group_id, str(row.topic_partition), row.committed.offset, row.state, row.member_count)
         for row in world.coordinator.group_offsets()

@@ -21,9 +21,9 @@ def test_what_is_not_committed_is_not_shown_and_the_next_election_shows_what_was
     client = Client(world, "a")
     world.log.holding = True
     first = client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     second = client.commit(("flights", 0, 2))
-    world.time.run()
+    world.timers.pass_time()
     assert client.committed() == {}
     world.resign(survivors=1)
     assert (first, second) == ([[ErrorCode.NOT_COORDINATOR]], [[ErrorCode.NOT_COORDINATOR]])
@@ -36,13 +36,13 @@ def test_groups_are_loading_until_all_that_the_log_holds_is_committed(world: Wor
     client = Client(world, "a")
     world.log.holding = True
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.crash(survivors=1)
-    world.time.run(for_ms=60_000)
+    world.timers.pass_time(60)
     with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         client.committed()
     world.log.commit()
-    world.time.run()
+    world.timers.pass_time()
     assert client.committed() == {"flights-0": 1}
 
 
@@ -51,13 +51,13 @@ def test_sessions_begin_when_the_groups_are_served_and_not_when_loading_began(wo
     stable(world, client)
     world.log.holding = True
     stranger.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.crash(survivors=1)
-    world.time.run(for_ms=60_000)
+    world.timers.pass_time(60)
     world.log.commit()
-    world.time.run(for_ms=9_999)
+    world.timers.pass_time(9.999)
     assert client.heartbeat() is ErrorCode.NONE
-    world.time.run(for_ms=10_000)
+    world.timers.pass_time(10)
     assert client.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -76,11 +76,11 @@ def test_after_a_write_of_which_nobody_knows_whether_it_stays_the_log_is_read_ag
     client = Client(world, "a")
     world.log.holding = True
     answers = client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.fail(ErrorCode.KAFKA_STORAGE_ERROR, survivors=1)
     assert answers == [[ErrorCode.NOT_COORDINATOR]]
     world.log.holding = False
-    world.time.run()
+    world.timers.pass_time()
     assert client.committed() == {"flights-0": 1}
 
 
@@ -88,10 +88,10 @@ def test_a_group_whose_deletion_takes_too_long_takes_nobody_in_until_its_fate_is
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.holding = True
     world.coordinator.delete_group("readers", answers.append)
-    world.time.run(for_ms=5_000)
+    world.timers.pass_time(5)
     assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert client.join().joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.log.holding = False
@@ -104,12 +104,12 @@ def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(wor
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.holding = True
     client.commit(("flights", 1, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.delete_group("readers", answers.append)
-    world.time.run(for_ms=5_000)
+    world.timers.pass_time(5)
     assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     world.log.commit()
     assert (client.committed(), world.coordinator.list_groups()) == ({}, [])
@@ -118,7 +118,7 @@ def test_a_deletion_is_answered_while_earlier_commits_of_the_group_are_stuck(wor
 def test_offsets_of_a_topic_that_was_deleted_during_a_failover_are_removed(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1), ("weather", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.deleted_topics.add("weather")
     world.crash()
     assert client.committed() == {"flights-0": 1}
@@ -130,17 +130,17 @@ def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
     """Its client does as librdkafka does: after a failed sync it joins again at once."""
     caplog.set_level(logging.INFO)
     client = Client(world, "a").join()
-    world.time.run(for_ms=5_000)
+    world.timers.pass_time(5)
     world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
-    started_ms, appends_before, lines_before = world.time.ms, world.log.batches, len(caplog.records)
-    while world.time.ms < started_ms + 60_000:
+    started_ms, appends_before, lines_before = world.clock.passed_ms, world.log.batches, len(caplog.records)
+    while world.clock.passed_ms < started_ms + 60_000:
         joins = len(client.joined)
         client.sync(**{client.member_id: "part"})
         assert client.synced[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         client.join()
         assert world.log.batches - appends_before <= 20
         while len(client.joined) == joins:
-            world.time.run(for_ms=10)
+            world.timers.pass_time(0.01)
     assert world.log.batches - appends_before >= 10
     assert len(caplog.records) - lines_before == 1
     world.log.failing = None
@@ -152,7 +152,7 @@ def test_a_group_does_not_spin_while_its_assignments_cannot_be_stored(
 def test_a_broker_that_may_not_know_of_its_successor_does_not_answer(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.is_awake = False
     assert client.heartbeat() is ErrorCode.NOT_COORDINATOR
     with pytest.raises(ApiError, match="NOT_COORDINATOR"):

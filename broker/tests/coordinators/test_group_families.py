@@ -41,7 +41,7 @@ def test_offsets_lags_and_members_are_told() -> None:
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 60), ("flights", 1, 120), ("weather", 0, 99))
-    world.time.run()
+    world.timers.pass_time()
     lines = b"".join(asyncio.run(_page(world))).decode().splitlines()
     prefix, readers = "kafka_consumergroup_", 'consumergroup="readers"'
     assert {line for line in lines if line.startswith(prefix)} == {
@@ -68,7 +68,7 @@ def _loaded() -> World:
     world.log.commit()
     world.leader_epoch += 1
     world.coordinator.on_elected(0, world.leader_epoch)
-    world.time.run()
+    world.timers.pass_time()
     return world
 
 
@@ -83,7 +83,7 @@ def test_a_scrape_of_all_holds_up_nobody_and_survives_what_goes_on_meanwhile() -
             await asyncio.sleep(0)
             longest_s = max(longest_s, time.thread_time() - begun_s)
             Client(world, "stranger", group_id=f"group-{turns % 20}").commit(("new", turns, 1))
-            world.time.run()
+            world.timers.pass_time()
             turns += 1
         page = b"".join(await scraping)
         assert page.count(b"\nkafka_consumergroup_lag{") >= GROUPS * PARTITIONS

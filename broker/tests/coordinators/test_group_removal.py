@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.groups.records import decode_key
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
-DAY_MS = 24 * 3_600_000
+DAY_S = 24 * 3_600
 FLIGHTS_0 = TopicPartition("flights", 0)
 
 
@@ -27,11 +27,11 @@ def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_of
     answers: list[Any] = []
     stable(world, client)
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.delete_group("readers", answers.append)
     client.leave()
     world.coordinator.delete_group("readers", answers.append)
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.delete_group("readers", answers.append)
     assert answers == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     assert world.coordinator.list_groups() == []
@@ -45,15 +45,15 @@ def test_a_group_that_is_being_deleted_takes_no_members_and_no_commits(world: Wo
     answers: list[Any] = []
     world.log.holding = True
     before = client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.commit()
     during = client.commit(("flights", 1, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.delete_group("readers", answers.append)
     assert client.commit(("flights", 2, 1)) == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]]
     assert client.join().joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.log.commit()
-    world.time.run()
+    world.timers.pass_time()
     world.log.commit()
     assert (before, during, answers) == ([[ErrorCode.NONE]], [[ErrorCode.NONE]], [ErrorCode.NONE])
     world.crash()
@@ -64,10 +64,10 @@ def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
     world.coordinator.delete_group("readers", answers.append)
-    world.time.run()
+    world.timers.pass_time()
     world.log.failing = None
     assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert client.committed() == {"flights-0": 1}
@@ -77,7 +77,7 @@ def test_a_deletion_that_cannot_be_written_is_taken_back(world: World) -> None:
 def delete_offsets(world: World, *partitions: TopicPartition) -> tuple[ErrorCode, list[ErrorCode]]:
     answers: list[tuple[ErrorCode, list[ErrorCode]]] = []
     world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append((error, each)))
-    world.time.run()
+    world.timers.pass_time()
     return answers[0]
 
 
@@ -86,7 +86,7 @@ def test_offsets_of_topics_in_use_cannot_be_deleted_and_others_can(world: World)
     assert delete_offsets(world, FLIGHTS_0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     stable(world, client)
     client.commit(("flights", 0, 1), ("weather", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     weather = TopicPartition("weather", 0)
     outcome = delete_offsets(world, FLIGHTS_0, weather, TopicPartition("weather", 9))
     assert outcome == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.NONE])
@@ -106,13 +106,13 @@ def test_a_deletion_of_offsets_also_takes_those_that_are_just_being_committed(wo
     client = Client(world, "a")
     answers: list[Any] = []
     client.commit(("flights", 0, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.log.holding = True
     client.commit(("flights", 1, 1))
-    world.time.run()
+    world.timers.pass_time()
     partitions = [TopicPartition("flights", 1)]
     world.coordinator.delete_offsets("readers", partitions, lambda error, each: answers.append(each))
-    world.time.run()
+    world.timers.pass_time()
     world.log.commit()
     assert answers == [[ErrorCode.NONE]]
     assert client.committed() == {"flights-0": 1}
@@ -122,9 +122,9 @@ def test_offsets_of_a_deleted_topic_are_removed_everywhere(world: World) -> None
     client, other = Client(world, "a"), Client(world, "b", group_id="others")
     client.commit(("flights", 0, 1), ("weather", 0, 1))
     other.commit(("weather", 1, 1))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.on_topics_deleted({"weather"})
-    world.time.run()
+    world.timers.pass_time()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
     world.crash()
     assert (client.committed(), other.committed()) == ({"flights-0": 1}, {})
@@ -137,9 +137,9 @@ def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with
     world.coordinator.start()
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
-    world.time.run(for_ms=7 * DAY_MS - 1)
+    world.timers.pass_time(7 * DAY_S - 0.001)
     assert client.committed() == {"flights-0": 1}
-    world.time.run(for_ms=600_000)
+    world.timers.pass_time(600)
     assert client.committed() == {}
     assert world.coordinator.list_groups() == []
     assert world.coordinator.counters.offset_expirations == 1
@@ -152,11 +152,11 @@ def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty(world: Wo
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 1))
-    world.time.run(for_ms=5_000)
+    world.timers.pass_time(5)
     client.leave()
-    world.time.run(for_ms=7 * DAY_MS - 600_000)
+    world.timers.pass_time(7 * DAY_S - 600)
     assert client.committed() == {"flights-0": 1}
-    world.time.run(for_ms=2 * 600_000)
+    world.timers.pass_time(2 * 600)
     assert client.committed() == {}
 
 
@@ -164,34 +164,34 @@ def test_offsets_in_use_never_expire_and_those_of_topics_that_are_not_used_any_m
     client = Client(world, "a")
     stable(world, client)
     client.commit(("flights", 0, 1), ("weather", 0, 1))
-    for _ in range(8 * DAY_MS // 9_000):
-        world.time.run(for_ms=9_000)
+    for _ in range(8 * DAY_S // 9):
+        world.timers.pass_time(9)
         client.heartbeat()
     world.coordinator.expire_offsets()
-    world.time.run()
+    world.timers.pass_time()
     assert client.committed() == {"flights-0": 1}
 
 
 def test_an_expiry_that_the_client_asked_for_goes_before_the_retention(world: World) -> None:
     client = Client(world, "a")
-    client.commit(("flights", 0, 1), expire_timestamp_ms=world.time.now_ms() + 60_000)
+    client.commit(("flights", 0, 1), expire_timestamp_ms=world.clock.now_ms() + 60_000)
     client.commit(("flights", 1, 1))
-    world.time.run(for_ms=60_000)
+    world.timers.pass_time(60)
     world.crash()
     world.coordinator.expire_offsets()
-    world.time.run()
+    world.timers.pass_time()
     assert client.committed() == {"flights-1": 1}
 
 
 def test_a_commit_that_is_on_its_way_is_not_expired_by_the_old_one(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 1))
-    world.time.run(for_ms=8 * DAY_MS)
+    world.timers.pass_time(8 * DAY_S)
     world.log.holding = True
     client.commit(("flights", 0, 2))
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.expire_offsets()
-    world.time.run()
+    world.timers.pass_time()
     world.log.commit()
     assert client.committed() == {"flights-0": 2}
 
@@ -200,8 +200,8 @@ def test_a_day_before_offsets_expire_a_warning_is_logged_once(world: World, capl
     world.coordinator.start()
     Client(world, "a").commit(("flights", 0, 1))
     with caplog.at_level(logging.WARNING):
-        world.time.run(for_ms=6 * DAY_MS - 600_000)
+        world.timers.pass_time(6 * DAY_S - 600)
         assert caplog.messages == []
-        world.time.run(for_ms=DAY_MS // 2)
+        world.timers.pass_time(DAY_S / 2)
     expected = "group readers: 1 offsets will expire, the first in 1440 minutes, unless a member commits or joins"
     assert caplog.messages == [expected]

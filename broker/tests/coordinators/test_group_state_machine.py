@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(rounds):
             for index in sorted(who):
                 self._react(index)
-            self.world.time.run(for_ms=700)
+            self.world.timers.pass_time(0.7)
 
     def _react(self, index: int) -> None:
         client = self.clients[index]
@@ -106,11 +106,11 @@ class Machine(RuleBasedStateMachine):
     def commit(self, index: int) -> None:
         self.next_offset += 1
         self.commits.append((self.next_offset, self.clients[index].commit(("flights", 0, self.next_offset))))
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @rule(for_ms=st.sampled_from([10, 1_000, 4_000, 9_999, 30_000]))
     def time_passes(self, for_ms: int) -> None:
-        self.world.time.run(for_ms=for_ms)
+        self.world.timers.pass_time(for_ms / 1000)
 
     @rule()
     def log_hesitates(self) -> None:
@@ -121,13 +121,13 @@ class Machine(RuleBasedStateMachine):
     def log_goes_on(self) -> None:
         self.world.log.holding = False
         self.world.log.commit()
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @precondition(lambda self: self.world.log.holding)
     @rule()
     def log_commits_one_batch(self) -> None:
         self.world.log.commit(batches=1)
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @rule(refuses=st.sampled_from([None, None, ErrorCode.NOT_ENOUGH_REPLICAS]))
     def log_refuses_or_takes_appends_again(self, refuses: ErrorCode | None) -> None:
@@ -137,7 +137,7 @@ class Machine(RuleBasedStateMachine):
     def the_group_is_deleted(self) -> None:
         self.deletions_asked += 1
         self.world.coordinator.delete_group("readers", self.deletions.append)
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @rule(index=st.integers(0, 14))
     def a_client_dies(self, index: int) -> None:
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
             self.world.elect()
         elif kind == "disk":
             self.world.log.fail(ErrorCode.KAFKA_STORAGE_ERROR, survivors)
-            self.world.time.run()
+            self.world.timers.pass_time()
 
     @invariant()
     def the_group_is_consistent(self) -> None:
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
         self.world.log.failing = None
         if self.world.log.holding:
             self.log_goes_on()
-        self.world.time.run(for_ms=LONG_MS)
+        self.world.timers.pass_time(LONG_MS / 1000)
         assert not any(self.waits(client) for client in self.clients)
         assert all(len(answers) == 1 for _, answers in self.commits)
         assert len(self.deletions) == self.deletions_asked

@@ -99,8 +99,8 @@ def test_a_small_partition_does_not_wait_for_a_large_one() -> None:
     turns = 0
     while Client(world, "c", group_id=small).commit(("flights", 5, 1)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]:
         turns += 1
-        assert world.time.run_one_turn()
+        assert world.timers.turn()
     assert turns < 10
     assert Client(world, "c", group_id=large).commit(("flights", 5, 1)) == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]]
-    world.time.run()
+    world.timers.pass_time()
     assert len(Client(world, "c", group_id=large).committed()) == 1_000

@@ -39,7 +39,7 @@ def world() -> World:
 
 def _at(world: World, record: Record) -> CommittedOffset:
     assert isinstance(record.value, CommittedOffset)
-    return record.value._replace(commit_timestamp_ms=world.time.now_ms())
+    return record.value._replace(commit_timestamp_ms=world.clock.now_ms())
 
 
 def longest_turn_s(world: World) -> float:
@@ -50,7 +50,7 @@ def longest_turn_s(world: World) -> float:
         longest_s, goes_on = 0.0, True
         while goes_on:
             begun_s = time.thread_time()
-            goes_on = world.time.run_one_turn()
+            goes_on = world.timers.turn()
             longest_s = max(longest_s, time.thread_time() - begun_s)
         return longest_s
     finally:
@@ -67,11 +67,11 @@ def test_they_are_loaded(world: World) -> None:
 
 
 def test_they_are_looked_through_and_expire(world: World) -> None:
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.expire_offsets()
     assert longest_turn_s(world) < TURN_S_MAX
     assert left(world) == OFFSETS
-    world.time.ms += CONFIG.offsets_retention_ms
+    world.clock.passed_ms += CONFIG.offsets_retention_ms
     world.coordinator.expire_offsets()
     assert longest_turn_s(world) < TURN_S_MAX
     assert left(world) == 0
@@ -79,7 +79,7 @@ def test_they_are_looked_through_and_expire(world: World) -> None:
 
 
 def test_their_topics_are_deleted(world: World) -> None:
-    world.time.run()
+    world.timers.pass_time()
     world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
     assert longest_turn_s(world) < TURN_S_MAX
     assert left(world) == 0
@@ -93,7 +93,7 @@ def test_their_topics_were_deleted_before_they_are_loaded(world: World) -> None:
 
 @pytest.mark.parametrize("failing", [None, ErrorCode.NOT_ENOUGH_REPLICAS])
 def test_their_group_is_deleted_or_is_not(world: World, failing: ErrorCode | None) -> None:
-    world.time.run()
+    world.timers.pass_time()
     world.log.failing = failing
     answers: list[ErrorCode] = []
     world.coordinator.delete_group("large", answers.append)
@@ -104,13 +104,13 @@ def test_their_group_is_deleted_or_is_not(world: World, failing: ErrorCode | Non
 
 
 def test_what_is_committed_anew_while_offsets_are_removed_stays(world: World) -> None:
-    world.time.run()
+    world.timers.pass_time()
     client = Client(world, "stranger", group_id="large")
     last = list(client.committed())[-1]
     topic, number = last.rsplit("-", 1)
     world.coordinator.on_topics_deleted({f"topic-{number}" for number in range(50)})
     while left(world) == OFFSETS:
-        assert world.time.run_one_turn()
+        assert world.timers.turn()
     answers = client.commit((topic, int(number), 77))
     longest_turn_s(world)
     assert answers == [[ErrorCode.NONE]]

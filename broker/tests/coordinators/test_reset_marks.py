@@ -22,24 +22,24 @@ def metadata(world: World) -> dict[str, str]:
 
 def test_commits_of_a_consumer_that_says_nothing_with_them_keep_the_mark_of_a_reset(world: World) -> None:
     Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
-    world.time.run()
+    world.timers.pass_time()
     consumer = Client(world, "a")
     stable(world, consumer)
     for offset, nothing in ((11, ""), (12, "\0"), (13, consumer.member_id)):
         consumer.commit(("flights", 0, offset), ("flights", 1, offset), metadata=nothing)
-        world.time.run()
+        world.timers.pass_time()
     assert consumer.committed() == {"flights-0": 13, "flights-1": 13}
     assert metadata(world) == {"flights-0": MARK, "flights-1": consumer.member_id}
 
 
 def test_the_mark_outlives_a_crash_of_the_coordinator(world: World) -> None:
     Client(world, "operator").commit(("flights", 0, 10), metadata=MARK)
-    world.time.run()
+    world.timers.pass_time()
     Client(world, "a").commit(("flights", 0, 11))
-    world.time.run()
+    world.timers.pass_time()
     world.crash()
     Client(world, "a").commit(("flights", 0, 12))
-    world.time.run()
+    world.timers.pass_time()
     assert metadata(world) == {"flights-0": MARK}
 
 
@@ -47,19 +47,19 @@ def test_what_a_consumer_says_itself_replaces_the_mark_and_is_not_kept(world: Wo
     client = Client(world, "a")
     for said, kept in ((MARK, MARK), ("at gate 4", "at gate 4"), ("", ""), (MARK, MARK)):
         client.commit(("flights", 0, 10), metadata=said)
-        world.time.run()
+        world.timers.pass_time()
         assert metadata(world) == {"flights-0": kept}
 
 
 def test_a_mark_is_gone_with_the_offset_that_it_was_committed_with(world: World) -> None:
     client = Client(world, "a")
     client.commit(("flights", 0, 10), metadata=MARK)
-    world.time.run()
+    world.timers.pass_time()
     partitions = [TopicPartition("flights", 0)]
     world.coordinator.delete_offsets("readers", partitions, lambda *_: None)
-    world.time.run()
+    world.timers.pass_time()
     client.commit(("flights", 0, 11))
-    world.time.run()
+    world.timers.pass_time()
     assert metadata(world) == {"flights-0": ""}
 
 
@@ -69,7 +69,7 @@ def test_what_is_committed_together_is_in_one_batch_whatever_else_is_committed_i
     others.commit(*(("planes", number, 1) for number in range(100)), metadata="x" * 4000)
     reset = Client(world, "operator")
     answers = reset.commit(*(("flights", number, 1) for number in range(100)), metadata="y" * 4000)
-    world.time.run()
+    world.timers.pass_time()
     assert world.log.batches == 2
     world.log.commit(1)
     assert answers == []

@@ -83,7 +83,7 @@ def stable_together(world: World, *clients: Client) -> None:
     """One stable generation of these; the first join waits for others."""
     for client in clients:
         client.join()
-    world.time.run(for_ms=2_000)
+    world.timers.pass_time(2)
     parts = {client.member_id: client.name for client in clients}
     for client in clients:
         client.sync(**parts)
@@ -107,7 +107,7 @@ class StaticMembers(RuleBasedStateMachine):
         for _ in range(rounds):
             for client in self.clients.values():
                 client.act()
-            self.world.time.run(for_ms=700)
+            self.world.timers.pass_time(0.7)
 
     @rule(name=st.sampled_from(NAMES))
     def one_starts_anew(self, name: str) -> None:
@@ -119,7 +119,7 @@ class StaticMembers(RuleBasedStateMachine):
 
     @rule(for_ms=st.sampled_from([10, 1_000, 9_999, 30_000]))
     def time_passes(self, for_ms: int) -> None:
-        self.world.time.run(for_ms=for_ms)
+        self.world.timers.pass_time(for_ms / 1000)
 
     @rule()
     def log_hesitates(self) -> None:
@@ -130,7 +130,7 @@ class StaticMembers(RuleBasedStateMachine):
     def log_goes_on(self) -> None:
         self.world.log.holding = False
         self.world.log.commit()
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @rule(error=st.sampled_from([None, ErrorCode.NOT_ENOUGH_REPLICAS]))
     def log_refuses(self, error: ErrorCode | None) -> None:
@@ -143,7 +143,7 @@ class StaticMembers(RuleBasedStateMachine):
     @rule(survivors=st.integers(0, 2))
     def log_is_in_doubt(self, survivors: int) -> None:
         self.world.log.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, survivors)
-        self.world.time.run()
+        self.world.timers.pass_time()
 
     @invariant()
     def nobody_is_fenced(self) -> None:

@@ -116,11 +116,11 @@ class Producing(Broker):
         self.spawned: list[Coroutine[object, object, None]] = []
         self.services = SimpleNamespace(
             replicas=self.replicas,
-            clock=self.time,
-            timers=self.time,
+            clock=self.clock,
+            timers=self.timers,
             attempt=self.spawned.append,
             config=SimpleNamespace(queued_max_request_bytes=-1),
-            inspector=BatchInspector(self.helper, self.time),  # type: ignore[arg-type]
+            inspector=BatchInspector(self.helper, self.clock),  # type: ignore[arg-type]
             trust=BatchTrust(NeverSampled()),
         )
 

@@ -10,7 +10,7 @@ from barnabas_core.fair_turns import FairTurn
 
 
 def found(broker: Broker) -> Found:
-    partition, turn = broker.partition, FairTurn(broker.time)
+    partition, turn = broker.partition, FairTurn(broker.clock)
     return asyncio.run(find_offset(partition, LARGEST_TIMESTAMP, partition.high_watermark, turn))
 
 

@@ -231,7 +231,7 @@ class NoHelper:
 def test_without_a_helper_only_a_header_that_cannot_be_true_keeps_a_batch_out(
     broker: Producing, batch: bytearray, error: ErrorCode
 ) -> None:
-    broker.services.inspector = BatchInspector(NoHelper(), broker.time)  # type: ignore[arg-type]
+    broker.services.inspector = BatchInspector(NoHelper(), broker.clock)  # type: ignore[arg-type]
     assert Client(broker).send(batch).error_code == error
 
 

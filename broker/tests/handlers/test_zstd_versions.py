@@ -37,9 +37,9 @@ def broker(tmp_path: Path) -> Broker:
 def services(broker: Broker) -> Any:
     return SimpleNamespace(
         replicas=broker.replicas,
-        clock=broker.time,
-        timers=broker.time,
-        inspector=BatchInspector(None, broker.time),  # type: ignore[arg-type]
+        clock=broker.clock,
+        timers=broker.clock,
+        inspector=BatchInspector(None, broker.clock),  # type: ignore[arg-type]
         trust=BatchTrust(None),  # type: ignore[arg-type]
         config=SimpleNamespace(fetch_max_bytes=1 << 20),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from store_conformance import ManualClock, OpenStore
+from store_conformance import OpenStore
 
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.location import KubernetesCluster
@@ -15,6 +15,7 @@ from barnabas_kube.access import Access
 from barnabas_kube.discovery import find_access
 from barnabas_operator.resources.cluster_roles import broker_rules
 from e2e.state_documents import define_state_documents
+from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 
 ACCOUNT = "demo-broker-1-broker"

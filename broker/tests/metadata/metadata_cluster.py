@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
-from store_conformance import WAIT_S, ManualClock
+from store_conformance import WAIT_S
 
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -22,40 +22,12 @@ from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
+from harness.manual_clock import ManualClock
+from harness.manual_timers import ManualTimers
 
 HEARTBEAT_MS, SESSION_MS = 1000, 3000
-
-
-class ManualTimer:
-    """One call to come."""
-
-    def __init__(self, delay_s: float, callback: Callable[[], object]) -> None:
-        self.delay_s = delay_s
-        self.callback: Callable[[], object] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class ManualTimers:
-    """Timers that run out when a test says so."""
-
-    def __init__(self) -> None:
-        self.timers: list[ManualTimer] = []
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
-        self.timers.append(ManualTimer(delay_s, callback))
-        return self.timers[-1]
-
-    def call_soon(self, callback: Callable[[], object]) -> ManualTimer:
-        return self.call_later(0, callback)
-
-    def run_out(self) -> None:
-        due, self.timers = self.timers, []
-        for timer in due:
-            if timer.callback is not None:
-                timer.callback()
 
 
 class Node:
@@ -67,7 +39,7 @@ class Node:
         self.broker_id = registration.broker_id
         self.store = store
         self.clock = clock
-        self.timers = ManualTimers()
+        self.timers = ManualTimers(clock)
         self.image = MetadataImage()
         self.beats: asyncio.Queue[None] = asyncio.Queue()
         self.held: list[HeldLog] = []
@@ -123,7 +95,12 @@ class Node:
     def beat(self) -> None:
         """Its heartbeat is due."""
         self.beats.put_nowait(None)
-        self.timers.run_out()
+        self.run_timers()
+
+    def run_timers(self) -> None:
+        """As if all that it waits for were due."""
+        for timer in self.timers.waiting:
+            timer.run()
 
     async def beaten(self) -> None:
         """Its heartbeat was due, its leases are renewed, the controller's too, and its duties have gone round since."""
@@ -139,7 +116,7 @@ class Node:
         async with asyncio.timeout(WAIT_S):
             while True:
                 leases = {lease.name: lease for lease in await self.store.leases(f"broker-{self.broker_id}")}
-                if leases[f"broker-{self.broker_id}"].expires_at_ms == self.clock.time_ms + SESSION_MS:
+                if leases[f"broker-{self.broker_id}"].expires_at_ms == monotonic_ms(self.clock) + SESSION_MS:
                     return
 
     async def end(self) -> None:

@@ -17,22 +17,10 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
+from harness.manual_clock import ManualClock
 
 OpenStore = Callable[[], Awaitable[MetadataStore]]
 WAIT_S = 30
-
-
-class ManualClock:
-    """Stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.time_ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic_s(self) -> float:
-        return self.time_ms / 1000
 
 
 async def changes_until(store: MetadataStore, prefix: str, from_revision: int, last: int) -> list[Change]:
@@ -190,9 +178,9 @@ class StoreConformance:
         lease = await store.acquire_lease("controller", "a", 1000)
         assert lease is not None
         assert await other.acquire_lease("controller", "b", 1000) is None
-        clock.time_ms += 999
+        clock.passed_ms += 999
         assert await other.acquire_lease("controller", "b", 1000) is None
-        clock.time_ms += 1
+        clock.passed_ms += 1
         taken = await other.acquire_lease("controller", "b", 1000)
         assert taken is not None
         assert taken.token > lease.token
@@ -204,7 +192,7 @@ class StoreConformance:
         lease = await store.acquire_lease("controller", "a", 1000)
         assert lease is not None
         for _ in range(5):
-            clock.time_ms += 900
+            clock.passed_ms += 900
             lease = await store.renew_lease(lease)
             assert await other.acquire_lease("controller", "b", 1000) is None
 
@@ -214,7 +202,7 @@ class StoreConformance:
         store, other = await open_store(), await open_store()
         lease = await store.acquire_lease("broker-1", "a", 1000)
         assert await other.leases("broker-") == [lease]
-        clock.time_ms += 5000
+        clock.passed_ms += 5000
         assert await other.leases("broker-") == [lease]
         taken = await other.acquire_lease("broker-1", "b", 1000)
         assert await store.leases("broker-") == [taken]
@@ -249,6 +237,6 @@ class StoreConformance:
         assert await stores[0].acquire_lease("c", "first", 1000) is not None
         for store in stores:
             assert len(await store.leases("c")) == 1
-        clock.time_ms += 1000
+        clock.passed_ms += 1000
         leases = await asyncio.gather(*(s.acquire_lease("c", f"{n}", 1000) for n, s in enumerate(stores)))
         assert sum(lease is not None for lease in leases) == 1

@@ -9,7 +9,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
@@ -30,6 +29,7 @@ from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 

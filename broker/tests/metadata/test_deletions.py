@@ -46,10 +46,10 @@ async def test_the_controller_ends_a_deletion_that_somebody_began(cluster: Clust
     (one,) = await cluster.start(1)
     topic = a_topic("a", led(1))
     await cluster.topics(topic)
-    tombstone = deletions.tombstone_of(topic, cluster.clock.time_ms)
+    tombstone = deletions.tombstone_of(topic, cluster.clock.now_ms())
     await one.store.put(tombstone_key(topic.topic_id), encode(tombstone))
     await one.until(lambda: topic.topic_id in one.image.tombstones)
-    cluster.clock.time_ms += deletions.FINISHED_AFTER_MS
+    cluster.clock.passed_ms += deletions.FINISHED_AFTER_MS
     one.beat()
     assert not one.image.topics
     await one.until(lambda: not one.image.buried)
@@ -66,10 +66,10 @@ async def test_tombstones_go_when_all_brokers_were_alive_together_for_long(clust
     for _ in range(4):
         assert topic.topic_id in one.image.tombstones
         for _ in range(deletions.KEPT_MS // SESSION_MS // 3):
-            cluster.clock.time_ms += SESSION_MS - 1
+            cluster.clock.passed_ms += SESSION_MS - 1
             for node in cluster.nodes.values():
                 await node.beaten()
-    cluster.clock.time_ms += 1000
+    cluster.clock.passed_ms += 1000
     one.beat()
     await one.until(lambda: not one.image.tombstones)
     assert await keys(one, "tombstones/") == []
@@ -83,7 +83,7 @@ async def test_tombstones_stay_while_a_log_dir_is_away_that_may_hold_a_log_of_th
     away = encode(msgspec.structs.replace(one.image.brokers[2], dirs_away=True))
     await one.image.reached(await one.store.put(broker_key(2), away))
     for _ in range(2 * deletions.KEPT_MS // SESSION_MS):
-        cluster.clock.time_ms += SESSION_MS - 1
+        cluster.clock.passed_ms += SESSION_MS - 1
         for node in cluster.nodes.values():
             node.beat()
             await node.lease_renewed()

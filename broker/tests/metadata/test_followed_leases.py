@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
-from store_conformance import WAIT_S, ManualClock, OpenStore
+from store_conformance import WAIT_S, OpenStore
 
 from barnabas_broker.metadata.store.kubernetes.api import ApiRequests
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.kubernetes.lease_watch import CURRENT_MS
 from barnabas_broker.metadata.store.location import KubernetesCluster
 from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +39,12 @@ async def test_who_follows_leases_hears_of_every_change_and_lists_no_more(
         lists.extend([path] if method == "GET" else [])
         return await request(self, method, path, *more)  # type: ignore[arg-type]
 
-    clock.time_ms += 1
+    clock.passed_ms += 1
     lease = await holder.renew_lease(lease)
     await heard(follower, lease)
     monkeypatch.setattr(ApiRequests, "request", counted)
     for _ in range(3):
-        clock.time_ms += 1000
+        clock.passed_ms += 1000
         lease = await holder.renew_lease(lease)
         await heard(follower, lease)
     await holder.release_lease(lease)
@@ -67,7 +68,7 @@ async def test_a_watch_that_is_silent_is_not_relied_on(
         follower = KubernetesStore(cluster, access_at(("127.0.0.1", proxy.port), account), clock)
         await heard(follower, lease)
         proxy.break_all()
-        clock.time_ms += CURRENT_MS
+        clock.passed_ms += CURRENT_MS
         lease = await holder.renew_lease(lease)
         assert await follower.followed_leases("") == [lease]
         await follower.close()

@@ -27,6 +27,7 @@ from barnabas_broker.metadata.store.kubernetes.watching import changes_in
 from barnabas_broker.metadata.store.metadata_store import Change, HistoryCompacted, Lease, StoreUnavailable
 from barnabas_kube.access import NoAccess
 from barnabas_kube.discovery import find_access
+from harness.manual_clock import ManualClock
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TOPIC_NAMES = st.text("abzABZ019-_.", min_size=1, max_size=249)
@@ -140,68 +141,50 @@ def at_revision(lease: LeaseObject, revision: int) -> LeaseObject:
     return msgspec.structs.replace(lease, metadata=metadata)
 
 
-class TwoClocks:
-    """The wall's, that may be set, and the one that goes on."""
-
-    def __init__(self) -> None:
-        self.wall_ms = 1_000
-        self.since_boot_s = 500.0
-
-    def now_ms(self) -> int:
-        return self.wall_ms
-
-    def monotonic_s(self) -> float:
-        return self.since_boot_s
-
-    def pass_time(self, seconds: int) -> None:
-        self.wall_ms += seconds * 1000
-        self.since_boot_s += seconds
-
-
 def test_a_lease_lasts_from_when_its_renewal_was_first_seen_whatever_the_holders_clock_says() -> None:
-    clock = TwoClocks()
+    clock = ManualClock()
     observations = Observations("demo", clock)
-    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 509_000
+    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 1_009_000
     clock.pass_time(5)
-    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 509_000
-    assert seen(observations, a_lease("1999-01-01"))["broker-1"].expires_at_ms == 514_000
+    assert seen(observations, a_lease("2099-01-01"))["broker-1"].expires_at_ms == 1_009_000
+    assert seen(observations, a_lease("1999-01-01"))["broker-1"].expires_at_ms == 1_014_000
     clock.pass_time(1)
-    assert seen(observations, a_lease("1999-01-01", token="8"))["broker-1"].expires_at_ms == 515_000
+    assert seen(observations, a_lease("1999-01-01", token="8"))["broker-1"].expires_at_ms == 1_015_000
 
 
 def test_a_lease_lasts_as_long_when_the_wall_clock_is_set() -> None:
-    clock = TwoClocks()
+    clock = ManualClock()
     observations = Observations("demo", clock)
     seen(observations, a_lease("1"))
     clock.pass_time(5)
-    clock.wall_ms += 3_600_000
-    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 509_000
-    clock.wall_ms -= 7_200_000
-    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 509_000
+    clock.ahead_ms += 3_600_000
+    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 1_009_000
+    clock.ahead_ms -= 7_200_000
+    assert seen(observations, a_lease("1"))["broker-1"].expires_at_ms == 1_009_000
 
 
 def test_a_released_lease_and_a_deleted_one_are_nobodys() -> None:
-    observations = Observations("demo", TwoClocks())
+    observations = Observations("demo", ManualClock())
     assert seen(observations, a_lease("1", holder=None)) == seen(observations, a_lease("1", holder="")) == {}
     assert seen(observations) == {}
 
 
 def test_a_list_and_a_watch_may_come_in_any_order() -> None:
-    clock = TwoClocks()
+    clock = ManualClock()
     observations = Observations("demo", clock)
     observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
     clock.pass_time(5)
     observations.see_all(LeaseList(ListMetadata("49999"), [a_lease("1")]), known=49_998)  # From before the event.
     observations.see_one(at_revision(a_lease("1"), 49_000), is_gone=True)
     (lease,) = observations.leases().values()
-    assert (lease.token, lease.expires_at_ms) == (8, 509_000)
+    assert (lease.token, lease.expires_at_ms) == (8, 1_009_000)
     assert observations.revision == 50_000, "the next token is above that of any holder that was seen"
     observations.see_one(at_revision(a_lease("2", token="8"), 50_001), is_gone=True)
     assert observations.leases() == {}
 
 
 def test_leases_of_an_older_etcd_that_was_put_back_count_and_nothing_that_was_seen_before() -> None:
-    observations = Observations("demo", TwoClocks())
+    observations = Observations("demo", ManualClock())
     observations.see_one(at_revision(a_lease("2", token="8"), 50_000), is_gone=False)
     observations.see_all(LeaseList(ListMetadata("40000"), [a_lease("1")]), known=50_000)
     assert observations.leases()["broker-1"].token == 7
@@ -210,7 +193,7 @@ def test_leases_of_an_older_etcd_that_was_put_back_count_and_nothing_that_was_se
 
 
 def test_a_lease_whose_token_was_tampered_with_has_none_that_fits() -> None:
-    observations = Observations("demo", TwoClocks())
+    observations = Observations("demo", ManualClock())
     for token in ("", "x", "-1", "٣"):
         assert seen(observations, a_lease("1", token))["broker-1"].token == 0
 

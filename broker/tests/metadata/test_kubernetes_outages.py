@@ -10,7 +10,7 @@ import pytest
 from breaking_proxy import breaking_proxy
 from kubernetes_stores import access_at
 from kubernetes_topics import a_topic, id_of
-from store_conformance import WAIT_S, ManualClock, OpenStore, changes_until
+from store_conformance import WAIT_S, OpenStore, changes_until
 
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image.image_feed import ImageFeed, load
@@ -28,6 +28,7 @@ from barnabas_broker.metadata.store.metadata_store import (
 )
 from barnabas_kube.discovery import find_access
 from harness.deadline import wait_for
+from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 
 pytestmark = pytest.mark.anyio
@@ -149,7 +150,7 @@ class TestOutages:
         assert [type(failure) for failure in failures] == [StoreUnavailable] * 4
         assert all("no answer within" in str(failure) for failure in failures)
         await until_it_answers(store)
-        clock.time_ms += 60_000
+        clock.passed_ms += 60_000
         renewed = await store.renew_lease(lease)
         assert await other.leases("") == [renewed], "who could not renew meanwhile goes on"
         last = await store.put("k", b"2")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubernetes_stores import access_at
 from kubernetes_topics import a_topic
-from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until, next_changes
+from store_conformance import WAIT_S, OpenStore, StoreConformance, changes_until, next_changes
 
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.location import KubernetesCluster
@@ -20,6 +20,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
+from harness.manual_clock import ManualClock
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.helm import template
 

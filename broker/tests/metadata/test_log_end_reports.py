@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
-from store_conformance import ManualClock
 
 from barnabas_broker.app.log_end_reports import LogEndReports
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, decide_election
@@ -25,6 +24,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 from metadata_cluster import a_topic, led
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata.documents import encode, topic_key
 from barnabas_broker.metadata.image import image_feed
@@ -17,6 +16,7 @@ from barnabas_broker.metadata.membership.log_ends import LOGS_A_TURN, NO_LOG, PA
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from harness.manual_clock import ManualClock
 
 TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
 LOST = PartitionState((1,), NO_LEADER, 4, (), last_known_leader=1, lacking=(1,), partition_epoch=1)

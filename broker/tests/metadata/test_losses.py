@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 import pytest
 from metadata_cluster import a_topic, led
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata.controller.losses import TOLD_MAX, LossReports, config_value, lost_in
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
@@ -16,6 +15,7 @@ from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part
 from barnabas_broker.metadata.model import NO_LEADER, LogEnd, LogEndsDocument, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_core.fair_turns import THINGS_MAX, FairTurn
+from harness.manual_clock import ManualClock
 
 LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1, 2))
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata.documents import broker_key, encode
 from barnabas_broker.metadata.image import image_feed
@@ -17,7 +16,9 @@ from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ class Machine:
 
         async def sleep(seconds: float) -> None:
             nonlocal left
-            self.clock.time_ms += int(seconds * 1000)
+            self.clock.passed_ms += int(seconds * 1000)
             left -= 1
             if left == -1:
                 raise Stopped
@@ -81,7 +82,7 @@ async def test_the_first_broker_is_registered_and_becomes_the_controller(machine
 async def test_two_processes_cannot_be_the_same_broker(machine: Machine) -> None:
     first = await machine.broker(0)
     await first.join()
-    machine.clock.time_ms += 10  # It lives and renews its lease below while the second one tries.
+    machine.clock.passed_ms += 10  # It lives and renews its lease below while the second one tries.
     second = await machine.broker(0, heartbeats=1)
     with pytest.raises(Stopped):
         await second.join()
@@ -95,7 +96,7 @@ async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
     (lease,) = await store.leases("broker-0")
 
     async def sleep_while_the_first_renews(seconds: float) -> None:
-        machine.clock.time_ms += int(seconds * 1000)
+        machine.clock.passed_ms += int(seconds * 1000)
         await store.renew_lease(lease)
 
     registration = BrokerRegistration(0, UUID(int=9), ())
@@ -112,9 +113,9 @@ async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
 async def test_a_broker_that_starts_again_waits_for_its_old_lease_to_run_out(machine: Machine) -> None:
     await (await machine.broker(0)).join()
     again = await machine.broker(0, heartbeats=10)
-    began_ms = machine.clock.time_ms
+    began_ms = monotonic_ms(machine.clock)
     await again.join()
-    assert machine.clock.time_ms == began_ms + SESSION_MS
+    assert monotonic_ms(machine.clock) == began_ms + SESSION_MS
     image = await machine.image()
     assert (image.brokers[0].broker_epoch, image.controller_id) == (2, 0)
 
@@ -144,7 +145,7 @@ async def test_a_broker_that_was_taken_for_dead_registers_again(machine: Machine
     broker = await machine.broker(0, heartbeats=9)
     await broker.join()
     store = machine.stores[0]
-    machine.clock.time_ms += SESSION_MS
+    machine.clock.passed_ms += SESSION_MS
     stolen = await store.acquire_lease("broker-0", "somebody else", SESSION_MS)
     assert stolen is not None
     with pytest.raises(Stopped):
@@ -209,9 +210,9 @@ async def test_what_a_new_life_may_lack_is_told_by_the_one_before(machine: Machi
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
     assert not (await registered(machine, life("first", was_clean=True))).may_lack_records
     for boot_id, was_clean, lacks in [("first", False, False), ("second", True, False), ("third", False, True)]:
-        machine.clock.time_ms += SESSION_MS
+        machine.clock.passed_ms += SESSION_MS
         assert (await registered(machine, life(boot_id, was_clean=was_clean))).may_lack_records is lacks
-    machine.clock.time_ms += SESSION_MS
+    machine.clock.passed_ms += SESSION_MS
     again = await registered(machine, life("third", was_clean=True))
     assert again.may_lack_records, "nobody has dealt with what the life before lacked"
     assert again.broker_epoch == 5
@@ -224,7 +225,7 @@ async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with
     machine.stores.append(store)
 
     async def sleep(seconds: float) -> None:
-        machine.clock.time_ms += int(seconds * 1000)
+        machine.clock.passed_ms += int(seconds * 1000)
         if (await machine.image()).brokers[0].broker_epoch > 1:
             raise Stopped
 
@@ -241,14 +242,14 @@ async def test_what_a_failed_sync_has_left_out_is_lacked_until_it_was_dealt_with
                 await life.keep()
             again = (await machine.image()).brokers[0]
             assert (again.broker_epoch, again.may_lack_records) == (2, False)
-        machine.clock.time_ms += SESSION_MS
+        machine.clock.passed_ms += SESSION_MS
 
 
 async def test_what_a_log_dir_that_was_away_for_a_life_may_lack_is_known_in_the_next(machine: Machine) -> None:
     first, second = UUID(int=1), UUID(int=2)
 
     async def life(boot_id: str, *dirs: UUID) -> BrokerRegistration:
-        machine.clock.time_ms += SESSION_MS
+        machine.clock.passed_ms += SESSION_MS
         incarnation = UUID(int=machine.random.getrandbits(128))
         away = len(dirs) < 2
         registration = BrokerRegistration(0, incarnation, (), directory_ids=dirs, boot_id=boot_id, dirs_away=away)
@@ -277,26 +278,26 @@ async def test_who_renewed_in_time_for_a_session_takes_an_expired_lease_for_a_de
     machine: Machine, heartbeats: int, trusts: bool
 ) -> None:
     broker = await machine.broker(0, heartbeats)
-    assert not broker.trusts_expiry(machine.clock.time_ms), "it has no lease itself"
+    assert not broker.trusts_expiry(monotonic_ms(machine.clock)), "it has no lease itself"
     await broker.join()
-    assert broker.trusts_expiry(machine.clock.time_ms + SESSION_MS - 1)
-    assert not broker.trusts_expiry(machine.clock.time_ms + SESSION_MS)
-    machine.clock.time_ms += SESSION_MS
+    assert broker.trusts_expiry(monotonic_ms(machine.clock) + SESSION_MS - 1)
+    assert not broker.trusts_expiry(monotonic_ms(machine.clock) + SESSION_MS)
+    machine.clock.passed_ms += SESSION_MS
     with pytest.raises(Stopped):
         await broker.keep()
-    assert broker.trusts_expiry(machine.clock.time_ms) is trusts
+    assert broker.trusts_expiry(monotonic_ms(machine.clock)) is trusts
 
 
 async def test_the_controllers_lease_is_tried_for_when_it_expires(machine: Machine) -> None:
     first, second = await machine.broker(0), await machine.broker(1, heartbeats=99)
     await first.join()
-    expires_ms = machine.clock.time_ms + SESSION_MS
-    machine.clock.time_ms += HEARTBEAT_MS // 2
+    expires_ms = monotonic_ms(machine.clock) + SESSION_MS
+    machine.clock.passed_ms += HEARTBEAT_MS // 2
     await second.join()
     keeping = asyncio.create_task(second.keep())
     while not second.is_controller:
         await asyncio.sleep(0)
-    assert machine.clock.time_ms == expires_ms
+    assert monotonic_ms(machine.clock) == expires_ms
     await second.leave()
     await keeping
 
@@ -326,7 +327,7 @@ async def test_a_broker_that_could_not_register_anew_tries_again(machine: Machin
 
     broker = Membership(store, BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
     await broker.join()
-    machine.clock.time_ms += SESSION_MS
+    machine.clock.passed_ms += SESSION_MS
     stolen = await store.acquire_lease("broker-0", "somebody else", SESSION_MS)
     assert stolen is not None
     await store.release_lease(stolen)

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 from metadata_cluster import a_topic, led
-from store_conformance import ManualClock
 
 from barnabas_broker.app.metadata_memory import FILE, MetadataMemory
 from barnabas_broker.metadata.documents import (
@@ -47,6 +46,7 @@ from barnabas_broker.storage.errors import LogDirRefused
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity, LogDir
 from barnabas_core.config.broker_config import parse_broker_config
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 

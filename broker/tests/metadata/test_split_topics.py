@@ -188,7 +188,7 @@ async def test_who_dies_before_the_head_is_written_has_changed_nothing_and_its_p
     assert (await image_of(node.store)).topics == node.image.topics == known
     chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms, is_kept in ((60_000, True), (deletions.KEPT_MS - 1, True), (60_000, False)):
-        cluster.clock.time_ms += passed_ms
+        cluster.clock.passed_ms += passed_ms
         await chore.tend()
         assert (await stored(node) != kept) == is_kept
     if grows:
@@ -207,7 +207,7 @@ async def test_a_part_that_somebody_names_while_it_is_removed_stays(
     values = {each.key: each.value for each in (await node.store.listing("")).documents}
     node.image.topics["t"] = msgspec.structs.replace(topic, partitions=topic.partitions[:200], parts=topic.parts[:1])
     chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
-    cluster.clock.time_ms += 60_000
+    cluster.clock.passed_ms += 60_000
     await chore.tend()
     write = node.store.write
     removals: list[str] = []
@@ -219,7 +219,7 @@ async def test_a_part_that_somebody_names_while_it_is_removed_stays(
         return await write(writes)
 
     monkeypatch.setattr(node.store, "write", named_before)
-    cluster.clock.time_ms += deletions.KEPT_MS
+    cluster.clock.passed_ms += deletions.KEPT_MS
     await chore.tend()
     assert removals == [part]
     assert part in await stored(node)
@@ -244,7 +244,7 @@ async def test_a_topic_is_deleted_with_all_its_documents_and_what_is_left_over_g
     assert isinstance((await node.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
     chore = deletions.Deletions(node.image, transitions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms in (60_000, deletions.KEPT_MS):
-        cluster.clock.time_ms += passed_ms
+        cluster.clock.passed_ms += passed_ms
         await chore.tend()
     assert await sizes(node) == [20, 100]
     await node.writer.delete_topics(["t"])

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from large_topics import STATE, a_change, a_large_topic, changes_of, image_of, stored, with_level_2
 from metadata_cluster import SESSION_MS, ClusterOfNodes, cluster_at
-from store_conformance import ManualClock
 
 from barnabas_broker.metadata.controller import deletions, transitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
@@ -27,6 +26,7 @@ from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.metadata.topic_layout import documents_of, laid_out, part_keys
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -187,7 +187,7 @@ async def test_parts_whose_head_has_vanished_stay_while_a_broker_is_away_that_ma
             await after.image.reached(await after.store.put("brokers/1", encode(fenced(after.image.brokers[1]))))
         for _ in range(3):
             await chore.tend()
-            cluster.clock.time_ms += kept_ms
+            cluster.clock.passed_ms += kept_ms
         left.append(len(await stored(after)))
     assert left == [2, 0]
 

@@ -9,26 +9,25 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from store_conformance import WAIT_S, ManualClock, OpenStore, StoreConformance, changes_until
+from store_conformance import WAIT_S, OpenStore, StoreConformance, changes_until
 
+from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite import documents
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from harness.manual_clock import ManualClock
 
 pytestmark = pytest.mark.anyio
 
 PRELUDE = """
-import asyncio, sys, time
+import asyncio, sys
 from pathlib import Path
+from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
-class WallClock:
-    def now_ms(self): return time.time_ns() // 1_000_000
-    def monotonic_s(self): return time.clock_gettime(time.CLOCK_BOOTTIME)
-
 async def main():
-    store = await SqliteStore.open(Path(sys.argv[1]), WallClock())
+    store = await SqliteStore.open(Path(sys.argv[1]), SystemClock())
 """
 
 INCREMENT = """
@@ -93,7 +92,10 @@ def power_is_cut(store: SqliteStore) -> None:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    """A minute later than any process beside it sees on the system's."""
+    clock = ManualClock()
+    clock.passed_ms = 1000 * SystemClock().monotonic_s() + 60_000
+    return clock
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ class TestSqliteStore(StoreConformance):
         holder = await run_python(HOLD_LEASE, path)
         first_token = int(await read_line(holder))
         store = await open_store()
-        clock.time_ms = 0  # Long before it expires.
+        clock.passed_ms = 0  # Long before it expires.
         assert await store.acquire_lease("broker-1", "the second one", 1000) is None
         await kill(holder)
         lease = await store.acquire_lease("broker-1", "the second one", 1000)
@@ -284,11 +286,11 @@ class TestSqliteStore(StoreConformance):
             assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
     async def test_leases_of_the_time_before_a_reboot_have_ended(self, path: Path, clock: ManualClock) -> None:
-        clock.time_ms = 900_000
+        clock.passed_ms = 900_000
         before = await SqliteStore.open(path, clock, "boot 1")
         assert await before.acquire_lease("broker-1", "a", 9_000) is not None
         power_is_cut(before)
-        clock.time_ms = 895_000  # Of the next uptime, at a time at which that lease seems valid.
+        clock.passed_ms = 895_000  # Of the next uptime, at a time at which that lease seems valid.
         after = await SqliteStore.open(path, clock, "boot 2")
         assert await after.leases("") == []
         lease = await after.acquire_lease("broker-1", "b", 9_000)
@@ -301,11 +303,11 @@ class TestSqliteStore(StoreConformance):
     async def test_leases_that_end_later_than_they_can_are_of_another_uptime(
         self, path: Path, clock: ManualClock
     ) -> None:
-        clock.time_ms = 900_000
+        clock.passed_ms = 900_000
         before = await SqliteStore.open(path, clock)
         assert await before.acquire_lease("broker-1", "a", 9_000) is not None
         power_is_cut(before)
-        clock.time_ms = 0
+        clock.passed_ms = 0
         after = await SqliteStore.open(path, clock)
         assert await after.acquire_lease("broker-1", "b", 9_000) is not None
         await after.close()

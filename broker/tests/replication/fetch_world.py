@@ -1,7 +1,5 @@
 """Brokers whose replicas fetch from each other over a network that the test holds; time moves when the test says so."""
 
-import heapq
-import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -33,49 +31,11 @@ from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import START_MS
+from harness.manual_timers import ManualTimers
 
-START_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
 LATENCY_S = 0.001
-
-
-class Timer:
-    def __init__(self, callback: Callable[[], object]) -> None:
-        self.callback: Callable[[], object] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class Time:
-    """Clock and timers."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self._queue: list[tuple[float, int, Timer]] = []
-        self._count = itertools.count()
-
-    def now_ms(self) -> int:
-        return START_MS + int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def call_soon(self, callback: Callable[[], object]) -> Timer:
-        return self.call_later(0, callback)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        timer = Timer(callback)
-        heapq.heappush(self._queue, (self.now_s + delay_s, next(self._count), timer))
-        return timer
-
-    def advance(self, seconds: float) -> None:
-        end_s = self.now_s + seconds
-        while self._queue and self._queue[0][0] <= end_s:
-            self.now_s, _, timer = heapq.heappop(self._queue)
-            if timer.callback is not None:
-                timer.callback()
-        self.now_s = end_s
 
 
 class WorldLink:
@@ -86,10 +46,10 @@ class WorldLink:
         self.broker_id = broker_id
         self.on_closed: Callable[[str], None] | None = on_closed
         if broker_id in world.unreachable:
-            world.time.call_later(LATENCY_S, lambda: self.break_("refused"))
+            world.timers.call_later(LATENCY_S, lambda: self.break_("refused"))
 
     def send(self, frame: bytearray, on_response: Callable[[memoryview], None]) -> None:
-        self.world.time.call_later(LATENCY_S, partial(self._arrive, bytes(frame), on_response))
+        self.world.timers.call_later(LATENCY_S, partial(self._arrive, bytes(frame), on_response))
 
     def close(self) -> None:
         self.on_closed = None
@@ -115,7 +75,7 @@ class WorldLink:
             response = b"".join(
                 part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else part for part in parts
             )
-            self.world.time.call_later(LATENCY_S, partial(self._return, response, on_response))
+            self.world.timers.call_later(LATENCY_S, partial(self._return, response, on_response))
 
         self.world.brokers[self.broker_id].sessions.fetch(request, respond)
 
@@ -141,8 +101,8 @@ class WorldBroker:
                 broker_id,
                 lambda: world.broker_epochs[broker_id],
                 world,
-                world.time,
-                world.time,
+                world.clock,
+                world.timers,
                 lambda: world.config,
                 self._storage_failed,
                 self.suspects.append,
@@ -153,8 +113,8 @@ class WorldBroker:
                 broker_id,
                 self.find,
                 self._storage_failed,
-                world.time,
-                world.time,
+                world.clock,
+                world.timers,
                 lambda: world.config,
                 lambda each: world.broker_epochs[each] if each in world.brokers else None,
             )
@@ -191,18 +151,17 @@ class WorldBroker:
             config=self.world.log_config,
         )
         log = open_log(self.environment, place, START_MS)
-        time = self.world.time
         context = PartitionEnvironment(
             self.broker_id,
-            time,
+            self.world.clock,
             lambda _, __: True,
             lambda: 30_000,
             self.world.proposals.append,
             lambda: 1,
             lambda: None,
         )
-        waiters = Purgatory(time).wait_list()
-        partition = Partition(topic_partition, TOPIC_ID, log, 0, context, waiters, CommitQueue(time))
+        waiters = Purgatory(self.world.timers).wait_list()
+        partition = Partition(topic_partition, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.world.timers))
         self.partitions[index] = partition
         return partition
 
@@ -211,7 +170,8 @@ class World:
     """Brokers 1, 2 and 3. It is the network too: `Links`."""
 
     def __init__(self, folder: Path, files: dict[int, FileSystem] | None = None, **settings: int) -> None:
-        self.time = Time()
+        self.timers = ManualTimers()
+        self.clock = self.timers.clock
         self.config: Any = SimpleNamespace(
             replica_fetch_wait_max_ms=500,
             replica_fetch_min_bytes=1,
@@ -263,9 +223,9 @@ class World:
             self.brokers[each].apply(index, self.states[index])
 
     def append(self, index: int, value: bytes = b"value", *, broker: int | None = None, records: int = 1) -> None:
-        batch = encode_batch([Record(number, self.time.now_ms(), None, value) for number in range(records)])
+        batch = encode_batch([Record(number, self.clock.now_ms(), None, value) for number in range(records)])
         leader = self.brokers[broker or self.states[index].leader].partitions[index]
-        leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.time.now_ms())
+        leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.clock.now_ms())
 
     def bytes_of(self, broker_id: int, index: int) -> bytes:
         log = self.brokers[broker_id].partitions[index].log

@@ -1,7 +1,7 @@
 """A broker with one replica, two log dirs, and a test that is its metadata."""
 
 import random
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,14 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.clock import Cancellable
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import START_MS
+from harness.manual_timers import ManualTimers
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = START_MS
 HERE, OTHER, AWAY = 1, 2, 3
 NONE: Final[Mapping[TopicPartition, int]] = {}
 FLIGHTS = TopicPartition("flights", 0)
@@ -45,25 +46,6 @@ def at_once(work: Coroutine[object, object, None]) -> None:
     with suppress(StopIteration):
         while True:
             work.send(None)
-
-
-class StandingTime:
-    """What is to be called later never is."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        return self
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        return self
-
-    def cancel(self) -> None:
-        """It does not come."""
 
 
 class Fetching:
@@ -97,7 +79,8 @@ class Broker:
         self.folder = folder / "logs"
         cut = frozenset(each for each in cut_dirs if each is not None)
         self.last_incarnation = LastIncarnation(machine_ran_on=machine_ran_on, cut_dirs=cut)
-        self.time = StandingTime()
+        self.timers = ManualTimers()
+        self.clock = self.timers.clock
         self.fetching = Fetching()
         self.is_awake = True
         self.resignations: list[Mapping[TopicPartition, int]] = []
@@ -114,13 +97,13 @@ class Broker:
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(self.folder), str(folder / "more")])
         topics = TopicLookup(self._assigned, partial(only_topic, self.image))
-        self.logs = LogManager(environment, self.time, settings, BrokerIdentity("c", HERE), _config, topics)
+        self.logs = LogManager(environment, self.clock, settings, BrokerIdentity("c", HERE), _config, topics)
         self.logs.load(last_incarnation=self.last_incarnation)
         config = parse_broker_config({"node.id": str(HERE), "log.dirs": f"{self.folder},{folder / 'more'}"})
         replica_environment = ReplicaEnvironment(
-            self.time,
-            self.time,
-            Purgatory(self.time),
+            self.clock,
+            self.timers,
+            Purgatory(self.timers),
             self.fetching,
             lambda _: None,
             self.resignations.append,

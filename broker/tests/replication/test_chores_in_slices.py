@@ -21,21 +21,9 @@ from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 LOGS = 40
-
-
-class WorkClock:
-    """Each look at a log takes a millisecond."""
-
-    def __init__(self) -> None:
-        self.looked = 0
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_s(self) -> float:
-        return self.looked / 1000
 
 
 def broker_with_logs(folder: Path) -> Broker:
@@ -45,13 +33,13 @@ def broker_with_logs(folder: Path) -> Broker:
     return broker
 
 
-def longest_turn(clock: WorkClock, work: Callable[[], Awaitable[None]]) -> int:
+def longest_turn(looked: list[Log], work: Callable[[], Awaitable[None]]) -> int:
     """How many logs were looked at in one turn, at most."""
     seen = [0]
 
     async def beside() -> None:
         while True:
-            seen.append(clock.looked)
+            seen.append(len(looked))
             await asyncio.sleep(0)
 
     async def run() -> None:
@@ -60,28 +48,29 @@ def longest_turn(clock: WorkClock, work: Callable[[], Awaitable[None]]) -> int:
         others.cancel()
 
     asyncio.run(run())
-    return max(after - before for before, after in zip(seen, [*seen[1:], clock.looked], strict=True))
+    return max(after - before for before, after in zip(seen, [*seen[1:], len(looked)], strict=True))
 
 
 @pytest.mark.parametrize("chore", ["enforce_retention", "expire_producers"])
 def test_a_round_over_all_logs_looks_at_a_few_in_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chore: str
 ) -> None:
-    broker, clock = broker_with_logs(tmp_path), WorkClock()
+    broker, clock, looked = broker_with_logs(tmp_path), ManualClock(), list[Log]()
 
-    def look(_: Log, *__: object) -> None:
-        clock.looked += 1
+    def look(log: Log, *_: object) -> None:
+        looked.append(log)
+        clock.pass_time(0.001)  # So long one takes.
 
     monkeypatch.setattr(Log, chore, look)
     chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
-    assert longest_turn(clock, getattr(chores, chore)) <= 5
-    assert clock.looked == LOGS + 1
+    assert longest_turn(looked, getattr(chores, chore)) <= 5
+    assert len(looked) == LOGS + 1
 
 
 def test_only_logs_that_have_something_to_sync_are_looked_at_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker, clock = broker_with_logs(tmp_path), WorkClock()
+    broker, clock = broker_with_logs(tmp_path), ManualClock()
     broker.append(3)
     rolled = broker.partition.log
     rolled.roll(0)
@@ -121,7 +110,7 @@ def test_a_log_whose_directory_failed_and_came_back_within_a_round_is_not_flushe
         assert broker.logs.probe_failed_dirs()
 
     monkeypatch.setattr(Log, "due_flush", flush)
-    asyncio.run(LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None).flush())
+    asyncio.run(LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None).flush())
     assert len(begun) > 1
     assert len(flushed) == 1
 
@@ -137,7 +126,7 @@ def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
 
     monkeypatch.setattr(os, "fdatasync", note)
     monkeypatch.setattr(os, "fsync", note)
-    chores = LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None)
+    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
     for _ in range(2):
         asyncio.run(chores.sync_topic_ids())
     directories = [log.directory for log in broker.logs.online_logs()]
@@ -149,7 +138,7 @@ def test_a_topic_id_that_a_full_disk_refuses_is_written_in_a_later_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, led(1, 1, 1))
-    chores, log = LogChores(broker.logs, broker.replicas, WorkClock(), lambda _: None), broker.partition.log
+    chores, log = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None), broker.partition.log
     written, log.topic_id = log.topic_id, None
     (metadata := Path(log.directory) / "partition.metadata").unlink()
     assert written is not None
@@ -188,7 +177,7 @@ def test_one_checkpoint_in_a_thread_is_for_all_logs_that_were_truncated_in_a_tur
 
     async def truncate() -> None:
         tasks: list[asyncio.Task[object]] = []
-        LogChores(broker.logs, broker.replicas, WorkClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
+        LogChores(broker.logs, broker.replicas, ManualClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
         for log in logs:
             truncate_to(log, 1)
         assert not any(log.takes_appends for log in logs)

@@ -6,31 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue
-from barnabas_core.clock import Cancellable
 from barnabas_core.errors import ApiError
-
-
-class Turns:
-    """Timers of which a test runs what is to be called soon."""
-
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], object]] = []
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        self.soon.append(callback)
-        return self
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        raise AssertionError("nothing waits for time here")
-
-    def cancel(self) -> None:
-        raise AssertionError("nothing is taken back")
-
-    def run(self) -> None:
-        """The turn is over."""
-        soon, self.soon = self.soon, []
-        for callback in soon:
-            callback()
+from harness.manual_timers import ManualTimers
 
 
 class Answers(list[tuple[int, ApiError | None]]):
@@ -41,48 +18,48 @@ class Answers(list[tuple[int, ApiError | None]]):
 
 
 def test_nobody_is_called_before_the_turn_is_over() -> None:
-    turns, answers = Turns(), Answers()
+    turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     queue.wait(5, answers.to(5))
     queue.committed(5)
     assert answers == []
     assert not queue
-    turns.run()
+    turns.turn()
     assert answers == [(5, None)]
 
 
 def test_who_waits_for_more_waits_on() -> None:
-    turns, answers = Turns(), Answers()
+    turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     for end_offset in (3, 5, 9):
         queue.wait(end_offset, answers.to(end_offset))
     queue.committed(5)
-    turns.run()
+    turns.turn()
     assert answers == [(3, None), (5, None)]
     assert queue
 
 
 def test_when_leadership_ends_all_hear_of_it_and_what_was_committed_before_stays_committed() -> None:
-    turns, answers = Turns(), Answers()
+    turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     queue.wait(3, answers.to(3))
     queue.wait(5, answers.to(5))
     queue.committed(4)
     queue.fail(LOST_LEADERSHIP)
     queue.committed(9)
-    turns.run()
+    turns.turn()
     assert answers == [(3, None), (5, LOST_LEADERSHIP)]
 
 
 @given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 25)))
 def test_everybody_is_answered_once_and_in_order(waiting: list[int], high_watermarks: list[int]) -> None:
-    turns, answers = Turns(), Answers()
+    turns, answers = ManualTimers(), Answers()
     queue = CommitQueue(turns)
     for end_offset in waiting:
         queue.wait(end_offset, answers.to(end_offset))
     for high_watermark in sorted(high_watermarks):
         queue.committed(high_watermark)
-        turns.run()
+        turns.turn()
         assert all(end_offset <= high_watermark for end_offset, _ in answers)
     reached = max(high_watermarks, default=-1)
     assert [end_offset for end_offset, _ in answers] == sorted(each for each in waiting if each <= reached)

@@ -18,14 +18,14 @@ ROUND_S = 3 * LATENCY_S
 def test_a_follower_gets_what_is_appended_within_a_round_and_the_high_watermark_with_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     for _ in range(3):
         world.append(0, records=2)
-        world.time.advance(ROUND_S)
+        world.timers.pass_time(ROUND_S)
         assert world.is_equal(0)
         assert world.brokers[1].partitions[0].high_watermark == world.ends(1)[0]
     assert world.brokers[2].partitions[0].high_watermark == 4
-    world.time.advance(0.5 + LATENCY_S)
+    world.timers.pass_time(0.5 + LATENCY_S)
     assert world.brokers[2].partitions[0].high_watermark == 6
 
 
@@ -33,13 +33,13 @@ def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
     world = World(tmp_path)
     for index in range(50):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.named() == dict.fromkeys(range(50), 1)
     world.append(7)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.named() == {7: 1}
     world.response_sizes.clear()
-    world.time.advance(5)
+    world.timers.pass_time(5)
     assert world.named() == {}
     assert len(world.response_sizes) <= 10
     assert sum(world.response_sizes) < 400
@@ -48,10 +48,10 @@ def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
 def test_a_partition_that_begins_to_follow_does_not_wait_for_the_request_under_way(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.lead(1, 1)
     world.append(1)
-    world.time.advance(2 * ROUND_S)
+    world.timers.pass_time(2 * ROUND_S)
     assert world.is_equal(1)
     assert len(world.links) == 1
 
@@ -64,7 +64,7 @@ def test_followers_find_the_end_of_logs_that_are_larger_than_a_response(tmp_path
             world.append(index, b"x" * 900)
     for index in range(20):
         world.show(index, (2,))
-    world.time.advance(0.4)
+    world.timers.pass_time(0.4)
     assert world.ends(2) == world.ends(1)
     assert all(world.is_equal(index) for index in range(20))
     assert max(world.response_sizes) < 12_000
@@ -74,19 +74,19 @@ def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pyte
     world = World(tmp_path)
     for index in range(8):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     happened: list[int | str] = []
-    append, call_soon = Partition.append_as_follower, world.time.call_soon
+    append, call_soon = Partition.append_as_follower, world.timers.call_soon
 
     def noted(partition: Partition, *arguments: Any) -> None:
         happened.append(partition.topic_partition.partition)
         append(partition, *arguments)
 
     monkeypatch.setattr(Partition, "append_as_follower", noted)
-    monkeypatch.setattr(world.time, "call_soon", lambda call: call_soon(lambda: (happened.append("turn"), call())))
+    monkeypatch.setattr(world.timers, "call_soon", lambda call: call_soon(lambda: (happened.append("turn"), call())))
     for index in range(8):
         world.append(index, b"x" * 900_000)
-    world.time.advance(2 * LATENCY_S)
+    world.timers.pass_time(2 * LATENCY_S)
     first = happened.index(0)
     assert happened[first : first + 9] == [0, 1, 2, 3, 4, "turn", 5, 6, 7]
     assert all(world.is_equal(index) for index in range(8))
@@ -98,7 +98,7 @@ def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_ov
     world = World(tmp_path)
     for index in range(8):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     append = Partition.append_as_follower
     follower = world.brokers[2]
 
@@ -109,7 +109,7 @@ def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_ov
     monkeypatch.setattr(Partition, "append_as_follower", and_unfollow)
     for index in range(8):
         world.append(index, b"x" * 900_000)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     assert world.ends(2) == dict.fromkeys(range(7), 1) | {7: 0}
 
 
@@ -117,14 +117,14 @@ def test_a_busy_partition_does_not_starve_the_others(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_max_bytes=3000, replica_fetch_response_max_bytes=3000)
     for index in range(3):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     for _ in range(20):
         world.append(0, b"x" * 2500)
         world.append(0, b"x" * 2500)
         world.append(1)
         world.append(2)
-        world.time.advance(ROUND_S)
-    world.time.advance(ROUND_S)
+        world.timers.pass_time(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert {index: world.ends(2)[index] for index in (1, 2)} == {1: 20, 2: 20}
 
 
@@ -133,14 +133,14 @@ def test_a_new_leader_that_does_not_know_it_yet_is_asked_again_soon(tmp_path: Pa
     for index in (0, 1):
         world.lead(index, 1)
     world.append(0)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.lead(0, 2, to=(1,))
     world.append(1)
-    world.time.advance(0.05)
+    world.timers.pass_time(0.05)
     assert world.is_equal(1)
     world.show(0, (2,))
     world.append(0)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.is_equal(0)
     assert world.brokers[1].suspects == world.brokers[2].suspects == []
 
@@ -149,7 +149,7 @@ def test_logs_that_part_are_cut_back_by_epochs_until_they_are_equal(tmp_path: Pa
     world = World(tmp_path)
     world.lead(0, 1)
     world.append(0, b"both")
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.unreachable = {1, 2}
     for link in list(world.links):
         link.break_("cut")
@@ -161,7 +161,7 @@ def test_logs_that_part_are_cut_back_by_epochs_until_they_are_equal(tmp_path: Pa
     world.append(0, b"of 1")
     world.unreachable.clear()
     world.show(0, (1, 2))
-    world.time.advance(2)
+    world.timers.pass_time(2)
     assert world.is_equal(0)
     assert b"only 1" in world.bytes_of(2, 0)
     assert b"of 2" not in world.bytes_of(2, 0)
@@ -174,7 +174,7 @@ def test_a_follower_outside_the_leaders_log_begins_at_its_start(tmp_path: Path) 
         world.append(0)
     world.brokers[1].partitions[0].log.increment_log_start_offset(3)
     world.show(0, (2,))
-    world.time.advance(0.6)
+    world.timers.pass_time(0.6)
     log = world.brokers[2].partitions[0].log
     assert (log.log_start_offset, log.log_end_offset) == (3, 5)
     assert world.brokers[2].partitions[0].high_watermark == 5
@@ -184,10 +184,10 @@ def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_pat
     world = World(tmp_path)
     world.lead(0, 1)
     world.append(0, records=5)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     world.brokers[1].partitions[0].log.increment_log_start_offset(3)
     world.append(0)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.brokers[2].partitions[0].log.log_start_offset == 3
     leadership = world.brokers[1].partitions[0].leadership
     assert leadership is not None
@@ -197,40 +197,40 @@ def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_pat
 def test_a_link_that_breaks_makes_a_suspect_at_each_try_and_is_made_anew(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.unreachable = {1}
     (link,) = world.links
     link.break_("reset")
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.brokers[2].suspects == [1, 1, 1]
-    world.time.advance(5)
+    world.timers.pass_time(5)
     assert 8 <= len(world.brokers[2].suspects) <= 13
     world.append(0)
     world.unreachable.clear()
-    world.time.advance(1.1)
+    world.timers.pass_time(1.1)
     assert world.is_equal(0)
     world.brokers[2].suspects.clear()
     (link,) = world.links
     link.break_("reset")
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.brokers[2].suspects == [1]
     world.append(0)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.is_equal(0)
 
 
 def test_a_leader_that_is_silent_for_the_socket_timeout_is_a_suspect(tmp_path: Path) -> None:
     world = World(tmp_path, replica_socket_timeout_ms=3000)
     world.lead(0, 1)
-    world.time.advance(2)
+    world.timers.pass_time(2)
     world.silent = {1}
-    world.time.advance(2.9)
+    world.timers.pass_time(2.9)
     assert world.brokers[2].suspects == []
-    world.time.advance(0.7)
+    world.timers.pass_time(0.7)
     assert set(world.brokers[2].suspects) == {1}
     world.silent.clear()
     world.append(0)
-    world.time.advance(4)
+    world.timers.pass_time(4)
     assert world.is_equal(0)
 
 
@@ -238,12 +238,12 @@ def test_a_leader_that_forgot_the_session_gets_a_new_one(tmp_path: Path) -> None
     world = World(tmp_path)
     for index in range(3):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.brokers[1].sessions.close()
     world.lead(3, 1)
     for index in range(4):
         world.append(index)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert all(world.is_equal(index) for index in range(4))
     assert world.brokers[2].suspects == []
 
@@ -252,22 +252,22 @@ def test_what_is_not_followed_any_more_leaves_the_session_and_the_last_one_the_l
     world = World(tmp_path)
     for index in range(3):
         world.lead(index, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     follower = world.brokers[2]
     follower.fetchers.unfollow(follower.partitions[1])
     world.append(1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.ends(2) == {0: 0, 1: 0, 2: 0}
     assert world.brokers[1].sessions.partition_counts == {2: 2}
     for index in (0, 2):
         follower.fetchers.unfollow(follower.partitions[index])
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.links == set()
     follower.fetchers.follow(follower.partitions[1])
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.is_equal(1)
     follower.fetchers.close()
-    world.time.advance(5)
+    world.timers.pass_time(5)
     assert world.links == set()
 
 
@@ -275,15 +275,15 @@ def test_a_new_life_of_the_follower_in_the_metadata_is_told_for_idle_partitions_
     world = World(tmp_path)
     for index in (0, 1):
         world.lead(index, 1)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     world.broker_epochs[2] = 5
-    world.time.advance(1)
+    world.timers.pass_time(1)
     for index in (0, 1):
         leadership = world.brokers[1].partitions[index].leadership
         assert leadership is not None
         assert leadership.followers[2].broker_epoch == 5
         world.append(index)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.is_equal(0)
     assert world.brokers[2].suspects == []
 
@@ -305,7 +305,7 @@ def test_a_disk_that_fails_under_one_partition_is_reported_and_the_others_go_on(
     for index in range(3):
         world.lead(index, 1)
         world.append(index)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     assert world.ends(2) == {0: 1, 1: 0, 2: 1}
     assert [index for index, _ in world.brokers[2].failures] == [1]
     assert [each.topic_partition.partition for each in world.brokers[2].fetchers.status()] == [0, 2]
@@ -319,14 +319,14 @@ def test_a_partition_whose_records_come_broken_is_tried_again_later_and_the_othe
     file = world.brokers[1].partitions[1].log.segments.active.file
     good = file.read_at(0, 200)
     file.append(good[:-1] + b"\xff", 0)
-    world.time.advance(3)
+    world.timers.pass_time(3)
     assert world.ends(2) == {0: 1, 1: 0}
     failing = {each.topic_partition.partition: each.is_failing for each in world.brokers[2].fetchers.status()}
     assert failing == {0: False, 1: True}
     tries = world.named()[1]
     assert 6 <= tries <= 9
     file.append(good, 0)
-    world.time.advance(1.1)
+    world.timers.pass_time(1.1)
     assert world.is_equal(1)
     assert not any(each.is_failing for each in world.brokers[2].fetchers.status())
 
@@ -334,15 +334,15 @@ def test_a_partition_whose_records_come_broken_is_tried_again_later_and_the_othe
 def test_a_follower_waits_for_the_bytes_that_it_wants_and_no_longer_than_its_time(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_min_bytes=1000)
     world.lead(0, 1)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.append(0, b"x" * 400)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.ends(2) == {0: 0}
     world.append(0, b"x" * 600)
-    world.time.advance(ROUND_S)
+    world.timers.pass_time(ROUND_S)
     assert world.ends(2) == {0: 2}
     world.append(0)
-    world.time.advance(0.5)
+    world.timers.pass_time(0.5)
     assert world.ends(2) == {0: 3}
     assert world.brokers[1].partitions[0].replication_bytes_out == len(world.bytes_of(2, 0))
 
@@ -350,14 +350,14 @@ def test_a_follower_waits_for_the_bytes_that_it_wants_and_no_longer_than_its_tim
 def test_lag_is_what_is_committed_and_not_here(tmp_path: Path) -> None:
     world = World(tmp_path, replica_fetch_max_bytes=1000)
     world.lead(0, 1, replicas=(1, 2, 3), to=(1, 3))
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     for _ in range(10):
         world.append(0, b"x" * 900)
-    world.time.advance(0.1)
+    world.timers.pass_time(0.1)
     world.show(0, (2,))
     lags = []
     for _ in range(60):
-        world.time.advance(LATENCY_S)
+        world.timers.pass_time(LATENCY_S)
         lags += [each.lag for each in world.brokers[2].fetchers.status()]
     assert max(lags) == 0
     assert world.is_equal(0, 1, 2, 3)
@@ -368,17 +368,17 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
     for index in range(40):
         world.lead(index, 1)
         world.append(index)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     for index in range(40):  # Broker 2 leads for a moment, and writes what nobody gets.
         world.lead(index, 2)
         world.append(index, broker=2)
     for index in range(40):
         world.lead(index, 1)
-    turn, run_later = [0], world.time.call_later
+    turn, run_later = [0], world.timers.call_later
 
     def truncate(log: Log, offset: int) -> None:
         turns[turn[0]] = turns.get(turn[0], 0) + 1
-        world.time.now_s += 0.001  # So long one takes.
+        world.clock.pass_time(0.001)  # So long one takes.
         truncate_to(log, offset)
 
     def in_a_turn(delay_s: float, callback: Callable[[], object]) -> object:
@@ -389,8 +389,8 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
         return run_later(delay_s, run)
 
     monkeypatch.setattr("barnabas_broker.replication.replica.truncate_to", truncate)
-    monkeypatch.setattr(world.time, "call_later", in_a_turn)
-    world.time.advance(5)
+    monkeypatch.setattr(world.timers, "call_later", in_a_turn)
+    world.timers.pass_time(5)
     assert sum(turns.values()) >= 40
     assert max(turns.values()) <= 5
     assert world.is_equal(0)

@@ -105,6 +105,6 @@ def test_an_unknown_topic_is_refused_and_a_new_session_takes_the_place_of_the_ol
     waiting = fetch(world, request(2, session_id=first[0].session_id, session_epoch=1))
     assert fetch(world, request(2))[0].session_id == first[0].session_id + 1
     world.append(0)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     assert waiting == [FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])]
     assert world.brokers[1].sessions.partition_counts == {2: 1}

@@ -1,7 +1,7 @@
 """Proposals for ISRs: many in one write, one write at a time, and nobody held up by those that can wait."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from uuid import UUID
 
 import pytest
@@ -11,6 +11,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.isr_changes import JOINS_TOGETHER_S, IsrChanges
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_timers import ManualTimers
 
 pytestmark = pytest.mark.anyio
 WAIT_S = 20
@@ -42,24 +43,14 @@ class Leader:
 
 
 class World:
-    """Timers that run out when the test says so, and writes that end then."""
+    """Time passes and writes end when the test says so."""
 
     def __init__(self) -> None:
-        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.timers = ManualTimers()
         self.writes: list[list[int]] = []
         self.written: asyncio.Queue[Exception | None] = asyncio.Queue()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.changes = IsrChanges(self.change_isr, self, self.sleep, self.spawn)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> "World":
-        self.timers.append((delay_s, callback))
-        return self
-
-    def call_soon(self, callback: Callable[[], object]) -> "World":
-        return self.call_later(0, callback)
-
-    def cancel(self) -> None:
-        """Nobody does."""
+        self.changes = IsrChanges(self.change_isr, self.timers, self.sleep, self.spawn)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -77,9 +68,7 @@ class World:
         return {change.topic_partition: outcome for change in changes}
 
     async def pass_time(self, seconds: float) -> None:
-        due, self.timers = [each for each in self.timers if each[0] <= seconds], []
-        for _, callback in due:
-            callback()
+        self.timers.pass_time(seconds)
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -88,13 +77,11 @@ async def test_joins_wait_for_each_other_and_who_has_to_leave_waits_for_nobody()
     world = World()
     world.changes.propose(Leader(0))
     world.changes.propose(Leader(1, size=1))
-    assert [delay_s for delay_s, _ in world.timers] == [JOINS_TOGETHER_S, 0]
-    joins = list(world.timers)
+    assert [timer.delay_s for timer in world.timers.waiting] == [0, JOINS_TOGETHER_S]
     await world.pass_time(0)
     world.changes.propose(Leader(2))
     assert world.writes == [[1]]
     world.written.put_nowait(None)
-    world.timers = joins[:1]
     await world.pass_time(JOINS_TOGETHER_S)
     assert world.writes == [[1], [0, 2]]
 

@@ -33,7 +33,7 @@ class Asked:
     def __init__(self, folder: Path, state: PartitionState) -> None:
         self.broker = Broker(folder, state)
         self.logs, self.more = str(folder / "logs"), str(folder / "more")
-        throttle = Throttle(self.broker.time, lambda: UNLIMITED)
+        throttle = Throttle(self.broker.clock, lambda: UNLIMITED)
         mover = LogMover(self.broker.logs, self.broker.replicas, throttle, lambda moving: moving.close(), asyncio.sleep)
         self.services = cast(Services, SimpleNamespace(mover=mover))
 

@@ -1,7 +1,6 @@
 """A topic of many partitions is made a few a turn of the loop, so that others are not held up."""
 
 import random
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
@@ -31,40 +30,10 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
+from harness.manual_timers import ManualTimers
 
 HERE, ELSEWHERE = 1, 2
 COUNT = 3 * MADE_IN_A_TURN
-
-
-class Turns:
-    """Clock and timers: time stands still, the test takes each turn."""
-
-    def __init__(self) -> None:
-        self.soon: deque[Callable[[], object]] = deque()
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-    def call_soon(self, callback: Callable[[], object]) -> "Turns":
-        self.soon.append(callback)
-        return self
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> "Turns":
-        return self
-
-    def cancel(self) -> None:
-        """Is never asked for."""
-
-    def take_all(self) -> None:
-        while self.soon:
-            self.take()
-
-    def take(self) -> None:
-        for _ in range(len(self.soon)):
-            self.soon.popleft()()
 
 
 class Followed:
@@ -84,19 +53,19 @@ class Broker:
     """A replica manager and the image that it follows."""
 
     def __init__(self, folder: Path) -> None:
-        self.turns, self.followed, self.image = Turns(), Followed(), MetadataImage()
+        self.timers, self.followed, self.image = ManualTimers(), Followed(), MetadataImage()
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(folder)])
-        logs = LogManager(environment, self.turns, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
+        logs = LogManager(environment, self.timers.clock, settings, BrokerIdentity("c", HERE), lambda _: LogConfig())
         logs.load()
 
         def nothing(_: object) -> None:
             """No ISR changes, nothing is given up."""
 
         replica_environment = ReplicaEnvironment(
-            self.turns,
-            self.turns,
-            Purgatory(self.turns),
+            self.timers.clock,
+            self.timers,
+            Purgatory(self.timers),
             self.followed,
             nothing,
             nothing,
@@ -143,11 +112,11 @@ def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> 
     assert broker.replicas.lookup.find("t", UUID(int=5), 0).is_leader
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.replicas.offline() == []
-    broker.turns.take()
+    broker.timers.turn()
     assert broker.made() == list(range(2 * MADE_IN_A_TURN))
-    broker.turns.take()
+    broker.timers.turn()
     assert broker.made() == list(range(COUNT))
-    assert not broker.turns.soon
+    assert broker.timers.waiting == []
     assert len(list(tmp_path.glob("t-*"))) == COUNT
 
 
@@ -157,7 +126,7 @@ def test_they_are_made_as_the_metadata_says_by_then(tmp_path: Path) -> None:
     *others, last = range(COUNT)
     moved = state(ELSEWHERE, leader_epoch=1, replicas=(ELSEWHERE,))
     broker.show(*[state(ELSEWHERE, leader_epoch=1)] * len(others), moved)
-    broker.turns.take_all()
+    broker.timers.pass_time()
     assert broker.made() == others
     assert broker.followed.numbers == set(others)
     assert broker.replicas.lookup.find("t", None, others[-1]).leader_epoch == 1
@@ -168,7 +137,7 @@ def test_of_a_topic_that_is_deleted_meanwhile_nothing_comes(tmp_path: Path) -> N
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show()
-    broker.turns.take_all()
+    broker.timers.pass_time()
     assert broker.made() == []
     assert broker.error(0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -177,7 +146,7 @@ def test_a_topic_that_is_made_again_meanwhile_is_the_new_one(tmp_path: Path) -> 
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show(*[state()] * COUNT, topic_id=6)
-    broker.turns.take_all()
+    broker.timers.pass_time()
     assert broker.made() == list(range(COUNT))
     assert {partition.topic_id for partition in broker.replicas.lookup.partitions()} == {UUID(int=6)}
 
@@ -186,7 +155,7 @@ def test_a_broker_that_stops_makes_no_more(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.replicas.stop()
-    broker.turns.take()
+    broker.timers.turn()
     assert broker.made() == list(range(MADE_IN_A_TURN))
 
 
@@ -194,15 +163,15 @@ def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:
     """A batch that was looked into meanwhile would come behind the mark of a clean shutdown."""
     broker = Broker(tmp_path)
     broker.show(state())
-    broker.turns.take_all()
+    broker.timers.pass_time()
     (partition,) = broker.replicas.lookup.partitions()
     led = [partition.is_leader]
     broker.replicas.stop()
     led.append(partition.is_leader)
     assert led == [True, False]
-    batch = encode_batch([Record(0, broker.turns.now_ms(), None, b"value")])
+    batch = encode_batch([Record(0, broker.timers.clock.now_ms(), None, b"value")])
     with pytest.raises(ApiError) as refused:
-        partition.append_as_leader(memoryview(batch), parse_header(batch, 0), broker.turns.now_ms())
+        partition.append_as_leader(memoryview(batch), parse_header(batch, 0), broker.timers.clock.now_ms())
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -212,7 +181,7 @@ def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> No
     broker.show(*[state()] * COUNT, name=CONSUMER_OFFSETS, topic_id=6)
     assert all(broker.replicas.lookup.find(CONSUMER_OFFSETS, None, number).is_leader for number in range(COUNT))
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    broker.turns.take_all()
+    broker.timers.pass_time()
     assert len(broker.made()) == 2 * COUNT
 
 

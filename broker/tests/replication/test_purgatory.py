@@ -1,43 +1,9 @@
 """Requests that wait are tried after a change, once a turn, and expire when their time is up."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from barnabas_broker.replication.purgatory import Purgatory, WaitList
-
-
-@dataclass
-class ManualTimer:
-    due_s: float
-    callback: Callable[[], object]
-    cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@dataclass
-class ManualTimers:
-    """Time that the test moves."""
-
-    now_s: float = 0.0
-    timers: list[ManualTimer] = field(default_factory=list)
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
-        timer = ManualTimer(self.now_s + delay_s, callback)
-        self.timers.append(timer)
-        return timer
-
-    def call_soon(self, callback: Callable[[], object]) -> ManualTimer:
-        return self.call_later(0, callback)
-
-    def advance(self, seconds: float) -> None:
-        self.now_s += seconds
-        due = [timer for timer in self.timers if timer.due_s <= self.now_s]
-        self.timers = [timer for timer in self.timers if timer not in due]
-        for timer in due:
-            if not timer.cancelled:
-                timer.callback()
+from harness.manual_timers import ManualTimers
 
 
 @dataclass
@@ -64,7 +30,7 @@ def test_an_operation_is_tried_once_a_turn_however_many_changes_there_were() -> 
     for _ in range(5):
         place.mark()
     assert waiting.tries == 0
-    timers.advance(0)
+    timers.pass_time(0)
     assert waiting.tries == 1
 
 
@@ -75,8 +41,8 @@ def test_a_completed_operation_leaves_all_its_places_and_never_expires() -> None
     waiting = Wanting(ready=True)
     purgatory.watch(waiting, [busy, idle], 10)
     busy.mark()
-    timers.advance(0)
-    timers.advance(60)
+    timers.pass_time(0)
+    timers.pass_time(60)
     assert (waiting.tries, waiting.expired, bool(idle)) == (1, 0, False)
 
 
@@ -88,7 +54,7 @@ def test_an_operation_that_waits_at_two_changed_places_is_answered_once() -> Non
     purgatory.watch(waiting, places, 10)
     for place in places:
         place.mark()
-    timers.advance(0)
+    timers.pass_time(0)
     assert waiting.tries == 1
 
 
@@ -97,9 +63,9 @@ def test_an_operation_expires_once_when_its_time_is_up() -> None:
     purgatory = Purgatory(timers)
     place, waiting = purgatory.wait_list(), Wanting()
     purgatory.watch(waiting, [place], 0.5)
-    timers.advance(0.4)
+    timers.pass_time(0.4)
     assert waiting.expired == 0
-    timers.advance(0.2)
+    timers.pass_time(0.2)
     place.mark()
-    timers.advance(60)
+    timers.pass_time(60)
     assert (waiting.expired, waiting.tries, bool(place)) == (1, 0, False)

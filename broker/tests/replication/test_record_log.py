@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from one_replica import at_once
 
+from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.coordinators.groups.config import GroupConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.records import CommittedOffset
@@ -33,24 +34,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
-NOW_MS = 1_700_000_000_000
 TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0, (1,)),), {"cleanup.policy": "compact"})
-
-
-class Loop:
-    """Clock and timers over asyncio's loop; the wall clock stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def call_later(self, delay_s: float, callback: object) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_s, callback)  # type: ignore[arg-type]
-
-    def call_soon(self, callback: object) -> asyncio.Handle:
-        return asyncio.get_running_loop().call_soon(callback)  # type: ignore[arg-type]
 
 
 class NoFollowers:
@@ -63,12 +47,21 @@ class NoFollowers:
         """Was not fetched."""
 
 
-def _alone(loop: Loop) -> ReplicaEnvironment:
+def _alone(clock: SystemClock, timers: LoopTimers) -> ReplicaEnvironment:
     def nothing(_: object) -> None:
         """No ISR changes, and nobody else could lead."""
 
     return ReplicaEnvironment(
-        loop, loop, Purgatory(loop), NoFollowers(), nothing, nothing, nothing, nothing, lambda: True, lambda: None
+        clock,
+        timers,
+        Purgatory(timers),
+        NoFollowers(),
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        lambda: True,
+        lambda: None,
     )
 
 
@@ -76,19 +69,19 @@ class Broker:
     """What of a broker a coordinator needs."""
 
     def __init__(self, folder: Path, read_bytes: int = 5 * 1024 * 1024, codec: int = 0) -> None:
-        self.loop = Loop()
+        clock, timers = SystemClock(), LoopTimers(asyncio.get_running_loop())
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         settings = LogManagerSettings([str(folder)])
-        self.logs = LogManager(environment, self.loop, settings, BrokerIdentity("c", 1), lambda _: LogConfig())
+        self.logs = LogManager(environment, clock, settings, BrokerIdentity("c", 1), lambda _: LogConfig())
         self.logs.load()
         image = MetadataImage()
         image.topics[TOPIC.name] = TOPIC
         config = parse_broker_config({"node.id": "1", "log.dirs": str(folder)})
-        self.replicas = ReplicaManager(1, config, self.logs, image, _alone(self.loop))
+        self.replicas = ReplicaManager(1, config, self.logs, image, _alone(clock, timers))
         at_once(self.replicas.start())
-        self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, self.loop, codec, read_bytes)
+        self.log = RecordLog(CONSUMER_OFFSETS, self.replicas, clock, codec, read_bytes)
         environment_of_groups = GroupEnvironment(
-            GroupConfig(), self.log, self.loop, self.loop, lambda _: True, is_awake=lambda: True, new_id=lambda: "1"
+            GroupConfig(), self.log, clock, timers, lambda _: True, is_awake=lambda: True, new_id=lambda: "1"
         )
         self.groups = GroupCoordinator(environment_of_groups, 1)
 

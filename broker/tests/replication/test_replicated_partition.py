@@ -1,7 +1,6 @@
 """F30-F35: a leader and its followers over real logs; the test carries the fetches between them."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -21,52 +20,24 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.clock import Cancellable
+from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import START_MS
+from harness.manual_timers import ManualTimers
 
-NOW_MS = 1_700_000_000_000
 FLIGHTS = TopicPartition("flights", 0)
 TOPIC_ID = UUID(int=7)
 LAG_MS_MAX = 30_000
-
-
-class Time:
-    """A clock that the test moves; what is to be called soon is called when it says so."""
-
-    def __init__(self) -> None:
-        self.ms = NOW_MS
-        self.since_boot_ms = 90_000
-        self.soon: list[Callable[[], object]] = []
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.since_boot_ms / 1000
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        self.soon.append(callback)
-        return self
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        raise AssertionError("a partition does not wait for time")
-
-    def cancel(self) -> None:
-        """Nothing here is taken back."""
-
-    def turn(self) -> None:
-        soon, self.soon = self.soon, []
-        for callback in soon:
-            callback()
 
 
 class Replicas:
     """The replicas 1, 2 and 3 of one partition."""
 
     def __init__(self, folder: Path, isr_size_min: int = 2) -> None:
-        self.time = Time()
+        self.timers = ManualTimers()
+        self.clock = self.timers.clock
         self.fenced: set[int] = set()
         self.proposals: list[IsrChange] = []
         self.turned_away: list[int] = []
@@ -80,18 +51,18 @@ class Replicas:
         directory.mkdir(parents=True)
         environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
         place = LogPlace(log_dir=str(folder), directory=str(directory), topic_partition=FLIGHTS, config=config)
-        log = open_log(environment, place, NOW_MS)
+        log = open_log(environment, place, START_MS)
         context = PartitionEnvironment(
             broker_id,
-            self.time,
+            self.clock,
             lambda each, _: each not in self.fenced,
             lambda: LAG_MS_MAX,
             self._propose,
             lambda: 1,
             lambda: self.turned_away.append(broker_id),
         )
-        waiters = Purgatory(self.time).wait_list()
-        return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.time))
+        waiters = Purgatory(self.timers).wait_list()
+        return Partition(FLIGHTS, TOPIC_ID, log, 0, context, waiters, CommitQueue(self.timers))
 
     def _propose(self, partition: IsrProposer) -> None:
         change = partition.isr_change(settles=False)
@@ -119,9 +90,9 @@ class Replicas:
 
     def append(self, value: bytes, to: Partition | None = None) -> int:
         """Its offset."""
-        batch = encode_batch([Record(0, self.time.ms, None, value)])
+        batch = encode_batch([Record(0, self.clock.now_ms(), None, value)])
         leader = to or self.leader
-        return leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.time.ms).base_offset
+        return leader.append_as_leader(memoryview(batch), parse_header(batch, 0), self.clock.now_ms()).base_offset
 
     def fetch(self, follower_id: int) -> None:
         """One round: Fetch as a follower sends it, and what it does with the answer."""
@@ -134,9 +105,9 @@ class Replicas:
                 follower.diverged(epoch, end_offset)
                 return
         found = leader.read_for_follower(at.offset, 1 << 20, at_least_one_batch=True)
-        leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, self.time.since_boot_ms)
+        leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, monotonic_ms(self.clock))
         records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
-        follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.time.ms)
+        follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.clock.now_ms())
 
     def catch_up(self, *followers: int) -> None:
         """Until nothing changes any more."""
@@ -168,10 +139,10 @@ def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path)
     answers: list[ApiError | None] = []
     replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
     replicas.catch_up(2)
-    replicas.time.turn()
+    replicas.timers.turn()
     assert answers == []
     replicas.catch_up(3)
-    replicas.time.turn()
+    replicas.timers.turn()
     assert answers == [None]
 
 
@@ -180,7 +151,7 @@ def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
     answers: list[ApiError | None] = []
     replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
     replicas.show(leader=2, isr=(2, 3))
-    replicas.time.turn()
+    replicas.timers.turn()
     (answer,) = answers
     assert answer is not None
     assert answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -192,7 +163,7 @@ def test_an_election_of_the_same_leader_ends_its_earlier_leadership(tmp_path: Pa
     replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
     replicas.show(leader=1)
     replicas.catch_up(2, 3)
-    replicas.time.turn()
+    replicas.timers.turn()
     assert [each.code if each else each for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert replicas.leader.high_watermark == 1
 
@@ -268,7 +239,7 @@ def test_a_stale_leader_cannot_commit_what_its_followers_do_not_fetch(tmp_path: 
     with pytest.raises(ApiError) as refusal:
         old_leader.check_readable(replicas.state.leader_epoch)
     assert refusal.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
-    replicas.time.turn()
+    replicas.timers.turn()
     assert old_leader.high_watermark == 0
     assert answers == []
 
@@ -277,9 +248,9 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.catch_up(2, 3)
     replicas.append(b"x")
-    replicas.time.since_boot_ms += LAG_MS_MAX + 1
+    replicas.clock.passed_ms += LAG_MS_MAX + 1
     replicas.catch_up(2)
-    replicas.leader.check_isr(replicas.time.since_boot_ms)
+    replicas.leader.check_isr(monotonic_ms(replicas.clock))
     (shrink,) = replicas.proposals
     assert shrink.isr.keys() == {1, 2}
     assert replicas.leader.high_watermark == 0, "not before the metadata says so"
@@ -294,15 +265,15 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
 def test_nobody_lags_because_the_wall_clock_is_set(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.catch_up(2, 3)
-    replicas.time.ms += 100 * LAG_MS_MAX
+    replicas.clock.ahead_ms += 100 * LAG_MS_MAX
     replicas.append(b"x")
-    replicas.leader.check_isr(replicas.time.since_boot_ms)
+    replicas.leader.check_isr(monotonic_ms(replicas.clock))
     assert replicas.proposals == []
     replicas.catch_up(2, 3)
-    replicas.time.ms -= 200 * LAG_MS_MAX
+    replicas.clock.ahead_ms -= 200 * LAG_MS_MAX
     replicas.append(b"y")
-    replicas.time.since_boot_ms += LAG_MS_MAX + 1
-    replicas.leader.check_isr(replicas.time.since_boot_ms)
+    replicas.clock.passed_ms += LAG_MS_MAX + 1
+    replicas.leader.check_isr(monotonic_ms(replicas.clock))
     assert replicas.proposals[-1].isr.keys() == {1}
 
 
@@ -379,7 +350,7 @@ def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
     with pytest.raises(ApiError) as refusal:
         replicas.fetch(2)
     assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    follower.out_of_range(2, 4, NOW_MS)
+    follower.out_of_range(2, 4, START_MS)
     replicas.catch_up(2)
     assert (follower.log_start_offset, follower.log.log_end_offset) == (2, 4)
 

@@ -4,23 +4,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fetch_world import Time, World
+from fetch_world import World
 
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.throttle import Throttle
 from barnabas_core.config.log_config import LONG_MAX
 from barnabas_core.config.throttled_replicas import ThrottledReplicas
+from harness.manual_clock import ManualClock
 
 RATE = 100_000
 BATCH = b"x" * 9_900
 
 
 def test_a_bucket_gives_a_second_at_once_and_then_the_rate() -> None:
-    time, rate = Time(), 1000
-    throttle = Throttle(time, lambda: rate)
+    clock, rate = ManualClock(), 1000
+    throttle = Throttle(clock, lambda: rate)
     taken = 0
     for _ in range(1000):
-        time.advance(0.01)
+        clock.pass_time(0.01)
         if not throttle.pause_s():
             throttle.take(150)
             taken += 150
@@ -29,8 +30,8 @@ def test_a_bucket_gives_a_second_at_once_and_then_the_rate() -> None:
 
 
 def test_a_bucket_that_owes_says_how_long_it_will_and_looks_again_within_a_second() -> None:
-    time, rates = Time(), [1000]
-    throttle = Throttle(time, lambda: rates[0])
+    clock, rates = ManualClock(), [1000]
+    throttle = Throttle(clock, lambda: rates[0])
     throttle.take(1500)
     assert throttle.pause_s() == pytest.approx(0.5)
     throttle.take(100_000)
@@ -60,7 +61,7 @@ def behind(tmp_path: Path) -> World:
         world.brokers[2].fetchers.unfollow(world.brokers[2].partitions[index])
     world.append(0, BATCH)
     world.append(1, BATCH)
-    world.time.advance(60)
+    world.timers.pass_time(60)
     for _ in range(99):
         world.append(0, BATCH)
         world.append(1, BATCH)
@@ -80,13 +81,13 @@ def test_a_replica_out_of_sync_gets_its_rate(tmp_path: Path, side: str, replicas
     world = behind(tmp_path)
     throttle(world, side, replicas)
     catch_up(world)
-    world.time.advance(5)
+    world.timers.pass_time(5)
     sizes = {index: len(world.bytes_of(2, index)) for index in (0, 1)}
     throttled = sizes[0] if side == "leader" else sum(sizes.values())
     assert 6 * RATE - 20_000 <= throttled <= 6 * RATE + 20_000
     assert side == "follower" or world.is_equal(1)
     setattr(world.config, f"{side}_replication_throttled_rate", LONG_MAX)
-    world.time.advance(1.5)
+    world.timers.pass_time(1.5)
     assert world.is_equal(0)
     assert world.is_equal(1)
 
@@ -96,7 +97,7 @@ def test_replicas_that_are_not_listed_and_other_brokers_leaders_are_not_held_bac
     throttle(world, "leader", ThrottledReplicas(replicas=frozenset({(0, 2), (1, 3)})))
     throttle(world, "follower", ThrottledReplicas(replicas=frozenset({(0, 1), (1, 1)})))
     catch_up(world)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     assert world.is_equal(0)
     assert world.is_equal(1)
 
@@ -104,13 +105,13 @@ def test_replicas_that_are_not_listed_and_other_brokers_leaders_are_not_held_bac
 def test_a_replica_in_sync_is_never_held_back(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lead(0, 1)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     for side in ("leader", "follower"):
         throttle(world, side, ThrottledReplicas(all=True))
         setattr(world.config, f"{side}_replication_throttled_rate", 1)
     for _ in range(20):
         world.append(0, BATCH)
-        world.time.advance(0.01)
+        world.timers.pass_time(0.01)
     assert world.is_equal(0)
 
 
@@ -118,10 +119,10 @@ def test_other_partitions_go_on_beside_a_throttled_one(tmp_path: Path) -> None:
     world = behind(tmp_path)
     throttle(world, "follower", ThrottledReplicas(replicas=frozenset({(0, 2)})))
     catch_up(world)
-    world.time.advance(1)
+    world.timers.pass_time(1)
     for _ in range(10):
         world.append(1)
-        world.time.advance(0.01)
+        world.timers.pass_time(0.01)
         assert world.is_equal(1)
     assert not world.is_equal(0)
     assert len(world.requests) < 1000

@@ -147,7 +147,7 @@ def test_a_replica_stays_online_when_it_is_the_disk_to_move_to_that_fails(tmp_pa
 def test_what_waits_for_the_metadata_is_not_moved_and_comes_back(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 4, HERE, OTHER))
     mover = LogMover(
-        broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), lambda _: None, asyncio.sleep
+        broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), lambda _: None, asyncio.sleep
     )
     broker.lose_disk()
     broker.find_disk()
@@ -207,7 +207,7 @@ def test_a_broker_that_stands_still_ends_no_move_by_halves(tmp_path: Path) -> No
         broker.append(3)
         partition = broker.partition
         mover = LogMover(
-            broker.logs, broker.replicas, Throttle(broker.time, lambda: UNLIMITED), moves.append, asyncio.sleep
+            broker.logs, broker.replicas, Throttle(broker.clock, lambda: UNLIMITED), moves.append, asyncio.sleep
         )
         mover.move(FLIGHTS, str(tmp_path / "more"))
         broker.is_awake = False

@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from one_replica import FLIGHTS, HERE, NOW_MS, Broker, StandingTime, led
+from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
@@ -13,6 +13,7 @@ from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_core.fair_turns import THINGS_MAX
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 TOPICS = 3
 EACH = THINGS_MAX
@@ -85,5 +86,5 @@ def test_a_start_that_is_cut_short_forgets_no_high_watermark(starting: Starting)
     broker.load_anew(*(many(number) for number in range(TOPICS)), high_watermarks={last: 5})
     next(starting.turns())
     assert broker.replicas.lookup.hosted(last) is None
-    chores = LogChores(broker.logs, broker.replicas, StandingTime(), lambda _: None)
+    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
     assert chores.high_watermarks()[last] == 5

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from storage_samples import NOW_MS, append, batch
+from storage_samples import append, batch
 
 from barnabas_broker.storage.files import PosixFileSystem
 from barnabas_broker.storage.log_dir import BrokerIdentity
@@ -17,26 +17,17 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 BROKER = BrokerIdentity("MkU3OEVBNTcwNTJENDM2Qk", 1)
 CONFIG = LogConfig()
 
 
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
 def manager(*paths: Path, identity: BrokerIdentity = BROKER, placement: str = "fewest-partitions") -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths], placement)
-    return LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
+    return LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
 
 
 def started(*paths: Path) -> LogManager:

@@ -18,8 +18,9 @@ from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import START_MS
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = START_MS
 FLIGHTS = TopicPartition("flights", 0)
 
 

@@ -16,20 +16,11 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 TOPIC_ID, LATER_ID = UUID(int=7), UUID(int=8)
 CONFIG = LogConfig()
 DAMAGED, HIGH_WATERMARKS = TopicPartition("flights", 1), {TopicPartition("flights", 1): 3}
-
-
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
 
 
 def flights(partition: int) -> TopicPartition:
@@ -39,7 +30,7 @@ def flights(partition: int) -> TopicPartition:
 def started(path: Path) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     identity, settings = BrokerIdentity("cluster", 1), LogManagerSettings([str(path)])
-    logs = LogManager(environment, FixedClock(), settings, identity, lambda _: CONFIG)
+    logs = LogManager(environment, ManualClock(), settings, identity, lambda _: CONFIG)
     logs.load()
     logs.checkpointed_high_watermarks()
     return logs

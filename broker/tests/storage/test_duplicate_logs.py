@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from storage_samples import NOW_MS, append, batch
+from storage_samples import append, batch
 
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.files import PosixFileSystem
@@ -16,26 +16,17 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 FLIGHTS = TopicPartition("flights", 0)
 EARLIER_ID, LATER_ID = UUID(int=7), UUID(int=8)
 LATER_IS_KNOWN = TopicLookup(assigned=lambda *of: FLIGHTS if of == (LATER_ID, 0) else None)
 
 
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
 def started(path: Path, topics: TopicLookup = NO_TOPICS) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path / "a"), str(path / "b")])
-    logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig(), topics)
+    logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig(), topics)
     logs.load()
     return logs
 

@@ -16,16 +16,7 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
-
-
-class StandingClock:
-    """At one moment."""
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_s(self) -> float:
-        return 0.0
+from harness.manual_clock import ManualClock
 
 
 class CountedReads(PosixFileSystem):
@@ -45,7 +36,7 @@ def test_to_tell_what_the_logs_end_at_reads_no_file(tmp_path: Path, is_clean: bo
     def logs() -> LogManager:
         environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
         settings, identity = LogManagerSettings([str(tmp_path)]), BrokerIdentity("c", 1)
-        return LogManager(environment, StandingClock(), settings, identity, lambda _: LogConfig())
+        return LogManager(environment, ManualClock(), settings, identity, lambda _: LogConfig())
 
     files = CountedReads()
     before = logs()

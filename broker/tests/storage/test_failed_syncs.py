@@ -22,26 +22,17 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 FLIGHTS = TopicPartition("flights", 0)
 TOPIC_ID = UUID(int=7)
 ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO]
 
 
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
 def started(*paths: Path, last_incarnation: LastIncarnation = NO_INCARNATION) -> LogManager:
     environment = LogEnvironment(PosixFileSystem(), OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths])
-    logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
+    logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: LogConfig())
     logs.load(last_incarnation=last_incarnation)
     return logs
 

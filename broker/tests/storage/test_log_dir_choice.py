@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from storage_samples import NOW_MS
 
 from barnabas_broker.storage import log_dir_choice
 from barnabas_broker.storage.errors import LogDirFailed
@@ -12,16 +11,7 @@ from barnabas_broker.storage.log_dir import LogDir
 from barnabas_broker.storage.log_dir_choice import LogDirChoice
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-
-
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
+from harness.manual_clock import ManualClock
 
 
 def flights(partition: int) -> TopicPartition:
@@ -38,7 +28,7 @@ def log_dirs(tmp_path: Path) -> list[LogDir]:
 
 @pytest.fixture
 def choice(log_dirs: list[LogDir]) -> LogDirChoice:
-    return LogDirChoice(log_dirs, FixedClock(), "fewest-partitions", 0)
+    return LogDirChoice(log_dirs, ManualClock(), "fewest-partitions", 0)
 
 
 def test_a_wish_is_followed_once(choice: LogDirChoice, log_dirs: list[LogDir]) -> None:

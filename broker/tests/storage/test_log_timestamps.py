@@ -17,24 +17,15 @@ from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch, first_record_since
 from barnabas_core.config.log_config import LogConfig, TimestampType
 from barnabas_core.fair_turns import FairTurn
-
-
-class StandingClock:
-    """Only the number of steps ends a turn."""
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_s(self) -> float:
-        return 0.0
+from harness.manual_clock import ManualClock
 
 
 def offset_for(log: Log, timestamp_ms: int, offset_max: int) -> TimestampOffset | None:
-    return asyncio.run(offset_for_timestamp(log, timestamp_ms, offset_max, FairTurn(StandingClock(), things_max=1)))
+    return asyncio.run(offset_for_timestamp(log, timestamp_ms, offset_max, FairTurn(ManualClock(), things_max=1)))
 
 
 def largest(log: Log) -> TimestampOffset | None:
-    return asyncio.run(max_timestamp(log, FairTurn(StandingClock(), things_max=1)))
+    return asyncio.run(max_timestamp(log, FairTurn(ManualClock(), things_max=1)))
 
 
 def found(log: Log, timestamp_ms: int) -> int | None:
@@ -148,7 +139,7 @@ def test_a_search_through_many_segments_lets_others_have_their_turns(tmp_path: P
 
     async def search() -> TimestampOffset | None:
         others = asyncio.create_task(beside())
-        answer = await offset_for_timestamp(log, 49, 50, FairTurn(StandingClock(), things_max=5))
+        answer = await offset_for_timestamp(log, 49, 50, FairTurn(ManualClock(), things_max=5))
         others.cancel()
         return answer
 

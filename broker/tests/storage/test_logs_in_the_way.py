@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from log_manager_samples import BROKER, CONFIG, TOPIC_ID, FixedClock, flights
+from log_manager_samples import BROKER, CONFIG, TOPIC_ID, flights
 from storage_samples import append, batch
 
 from barnabas_broker.storage.errors import StorageError
@@ -17,6 +17,7 @@ from barnabas_broker.storage.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 LATER_ID, LATEST_ID = UUID(int=2), UUID(int=3)
 """Of topics that were made under the same name after that one was deleted."""
@@ -41,7 +42,7 @@ class ToldDisk(PosixFileSystem):
 def started(files: ToldDisk, *paths: Path) -> LogManager:
     environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path) for path in paths])
-    logs = LogManager(environment, FixedClock(), settings, BROKER, lambda _: CONFIG)
+    logs = LogManager(environment, ManualClock(), settings, BROKER, lambda _: CONFIG)
     logs.load()
     return logs
 

@@ -21,21 +21,12 @@ from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 SIZE = len(batch(1))
 CONFIG = LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=0)
 FLIGHTS = TopicPartition("flights", 0)
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
-
-
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
 
 
 class DiesAt(PosixFileSystem):
@@ -92,7 +83,7 @@ class NotedSteps(PosixFileSystem):
 def started(path: Path, files: PosixFileSystem) -> LogManager:
     environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
     settings = LogManagerSettings([str(path / "a"), str(path / "b")])
-    logs = LogManager(environment, FixedClock(), settings, BrokerIdentity("cluster", 1), lambda _: CONFIG)
+    logs = LogManager(environment, ManualClock(), settings, BrokerIdentity("cluster", 1), lambda _: CONFIG)
     logs.load()
     return logs
 

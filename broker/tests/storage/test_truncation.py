@@ -21,6 +21,7 @@ from barnabas_broker.storage.truncation import truncate_to
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import ManualClock
 
 
 class CountingFiles(PosixFileSystem):
@@ -149,20 +150,10 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
         assert batches == wanted[producer_id][1][-len(batches) :]
 
 
-class FixedClock:
-    """Time stands still."""
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def monotonic_s(self) -> float:
-        return 0.0
-
-
 def manager(path: Path, files: PosixFileSystem) -> LogManager:
     environment = LogEnvironment(files, OpenFiles(100), Trash(), random.Random(0))
     logs = LogManager(
-        environment, FixedClock(), LogManagerSettings([str(path)]), BrokerIdentity("c", 1), lambda _: LogConfig()
+        environment, ManualClock(), LogManagerSettings([str(path)]), BrokerIdentity("c", 1), lambda _: LogConfig()
     )
     logs.load()
     return logs

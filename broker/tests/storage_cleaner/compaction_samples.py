@@ -22,59 +22,17 @@ from barnabas_broker.storage.open_files import OpenFiles
 from barnabas_broker.storage.trash import Trash
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
-from barnabas_core.clock import Cancellable
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.manual_clock import START_MS, ManualClock
+from harness.manual_timers import ManualTimers
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = START_MS
 PLANES = TopicPartition("planes", 0)
 TOPIC_ID = UUID(int=7)
 COMPACT = frozenset({CleanupPolicy.COMPACT})
 
 Pair = tuple[bytes | None, bytes | None]
-
-
-@dataclass
-class SetClock:
-    """Stands still until a test sets it."""
-
-    time_ms: int = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic_s(self) -> float:
-        return self.time_ms / 1000
-
-
-class ManualTimers:
-    """Timers that run when a test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[ManualTimer] = []
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        timer = ManualTimer(delay_s, callback, self.waiting)
-        self.waiting.append(timer)
-        return timer
-
-    def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        return self.call_later(0, callback)
-
-
-@dataclass
-class ManualTimer:
-    delay_s: float
-    callback: Callable[[], object]
-    waiting: "list[ManualTimer]"
-
-    def cancel(self) -> None:
-        if self in self.waiting:
-            self.waiting.remove(self)
-
-    def fire(self) -> None:
-        self.waiting.remove(self)
-        self.callback()
 
 
 class HelperHere:
@@ -108,7 +66,7 @@ class OneCompactedLog:
     settings: CleanerSettings = field(default_factory=CleanerSettings)
 
     def __post_init__(self) -> None:
-        self.clock = SetClock()
+        self.clock = ManualClock()
         self.storage_errors: list[StorageError] = []
         self.stable_offset: int | None = None
         self.open()
@@ -127,7 +85,7 @@ class OneCompactedLog:
         if PLANES not in self.logs.logs:
             self.logs.create(PLANES, TOPIC_ID, self.config)
         self.helper = HelperHere(self.files)
-        self.timers = ManualTimers()
+        self.timers = ManualTimers(self.clock)
         helper: Any = self.helper
         self.cleaner = LogCleaner(
             self.logs,
@@ -173,7 +131,7 @@ class OneCompactedLog:
         leader_epoch: int = 0,
     ) -> int:
         """One batch; its base offset."""
-        times = timestamps or [self.clock.time_ms] * len(pairs)
+        times = timestamps or [self.clock.now_ms()] * len(pairs)
         records = [
             Record(number, time, key, value)
             for number, ((key, value), time) in enumerate(zip(pairs, times, strict=True))
@@ -187,11 +145,11 @@ class OneCompactedLog:
                 base_sequence=sequence,
             )
         )
-        return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.time_ms).base_offset
+        return self.log.append(data, parse_header(data, 0), leader_epoch, self.clock.now_ms()).base_offset
 
     def roll(self) -> None:
         """And sync what was rolled, as is done each second."""
-        self.log.roll(self.clock.time_ms)
+        self.log.roll(self.clock.now_ms())
         self.log.flush(self.log.segments.active.base_offset)
 
     def clean(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from compaction_samples import COMPACT, NOW_MS, HelperHere, SetClock
+from compaction_samples import COMPACT, NOW_MS, HelperHere
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +35,7 @@ from barnabas_broker.wire.record_batch import crc_matches, parse_header
 from barnabas_broker.wire.records import Header, Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
+from harness.manual_clock import ManualClock
 
 COMPACTED = LogConfig(cleanup_policies=COMPACT)
 MANY = RECORDS_HERE_MAX + 1
@@ -50,7 +51,7 @@ def batch(records: int = 3, *, codec: int = 0, key: bytes | None = b"key", times
 
 
 def inspector(helper: Any = None) -> BatchInspector:
-    return BatchInspector(helper or HelperHere(PosixFileSystem()), SetClock())
+    return BatchInspector(helper or HelperHere(PosixFileSystem()), ManualClock())
 
 
 def inspect(data: bytes, config: LogConfig, helper: Any = None) -> bytes:

@@ -28,9 +28,9 @@ def add_dirty_log(one: OneCompactedLog, batches: int) -> None:
     one.logs.create(OTHERS, UUID(int=9), one.config)
     log = one.logs.logs[OTHERS]
     for number in range(batches):
-        data = memoryview(encode_batch([Record(0, one.clock.time_ms, b"k%d" % number, b"v")]))
-        log.append(data, parse_header(data, 0), 0, one.clock.time_ms)
-    log.roll(one.clock.time_ms)
+        data = memoryview(encode_batch([Record(0, one.clock.now_ms(), b"k%d" % number, b"v")]))
+        log.append(data, parse_header(data, 0), 0, one.clock.now_ms())
+    log.roll(one.clock.now_ms())
 
 
 def dies(_: Request) -> None:
@@ -48,10 +48,10 @@ def test_a_failed_partition_is_tried_again_after_pauses_that_double_and_never_gi
     for _ in range(12):
         assert one.clean()
         failed = one.cleaner.backoff.failed[PLANES]
-        pauses.append(failed.retry_ms - one.clock.time_ms)
-        one.clock.time_ms = failed.retry_ms - 1
+        pauses.append(failed.retry_ms - one.clock.now_ms())
+        one.clock.passed_ms += pauses[-1] - 1
         assert not one.clean()
-        one.clock.time_ms += 1
+        one.clock.passed_ms += 1
     assert pauses == [min(15_000 << number, PAUSE_MS_MAX) for number in range(12)]
     assert one.cleaner.backoff.failures_total == 12
     assert failed.reason == "the helper process ended with exit code -9"
@@ -121,7 +121,7 @@ def test_a_full_disk_fails_the_round_leaves_no_file_and_is_tried_again(tmp_path:
     assert "No space left on device" in one.cleaner.backoff.failed[PLANES].reason
     assert not list(one.directory.glob("*.cleaned"))
     files.is_full = False
-    one.clock.time_ms += 15_000
+    one.clock.passed_ms += 15_000
     assert one.clean()
     assert sorted(one.records()) == [3]
 
@@ -164,7 +164,7 @@ def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> N
     one.append([(b"a", b"1")])
     one.roll()
     one.append([(b"a", b"2")])
-    one.log.roll(one.clock.time_ms)
+    one.log.roll(one.clock.now_ms())
     assert asyncio.run(one.cleaner.clean_dirtiest())
     assert sorted(one.records()) == [0, 1]
     assert one.clean()
@@ -209,7 +209,7 @@ def test_rounds_come_by_timer_until_the_cleaner_is_stopped(tmp_path: Path) -> No
         one.cleaner.start()
         (timer,) = one.timers.waiting
         assert timer.delay_s == 15.0
-        timer.fire()
+        timer.run()
         task = one.cleaner._task
         assert task is not None
         await task
@@ -232,7 +232,7 @@ def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest
 
     async def run() -> None:
         one.cleaner.start()
-        one.timers.waiting[0].fire()
+        one.timers.waiting[0].run()
         task = one.cleaner._task
         assert task is not None
         await task

@@ -92,7 +92,7 @@ def filled(path: Path) -> OneCompactedLog:
     one.append([(b"gone", None), (b"kept", b"for ever")])
     one.roll()
     assert one.clean()
-    one.clock.time_ms += 1
+    one.clock.passed_ms += 1
     for number in range(3):
         one.append([(b"key %d" % (number % 3), bytes(150)), (b"other %d" % number, bytes(100))])
         one.roll()
@@ -124,7 +124,7 @@ def lives(path: Path, template: Path) -> Iterator[tuple[int, OneCompactedLog]]:
         shutil.copytree(template, place)
         files = MortalFiles()
         one = opened(place, files)
-        one.clock.time_ms += 10_000
+        one.clock.passed_ms += 10_000
         files.steps_left = steps
         try:
             assert one.clean()
@@ -151,7 +151,7 @@ def test_a_death_at_any_step_loses_nothing_and_the_next_round_ends_as_if_nothing
         assert newest_values(again) == expected, f"died at step {steps}"
         assert (again.log.log_start_offset, again.log.log_end_offset) == (0, end_offset)
         assert not [path.name for path in again.directory.iterdir() if path.suffix in {".swap", ".cleaned", ".deleted"}]
-        again.clock.time_ms += 20_000
+        again.clock.passed_ms += 20_000
         while again.clean():
             assert not again.cleaner.backoff.failed
         results.add(tuple(sorted(again.records().items(), key=lambda each: each[0])))

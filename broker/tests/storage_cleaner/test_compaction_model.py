@@ -46,7 +46,7 @@ class CompactionMachine(RuleBasedStateMachine):
     )
     def append(self, pairs: list[Pair], codec: Codec, producer: int, earlier_ms: int) -> None:
         sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
-        times = [self.one.clock.time_ms - earlier_ms + number for number in range(len(pairs))]
+        times = [self.one.clock.now_ms() - earlier_ms + number for number in range(len(pairs))]
         base = self.one.append(pairs, codec=codec, producer_id=producer, sequence=sequence, timestamps=times)
         for number, (key, value) in enumerate(pairs):
             self.written[base + number] = (key, value, times[number])
@@ -60,7 +60,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(passed_ms=st.integers(1, 700))
     def time_passes(self, passed_ms: int) -> None:
-        self.one.clock.time_ms += passed_ms
+        self.one.clock.passed_ms += passed_ms
 
     @rule()
     def crash(self) -> None:
@@ -98,7 +98,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def round_was_done(self) -> None:
         """The model's own round: tombstones whose horizon has come are gone, others get one."""
-        now_ms, newest = self.one.clock.time_ms, self.newest()
+        now_ms, newest = self.one.clock.now_ms(), self.newest()
         for (base, last), horizon_ms in self.batches.items():
             tombstones = [
                 offset
@@ -143,7 +143,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if hasattr(self, "one"):
             assert self.one.log.log_start_offset == 0
             assert self.one.log.log_end_offset == len(self.written)
-            assert self.one.clock.time_ms >= NOW_MS
+            assert self.one.clock.now_ms() >= NOW_MS
 
 
 TestCompactionAgainstItsModel = CompactionMachine.TestCase

@@ -17,11 +17,11 @@ def gone(one: OneCompactedLog) -> None:
 
 
 def retained(one: OneCompactedLog) -> None:
-    one.log.delete_segments([one.log.segments.first], one.clock.time_ms)
+    one.log.delete_segments([one.log.segments.first], one.clock.now_ms())
 
 
 def truncated(one: OneCompactedLog) -> None:
-    one.log.truncate_fully_and_start_at(4, one.clock.time_ms)
+    one.log.truncate_fully_and_start_at(4, one.clock.now_ms())
 
 
 def cut_in_place(one: OneCompactedLog) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_samples import COMPACT, NOW_MS, PLANES, ManualTimers, OneCompactedLog, SetClock
+from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
 from barnabas_broker.storage.helper.frames import frame
 from barnabas_broker.storage.helper.helper import WORKER_COMMAND, Helper, HelperDied
@@ -22,6 +22,8 @@ from barnabas_broker.wire.compression import Codec
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig
+from harness.manual_clock import ManualClock
+from harness.manual_timers import ManualTimers
 
 MEMORY_BYTES = 512 << 20
 DEADLINE_S = 60.0
@@ -106,7 +108,7 @@ def test_a_process_killed_in_the_middle_of_a_round_fails_that_round_only(tmp_pat
         assert one.cleaner.backoff.failed[PLANES].reason == "the helper process ended with exit code -9"
         assert one.records() == expected
         one.settings = one.settings._replace(bytes_per_s=float("inf"))
-        one.clock.time_ms += 15_000
+        one.clock.passed_ms += 15_000
         assert await one.cleaner.clean_dirtiest()
         assert helper.starts == 2
         await one.cleaner.stop()
@@ -181,7 +183,7 @@ def test_an_idle_process_ends_and_the_next_request_starts_another() -> None:
         await helper.request(quick_request())
         (timer,) = timers.waiting
         assert timer.delay_s == 33.0
-        timer.fire()
+        timer.run()
         await until(lambda: not runs(first))
         await helper.request(quick_request())
         assert helper.process_id != first
@@ -237,7 +239,7 @@ def test_a_process_that_cannot_be_started_is_a_failure_of_the_round(tmp_path: Pa
 def test_a_batch_inspector_survives_the_death_of_its_process() -> None:
     async def run() -> None:
         helper = Helper(ManualTimers(), lambda: MEMORY_BYTES)
-        inspector = BatchInspector(helper, SetClock())
+        inspector = BatchInspector(helper, ManualClock())
         config = LogConfig(compression=Compression.GZIP)
         for _ in range(3):
             stored = (await inspector.inspect(batch(), config)).batch

@@ -11,23 +11,18 @@ from barnabas_operator.leader_election.election import LEASE, Election
 from barnabas_operator.leader_election.leadership import Leadership
 from barnabas_operator.resources.object_key import Key
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_clock import ManualClock
 from harness.worker_world import WAIT_S
 
 
 class World:
-    """The operator `me`, which holds the lease, and its clock, which goes when the test turns it."""
+    """The operator `me`, which holds the lease, and its clock."""
 
     def __init__(self, api: KubeMemory) -> None:
-        self.api, self.now_s = api, 1000.0
+        self.api, self.clock = api, ManualClock()
         api.put({"kind": LEASE, "metadata": {"name": "operator"}, "spec": {}})
-        self.leadership = Leadership(self.monotonic_s)
-        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self, lambda: None)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def now_ms(self) -> int:
-        return round(1000 * self.now_s)
+        self.leadership = Leadership(self.clock.monotonic_s)
+        self.election = Election(api, Key("air", "operator"), "me", self.leadership, self.clock, lambda: None)
 
     @property
     def holder(self) -> str | None:
@@ -73,7 +68,7 @@ def test_who_ends_late_takes_the_lease_from_nobody(is_late: bool) -> None:
             assert found is not None
             if is_late:
                 here.api.put({**found, "spec": {**found["spec"], "holderIdentity": "another"}})
-            here.now_s += 15.0
+            here.clock.pass_time(15.0)
             await resigning
         assert here.holder == ("another" if is_late else None)
 

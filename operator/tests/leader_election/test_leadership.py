@@ -4,26 +4,19 @@ import pytest
 
 from barnabas_operator.leader_election.leadership import ALONE, Leadership, NotLeading
 from barnabas_operator.planning.lease import DURATION_S
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from harness.manual_clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def leadership(clock: Clock) -> Leadership:
+def leadership(clock: ManualClock) -> Leadership:
     """Renewed just now."""
-    held = Leadership(clock)
-    held.renewed(clock())
+    held = Leadership(clock.monotonic_s)
+    held.renewed(clock.monotonic_s())
     return held
 
 
@@ -35,37 +28,41 @@ def may_write(leadership: Leadership, needs_s: float = 0.0) -> bool:
         return False
 
 
-def test_nobody_acts_before_the_lease_is_taken(clock: Clock) -> None:
-    assert not Leadership(clock).is_held
-    assert not may_write(Leadership(clock))
+def test_nobody_acts_before_the_lease_is_taken(clock: ManualClock) -> None:
+    assert not Leadership(clock.monotonic_s).is_held
+    assert not may_write(Leadership(clock.monotonic_s))
 
 
-def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(leadership: Leadership, clock: Clock) -> None:
+def test_who_cannot_renew_stops_acting_before_others_may_take_the_lease(
+    leadership: Leadership, clock: ManualClock
+) -> None:
     assert may_write(leadership)
-    clock.now_s += 9.9
+    clock.pass_time(9.9)
     assert may_write(leadership)
     with leadership.writing() as seconds_max:
         assert seconds_max == pytest.approx(DURATION_S - 9.9)
-    clock.now_s += 0.1
+    clock.pass_time(0.1)
     assert not may_write(leadership)
-    leadership.renewed(clock())
+    leadership.renewed(clock.monotonic_s())
     assert may_write(leadership)
 
 
-def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leadership, clock: Clock) -> None:
-    clock.now_s += DURATION_S - 10.0
+def test_a_request_that_may_outlive_the_lease_does_not_begin(leadership: Leadership, clock: ManualClock) -> None:
+    clock.pass_time(DURATION_S - 10.0)
     assert may_write(leadership, needs_s=10.0)
-    clock.now_s += 0.1
+    clock.pass_time(0.1)
     assert not may_write(leadership, needs_s=10.0)
     assert leadership.is_held
 
 
-def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(leadership: Leadership, clock: Clock) -> None:
+def test_a_lease_is_not_released_while_something_that_was_begun_goes_on(
+    leadership: Leadership, clock: ManualClock
+) -> None:
     with leadership.writing():
         leadership.stop()
         assert not may_write(leadership)
         before = leadership.ended
-        clock.now_s += DURATION_S
+        clock.pass_time(DURATION_S)
         assert (before, leadership.ended) == (False, True), "it is over anyway"
 
 

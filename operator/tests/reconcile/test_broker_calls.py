@@ -4,29 +4,22 @@ import asyncio
 import threading
 
 from barnabas_operator.reconcile.broker_calls import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
+from harness.manual_clock import ManualClock
 from harness.worker_world import Play, World, resource
 
 WAIT_S = 10.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def test_who_does_not_answer_is_asked_after_ever_longer_pauses_until_somebody_answers() -> None:
-    clock = Clock()
-    patience = BrokerBackoff(0.5, clock)
+    clock = ManualClock()
+    patience = BrokerBackoff(0.5, clock.monotonic_s)
     pauses = []
     for _ in range(5):
         patience.lose()
-        began_s = clock.now_s
+        began_s = clock.monotonic_s()
         while not patience.is_over:
-            clock.now_s += 0.5
-        pauses.append(clock.now_s - began_s)
+            clock.pass_time(0.5)
+        pauses.append(clock.monotonic_s() - began_s)
     assert pauses == [1.0, 2.0, 4.0, LOOK_S_MAX, LOOK_S_MAX]
     patience.lose()
     patience.renew()

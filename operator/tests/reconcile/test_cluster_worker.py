@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
@@ -15,6 +14,7 @@ from barnabas_operator.reconcile.cluster_workers import IDLE_S_MAX, ClusterWorke
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.reconcile_parts import RETRY_S_MAX, retry_pause_s
 from harness.kube_memory import KubeMemory, no_server
+from harness.manual_clock import ManualClock
 from harness.worker_world import KEY, environment_of, resource
 
 WAIT_S = 10.0
@@ -45,15 +45,6 @@ def test_a_round_that_fails_is_tried_again_at_ever_longer_intervals(failures: in
     assert retry_pause_s(0.5, failures) == pause_s
 
 
-class Clock(SystemClock):
-    """The system's, or that much later."""
-
-    ahead_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.ahead_s
-
-
 class HangingApi(KubeMemory):
     """An API server that never answers."""
 
@@ -70,14 +61,14 @@ class HangingApi(KubeMemory):
 def test_a_round_that_hangs_is_noticed() -> None:
     async def scenario() -> None:
         async with no_server() as connection:
-            api, clock, inventory = HangingApi(connection), Clock(), Inventory()
+            api, clock, inventory = HangingApi(connection), ManualClock(), Inventory()
             workers = ClusterWorkers(inventory, environment_of(api, clock=clock), OperatorMetrics(inventory))
             workers.resource_event(KubeMemory(connection).put(resource("Cluster", "one")), is_gone=False)
             workers.begin(KEY.namespace)
             await api.hangs.wait()
             was_dead = workers.why_dead is not None
             assert not was_dead
-            clock.ahead_s = IDLE_S_MAX + 1
+            clock.pass_time(IDLE_S_MAX + 1)
             why = "the worker of the Cluster air/one has done nothing in its reconciliation for 601 s; allowed: 600 s"
             assert workers.why_dead == why
             await workers.close()

@@ -155,7 +155,7 @@ def test_a_target_does_not_stay_at_0_while_the_cluster_is_paused_or_away_for_lon
             while world.rounds < 3:
                 await asyncio.sleep(0)
         assert replicas(world) == 0, "in a roll brokers are away for a moment"
-        world.clock.passed_s += AWAY_S + 1
+        world.clock.pass_time(AWAY_S + 1)
         await until_up(world)
         async with asyncio.timeout(WAIT_S):
             while world.said("billing", "OffsetsReset")[1] != "OnHold":

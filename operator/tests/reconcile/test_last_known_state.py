@@ -2,43 +2,36 @@
 
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.reconcile.last_known_state import PATIENCE_S, LastKnownState
+from harness.manual_clock import ManualClock
 
 STATE = ClusterState({0: None}, {})
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
 def test_what_brokers_said_last_counts_until_they_are_silent_for_too_long() -> None:
-    clock = Clock()
-    answers = LastKnownState(clock)
+    clock = ManualClock()
+    answers = LastKnownState(clock.monotonic_s)
     answers.heard(STATE)
     answers.missed("timed out")
-    clock.s += PATIENCE_S
+    clock.pass_time(PATIENCE_S)
     assert (answers.state, answers.silence) == (STATE, "")
-    clock.s += 0.1
+    clock.pass_time(0.1)
     assert (answers.state, answers.silence) == (None, "timed out")
     answers.heard(STATE)
-    clock.s += 10 * PATIENCE_S
+    clock.pass_time(10 * PATIENCE_S)
     assert (answers.state, answers.silence) == (STATE, ""), "nobody has asked since"
 
 
 def test_a_round_that_took_long_before_nobody_answered_is_no_silence() -> None:
-    clock = Clock()
-    answers = LastKnownState(clock)
+    clock = ManualClock()
+    answers = LastKnownState(clock.monotonic_s)
     answers.heard(STATE)
-    clock.s += 2 * PATIENCE_S
+    clock.pass_time(2 * PATIENCE_S)
     answers.missed("connection refused")
     assert (answers.state, answers.silence) == (STATE, "")
 
 
 def test_who_has_never_answered_is_silent_from_the_first_time_on() -> None:
-    answers = LastKnownState(Clock())
+    answers = LastKnownState(ManualClock().monotonic_s)
     assert (answers.state, answers.silence) == (None, "")
     answers.missed("connection refused")
     assert answers.silence == "connection refused"

@@ -29,7 +29,7 @@ def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result() -> None
         assert world.api.found("RoleBinding", "one-maintenance") is not None
         assert marks(world, "a") == "Started"
         world.driver_runs("a", phase="reading", records={"done": 43, "total": 100}, stages={"done": 1, "total": None})
-        world.clock.passed_s += 10.0
+        world.clock.pass_time(10.0)
         await world.look()
         assert world.said("a")[:2] == ("Running", "Running")
         status = world.status("a")
@@ -200,7 +200,7 @@ def test_numbers_are_written_every_ten_seconds_and_news_at_once() -> None:
         await world.look()
         for done in range(1, 6):
             world.driver_runs("a", phase="reading", records={"done": done, "total": 10})
-            world.clock.passed_s += 4.0
+            world.clock.pass_time(4.0)
             await world.look()
         writes = [each for each in world.api.writes if each.endswith("/maintenancejobs/a/status")]
         assert len(writes) == 3  # It begins; it has a driver; 12 s later it has other numbers.
@@ -217,7 +217,7 @@ def test_a_total_that_nobody_knows_any_more_is_taken_away() -> None:
         for records in ({"done": 5, "total": 10}, {"done": 0, "total": None}):
             await world.look()
             world.driver_runs("a", phase="reading", records=records)
-            world.clock.passed_s += 10.0
+            world.clock.pass_time(10.0)
         await world.look()
         assert world.status("a")["records"] == {"done": 0}
         before = len(world.api.writes)
@@ -237,10 +237,10 @@ def test_it_is_deleted_so_long_after_its_end() -> None:
         status = world.status("a")
         assert status["phase"] == "Succeeded"
         ended_s = 1_767_225_700  # 2026-01-01T00:01:40Z
-        world.clock.passed_s += ended_s - now + 59
+        world.clock.pass_time(ended_s - now + 59)
         await world.look()
         assert world.api.found(KIND, "a") is not None
-        world.clock.passed_s += 1
+        world.clock.pass_time(1)
         await world.look()
         assert world.api.found(KIND, "a") is None
 

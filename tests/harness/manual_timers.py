@@ -1,0 +1,67 @@
+"""The timers of the tests: nothing is called before a test lets time pass or ends a turn of the loop."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+from harness.manual_clock import ManualClock
+
+
+class ManualTimer:
+    """One call to come."""
+
+    def __init__(self, due_ms: float, delay_s: float, callback: Callable[[], object]) -> None:
+        self.due_ms = due_ms
+        self.delay_s = delay_s
+        """What was asked for; 0 where it was `call_soon`."""
+        self.is_waiting = True
+        self._callback = callback
+
+    def cancel(self) -> None:
+        self.is_waiting = False
+
+    def run(self) -> None:
+        """Once, and not at all where it was cancelled."""
+        if self.is_waiting:
+            self.is_waiting = False
+            self._callback()
+
+
+class ManualTimers:
+    """`barnabas_core.clock.Timers` of a clock; calls come in the order in which they are due, then asked for."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self._queue: list[tuple[float, int, ManualTimer]] = []
+        self._numbers = count()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
+        timer = ManualTimer(self.clock.in_ms(delay_s), delay_s, callback)
+        heapq.heappush(self._queue, (timer.due_ms, next(self._numbers), timer))
+        return timer
+
+    def call_soon(self, callback: Callable[[], object]) -> ManualTimer:
+        return self.call_later(0, callback)
+
+    @property
+    def waiting(self) -> list[ManualTimer]:
+        """Those that were neither run nor cancelled, the next one first."""
+        return [timer for _, _, timer in sorted(self._queue, key=lambda each: each[:2]) if timer.is_waiting]
+
+    def pass_time(self, seconds: float = 0) -> None:
+        """All that comes due meanwhile is called, at its time."""
+        until_ms = self.clock.in_ms(seconds)
+        while self._queue and self._queue[0][0] <= until_ms:
+            due_ms, _, timer = heapq.heappop(self._queue)
+            self.clock.passed_ms = max(self.clock.passed_ms, due_ms)
+            timer.run()
+        self.clock.passed_ms = max(self.clock.passed_ms, until_ms)
+
+    def turn(self) -> bool:
+        """What is due now is called, but not what that makes due; False where there is nothing."""
+        due = [timer for timer in self.waiting if timer.due_ms <= self.clock.passed_ms]
+        for timer in due:
+            timer.run()
+        self._queue = [each for each in self._queue if each[2].is_waiting]
+        heapq.heapify(self._queue)
+        return bool(due)
