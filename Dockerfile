@@ -1,7 +1,7 @@
-# The images of the broker and the operator: docker build --target broker -t barnabas-broker:dev .
-# Both are the files of images/root.sh, a virtual environment with what others wrote, and our sources.
-# Where Debian's mirror is out of reach, `--build-context root=docker-image://...` puts an image of yours in the place of the
-# stage `root`, and the same of `tools`.
+# The images of the broker, the operator and the jobs: docker build --target broker -t barnabas-broker:dev .
+# Each is the files of images/root.sh, a virtual environment with what others wrote, and our sources; that of the jobs has
+# Java, too. Where Debian's mirror is out of reach, `--build-context root=docker-image://...` puts an image of yours in the
+# place of the stage `root`, and the same of `java-root` and `tools`.
 FROM docker.io/library/debian:bookworm-slim AS tools
 RUN apt-get update -q \
  && apt-get install -qy --no-install-recommends ca-certificates mmdebstrap python3-pip python3-venv \
@@ -39,6 +39,42 @@ COPY broker/src/barnabas_kube $SITE/barnabas_kube
 COPY operator/src $SITE
 RUN $COMPILE $SITE
 
+# Spark is 450 MB of jars, and comes as sources of Python that pip only copies. Nothing loads the jars of Spark Connect's shell.
+FROM packages AS spark-packages
+RUN $INSTALL,pyspark '/src[spark]' && rm -r $SITE/pyspark/jars/connect-repl $SITE/pyspark/examples && $COMPILE $SITE
+
+FROM packages AS jobs-packages
+RUN $INSTALL '/src[jobs-without-spark]' && $COMPILE $SITE
+COPY broker/src/barnabas $SITE/barnabas
+COPY spark-on-k8s/src $SITE
+RUN $COMPILE $SITE
+
+FROM tools AS made-java-root
+COPY images/root.sh /
+RUN /root.sh /made java
+
+FROM scratch AS java-root
+COPY --from=made-java-root /made /
+COPY --from=made-java-root --chown=10001:10001 /made/var/lib/barnabas /var/lib/barnabas
+
+FROM java-root AS spark
+ENV PATH=/opt/barnabas/bin:/usr/bin:/bin LC_ALL=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV SPARK_HOME=/opt/spark BARNABAS_SPARK_JARS=/opt/spark/connector
+COPY --from=spark-packages /opt/barnabas /opt/barnabas
+COPY images/spark-submit /opt/spark/bin/
+COPY images/prepare_spark.py /opt/spark/
+RUN ["python", "/opt/spark/prepare_spark.py"]
+
+# Spark's Kafka connector, by the checksums that the sources name.
+FROM spark AS fetched
+COPY spark-on-k8s/src/barnabas_jobs/app/connector.py /fetch/barnabas_jobs/app/
+COPY spark-on-k8s/src/barnabas_jobs/planning/errors.py /fetch/barnabas_jobs/planning/
+WORKDIR /fetch
+RUN ["python", "-c", "from barnabas_jobs.app import connector; connector.jars(connector.default_folder())"]
+
+FROM scratch AS connector
+COPY --from=fetched /opt/spark/connector /
+
 FROM root AS image
 ENV PATH=/opt/barnabas/bin:/usr/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
@@ -54,3 +90,12 @@ FROM image AS operator
 COPY --from=operator-packages /opt/barnabas /opt/barnabas
 EXPOSE 8080 9443
 CMD ["operator"]
+
+FROM spark AS jobs
+COPY --from=connector / /opt/spark/connector/
+COPY --from=jobs-packages /opt/barnabas /opt/barnabas
+COPY images/executor-pod.yaml /opt/barnabas/
+USER 10001:10001
+WORKDIR /var/lib/barnabas
+ENTRYPOINT ["barnabas", "jobs"]
+CMD ["list"]

@@ -1,9 +1,18 @@
 #!/bin/sh
 # The files below all images: Debian's Python, the libraries that it needs, a user, and nothing else. There is no shell.
-# `root.sh DIRECTORY`, as root, with mmdebstrap. The Dockerfile calls it, and so do the tests on pods.
+# `root.sh DIRECTORY [java]`, as root, with mmdebstrap. The Dockerfile calls it, and so do the tests on pods. `java` adds
+# Debian's Java and what Spark calls besides it: `chmod`, by which Hadoop sets the rights of files.
 set -eu
 root=$1
 include=base-files,python3.11-minimal,libpython3.11-stdlib,libstdc++6,tzdata
+if [ "${2:-}" = java ]; then
+    include=$include,ca-certificates-java,coreutils,openjdk-17-jre-headless
+    set -- --dpkgopt='path-include=/etc/java-17-openjdk/*' \
+        --dpkgopt='path-include=/usr/share/ca-certificates*' \
+        --dpkgopt='path-include=/bin/chmod'
+else
+    set --
+fi
 
 # What scanners read to tell which packages an image has, as in distroless images.
 describe='mkdir "$1/var/lib/dpkg/status.d"
@@ -29,7 +38,7 @@ mmdebstrap --quiet --mode=root --variant=extract --include="$include" \
     --dpkgopt='path-exclude=/usr/sbin/*' \
     --dpkgopt='path-exclude=/usr/libexec/*' \
     --dpkgopt='path-exclude=/usr/bin/*' \
-    --dpkgopt='path-include=/usr/bin/python3.11' \
+    --dpkgopt='path-include=/usr/bin/python3.11' "$@" \
     --extract-hook="$describe" bookworm "$root"
 
 # What mmdebstrap has made for itself.
@@ -52,6 +61,12 @@ root:x:0:
 barnabas:x:10001:
 END
 echo 'hosts: files dns' > etc/nsswitch.conf
+# What the scripts of ca-certificates and of Java's package would make, which did not run.
+if [ -d usr/share/ca-certificates ]; then
+    mkdir -p etc/ssl/certs/java
+    cat usr/share/ca-certificates/mozilla/*.crt > etc/ssl/certs/ca-certificates.crt
+    for java in usr/lib/jvm/java-17-*/bin/java; do ln -s "/$java" usr/bin/java; done
+fi
 
 # Bytecode is made now, for the root file system of a pod is read-only. The sources never change, so their times do not matter.
 chroot . /usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3.11

@@ -17,7 +17,7 @@ from local_kubernetes.binaries import CannotStart, cache, programs
 from local_kubernetes.cluster import NETWORK_FILE, PROGRAMS_LINK, LocalCluster, Say
 from local_kubernetes.control_plane import NODES
 from local_kubernetes.helm import CHART, helm
-from local_kubernetes.images import BASE_IMAGE, IMAGES, project_archive
+from local_kubernetes.images import BASE_IMAGE, IMAGES, SERVING, project_archive
 from local_kubernetes.kubectl import cache_of
 from local_kubernetes.node import ZONE_LABEL, check_machine
 
@@ -80,14 +80,14 @@ def _make_what_takes_long(say: Say) -> None:
     """What is in the cache from the second time on; raises CannotStart before anything was started."""
     programs()
     helm()
-    for image in IMAGES:
+    for image in SERVING:
         project_archive(image)
     say("images of the sources as they are")
 
 
 def _start(cluster: LocalCluster, nodes: int, with_chart: bool, say: Say) -> None:
     cluster.up(say)
-    for image in IMAGES:
+    for image in SERVING:
         say(f"{cluster.supply(image)} loaded")
     for number in range(2, nodes + 1):
         say(f"{cluster.add_node(f'zone-{number}')} ready")

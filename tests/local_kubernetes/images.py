@@ -1,18 +1,21 @@
 """Container images without a registry and without Docker; a node imports their archives before a pod names them.
 
-`python -m local_kubernetes.images` builds all. `buildah` runs the project's own Dockerfile. Its first two stages
-are made here, each once: `root` by the Dockerfile's own script, and `tools`, which is Python on Debian, of Debian's
-packages. The archives are in the user's cache, one for each state of the sources.
+`python -m local_kubernetes.images` builds all. `buildah` runs the project's own Dockerfile. Its first stages are made
+here, each once: `root` and `java-root` by the Dockerfile's own script, and `tools`, which is Python on Debian, of
+Debian's packages. `spark` is built once for each version of Spark. The archives are in the user's cache, one for each
+state of the sources.
 """
 
 import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +26,6 @@ from local_kubernetes.node import PAUSE_IMAGE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BASE_IMAGE: Final = "docker.io/library/python:3.11-slim-bookworm"
-ROOT_IMAGE: Final = "localhost/root"
 # As the image of that name has: libstdc++6 comes with apt there.
 BASE_PACKAGES: Final = ("ca-certificates", "libstdc++6", "netbase", "passwd", "python3", "python3-venv", "tzdata")
 # As slim images leave out documentation; licences stay.
@@ -40,20 +42,41 @@ BASE_HOOKS: Final = (
 )
 DOCKERFILE: Final = ROOT / "Dockerfile"
 ROOT_SCRIPT: Final = ROOT / "images" / "root.sh"
-IMAGES: Final = {"barnabas-broker": "broker", "barnabas-operator": "operator"}
+IMAGES: Final = {"barnabas-broker": "broker", "barnabas-operator": "operator", "barnabas-jobs": "jobs"}
 """The Dockerfile's target of each."""
-# What `.dockerignore` lets in.
-CONTEXT: Final = ("pyproject.toml", "README.md", "broker/src", "operator/src")
+JOBS: Final = "barnabas-jobs"
+SERVING: Final = tuple(name for name in IMAGES if name != JOBS)
+"""Those that each cluster needs. That of the jobs is ten times as large, and only for clusters that run jobs."""
+# What goes into a target besides the Dockerfile.
+CONTEXT: Final[Mapping[str, Sequence[str]]] = {
+    "": (),
+    "broker": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
+    "operator": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
+    "jobs": ("pyproject.toml", "README.md", "images", "broker/src/barnabas", "spark-on-k8s/src"),
+    # Half a gigabyte: only what changes it.
+    "spark": ("images/prepare_spark.py", "images/spark-submit"),
+    "connector": (
+        "spark-on-k8s/src/barnabas_jobs/app/connector.py",
+        "spark-on-k8s/src/barnabas_jobs/planning/errors.py",
+    ),
+}
+STAGES: Final = {"spark": ("packages", "spark-packages", "spark"), "connector": ("fetched", "connector")}
+"""Of the Dockerfile, where a target that is kept has no others."""
+EXTRAS: Final = {"spark": "spark"}
+"""Of pyproject.toml, in the same way."""
 TAG: Final = "dev"
-ARCHIVES_KEPT: Final = 6
-BUILD_SECONDS_MAX: Final = 900
+# That of the jobs, and Spark, are 0.8 GB each.
+ARCHIVES_KEPT: Final[Mapping[str, int]] = {JOBS: 3, "spark": 2}
+ARCHIVES_KEPT_ELSE: Final = 6
+BUILD_SECONDS_MAX: Final = 1800
 # Only while an image is built: how this machine reaches the package index, and whom it trusts.
 TRUST: Final = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
 IN_MEMORY: Final = 'mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"; exec "$@"'
 MAKE_ROOT: Final = """
 mount -t tmpfs -o mode=755 tmpfs "$TMPDIR"
-"$1" "$TMPDIR/root"
-tar --create --file="$2" --directory="$TMPDIR/root" .
+written="${!#}"
+"$1" "$TMPDIR/root" "${@:2:$#-2}"
+tar --create --file="$written" --directory="$TMPDIR/root" .
 """
 # Storage is memory that only these commands see: thousands of small files, of which nothing is left afterwards.
 BUILD: Final = """
@@ -65,8 +88,12 @@ base() {
     store config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
     store commit --rm --quiet --disable-compression "$container" "$1"
 }
-base "$BASE_IMAGE" "$BASE_FILES"
-base "$ROOT_IMAGE" "$ROOT_FILES"
+for each in $BASES; do
+    case $each in
+        *.tar) base "${each%%=*}" "${each#*=}" ;;
+        *) store pull --quiet "docker-archive:${each#*=}" ;;
+    esac
+done
 image() {
     [ -z "$2" ] || store bud --pull-never $TRUST $STAGES --target="$2" --tag="$1" .
     store push --quiet "$1" "docker-archive:$3:$1"
@@ -97,11 +124,12 @@ def pause_archive() -> Path:
     return archive
 
 
-class Bases(NamedTuple):
-    """Files of the Dockerfile's first stages, each a tar."""
+class Base(NamedTuple):
+    """What stands for a stage of the Dockerfile: an image of this name, of a tar of its files or an archive of it."""
 
-    tools: Path
-    root: Path
+    stage: str
+    image: str
+    file: Path
 
 
 class Recipe(NamedTuple):
@@ -113,27 +141,33 @@ class Recipe(NamedTuple):
 
 def base_archive() -> Path:
     """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
-    return _archives({"python": Recipe(BASE_IMAGE, "")})["python"]
+    _check_machine()
+    return _archives({"python": Recipe(BASE_IMAGE, "")}, [_tools()])["python"]
 
 
 def project_archive(name: str) -> Path:
     """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
+    _check_machine()
+    if name == JOBS:
+        return _archives({JOBS: Recipe(reference(JOBS), IMAGES[JOBS])}, [_tools(), _spark(), _connector()])[JOBS]
     # They have their sources in common: when one is to be built anew, so are all, and all on one base.
-    return _archives({each: Recipe(reference(each), target) for each, target in IMAGES.items()})[name]
+    return _archives({each: Recipe(reference(each), IMAGES[each]) for each in SERVING}, [_tools(), _root()])[name]
 
 
-def _archives(recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+def _check_machine() -> None:
     if os.geteuid() != 0:
         raise CannotStart("images are built as root; `make e2e E2E=kind` builds them with Docker")
     require("buildah", "mmdebstrap", "mount", "unshare")
-    bases = Bases(_python_on_debian(), _root_files())
-    archives = _archives_of(bases, recipes)
+
+
+def _archives(recipes: Mapping[str, Recipe], bases: Sequence[Base]) -> dict[str, Path]:
+    archives = _archives_of(recipes, bases)
     with locked("images"):
         missing = [name for name, archive in archives.items() if not archive.exists()]
         if missing:
             written = {name: archives[name].with_suffix(f".{os.getpid()}") for name in missing}
             _build(bases, [(recipes[name], written[name]) for name in missing])
-            if _archives_of(bases, recipes) != archives:
+            if _archives_of(recipes, bases) != archives:
                 for path in written.values():
                     path.unlink()
                 raise CannotStart("the sources changed while images were built of them; try again")
@@ -143,30 +177,24 @@ def _archives(recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     return archives
 
 
-def _archives_of(bases: Bases, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
+def _archives_of(recipes: Mapping[str, Recipe], bases: Sequence[Base]) -> dict[str, Path]:
     return {name: cache() / f"{name}-{_digest(bases, recipe.target)}.image" for name, recipe in recipes.items()}
 
 
 def _forget_old(name: str) -> None:
     """Leaves those that other checkouts may be using now."""
     known = sorted(cache().glob(f"{name}-*.image"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in known[ARCHIVES_KEPT:]:
+    for path in known[ARCHIVES_KEPT.get(name, ARCHIVES_KEPT_ELSE) :]:
         path.unlink()
 
 
-def _build(bases: Bases, wanted: Sequence[tuple[Recipe, Path]]) -> None:
+def _build(bases: Sequence[Base], wanted: Sequence[tuple[Recipe, Path]]) -> None:
     triples = [(*recipe, str(archive)) for recipe, archive in wanted]
     with tempfile.TemporaryDirectory() as storage:
         values = {
-            "BASE_IMAGE": BASE_IMAGE,
-            "BASE_FILES": str(bases.tools),
-            "ROOT_IMAGE": ROOT_IMAGE,
-            "ROOT_FILES": str(bases.root),
+            "BASES": " ".join(f"{base.image}={base.file}" for base in bases),
             "BUILDAH_ISOLATION": "chroot",
-            "STAGES": " ".join(
-                f"--build-context={stage}=container-image://{image}"
-                for stage, image in (("tools", BASE_IMAGE), ("root", ROOT_IMAGE))
-            ),
+            "STAGES": " ".join(f"--build-context={base.stage}=container-image://{base.image}" for base in bases),
             "STORAGE": storage,
             "TRUST": " ".join(f"--volume={path}:{path}:ro" for path in TRUST if path.exists()),
         }
@@ -174,16 +202,37 @@ def _build(bases: Bases, wanted: Sequence[tuple[Recipe, Path]]) -> None:
         _run("unshare", "--mount", "bash", "-euc", BUILD, "build", *arguments, environment=values)
 
 
-def _python_on_debian() -> Path:
+def _tools() -> Base:
+    """Python on Debian."""
     options = [f"--dpkgopt=path-{rule}" for rule in BASE_PATHS]
     hooks = [f"--customize-hook={hook}" for hook in BASE_HOOKS]
     what = ["--variant=essential", "--format=tar", f"--include={','.join(BASE_PACKAGES)}"]
     recipe = repr((BASE_PACKAGES, BASE_PATHS, BASE_HOOKS))
-    return _made("python-on-debian", recipe, IN_MEMORY, "mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm")
+    made = _made("python-on-debian", recipe, IN_MEMORY, "mmdebstrap", "--quiet", *what, *options, *hooks, "bookworm")
+    return Base("tools", BASE_IMAGE, made)
 
 
-def _root_files() -> Path:
-    return _made("root", ROOT_SCRIPT.read_text(encoding="utf-8"), MAKE_ROOT, str(ROOT_SCRIPT))
+def _root(*more: str) -> Base:
+    """The files below all images; more are those of Java."""
+    stage = "-".join((*more, "root"))
+    made = _made(stage, ROOT_SCRIPT.read_text(encoding="utf-8"), MAKE_ROOT, str(ROOT_SCRIPT), *more)
+    return Base(stage, f"localhost/{stage}", made)
+
+
+def _spark() -> Base:
+    """What the image of the jobs has below what is ours."""
+    return _stage("spark", [_tools(), _root("java")])
+
+
+def _connector() -> Base:
+    """Spark's jars for Kafka."""
+    return _stage("connector", [_tools(), _spark()])
+
+
+def _stage(name: str, bases: Sequence[Base]) -> Base:
+    """One that takes long and seldom changes."""
+    image = f"localhost/{name}"
+    return Base(name, image, _archives({name: Recipe(image, name)}, bases)[name])
 
 
 def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
@@ -199,18 +248,30 @@ def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
     return made
 
 
-def _digest(bases: Bases, target: str) -> str:
+def _digest(bases: Sequence[Base], target: str) -> str:
     """Of all that goes into an image."""
-    digest = hashlib.sha256((bases.tools.name + bases.root.name + BUILD + target).encode())
-    for path in _sources() if target else ():
+    digest = hashlib.sha256((" ".join(base.file.name for base in bases) + BUILD + target).encode())
+    if target in EXTRAS:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        digest.update(repr((project["dependencies"], project["optional-dependencies"][EXTRAS[target]])).encode())
+    digest.update(_dockerfile(target).encode())
+    for path in _sources(target):
         digest.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _sources() -> Iterator[Path]:
-    yield DOCKERFILE
-    for name in CONTEXT:
+def _dockerfile(target: str) -> str:
+    """What it says of a target."""
+    text = DOCKERFILE.read_text(encoding="utf-8") if target else ""
+    if target not in STAGES:
+        return text
+    stages = {stage.split()[2]: stage for stage in re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]}
+    return "".join(stages[name] for name in STAGES[target])
+
+
+def _sources(target: str) -> Iterator[Path]:
+    for name in CONTEXT[target]:
         found = (ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]
         yield from sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 

@@ -46,6 +46,7 @@ SHARED = ["barnabas", "barnabas_core", "barnabas_kube"]
 OURS = {
     "broker": {*SHARED, "barnabas_broker"},
     "operator": {*SHARED, "barnabas_kafka", "barnabas_lag", "barnabas_operator"},
+    "jobs": {"barnabas", "barnabas_jobs"},
 }
 
 

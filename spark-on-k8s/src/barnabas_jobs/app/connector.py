@@ -67,7 +67,9 @@ class ConnectorMissing(JobFailed):
 
 
 def default_folder() -> Path:
-    """Where jars are kept unless somebody says otherwise: the user's cache."""
+    """Where jars are kept unless somebody says otherwise: what the environment names, as in the image, or a cache."""
+    if named := os.environ.get("BARNABAS_SPARK_JARS"):
+        return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "barnabas" / f"spark-jars-{JARS[0].version}"
 

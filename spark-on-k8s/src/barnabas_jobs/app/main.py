@@ -1,75 +1,98 @@
 """`barnabas jobs`: runs a job, lists them, or fetches what Spark needs to speak with Kafka."""
 
 import argparse
+import os
 import re
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
-from pyspark.errors import PySparkException
 
 from barnabas_jobs.app.catalog import JOBS, listing
 from barnabas_jobs.app.connector import default_folder, jars
-from barnabas_jobs.app.session import session
+from barnabas_jobs.app.driver_pod import DriverPod
+from barnabas_jobs.app.executor import run_executor
+from barnabas_jobs.app.run import Request, Terminated, run_job
+from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.errors import BadOption, JobFailed
-from barnabas_jobs.planning.options import parse
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_FINDINGS: Final = 3
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+DONE: Final = Ending(exit=0, message="done")
+Command = Callable[[argparse.Namespace, DriverPod | None], Ending]
 MASTER: Final = re.compile(r"local|local\[(\*|[1-9][0-9]*)(,[1-9][0-9]*)?\]|spark://.+|k8s://.+|yarn")
 CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0 done, 1 failed, 2 bad options, 3 the job ran and found something wrong."""
-    given = _parser().parse_args(arguments)
+    """The exit code: 0 done, 1 failed, 2 bad options, 3 the job found something wrong, 143 by SIGTERM."""
+    pod = DriverPod.here(os.environ)
+    ending = _ending(arguments, pod)
+    if ending.exit in (EXIT_FAILED, EXIT_USAGE, EXIT_TERMINATED):
+        print(f"barnabas jobs: {ending.message}", file=sys.stderr)
+    if pod:
+        pod.end(ending)
+    return ending.exit
+
+
+def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     try:
-        command: Callable[[argparse.Namespace], int] = given.command
-        return command(given)
+        given = _parser().parse_args(arguments)
+        command: Command = given.command
+        return command(given, pod)
     except BadOption as error:
-        print(f"barnabas jobs: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return Ending(exit=EXIT_USAGE, message=str(error))
     except JobFailed as error:
-        print(f"barnabas jobs: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return Ending(exit=EXIT_FAILED, message=str(error))
+    except Terminated:
+        return Ending(exit=EXIT_TERMINATED, message="SIGTERM came; what the job had not committed does not count")
+    except Exception as error:
+        # Not foreseen: the traceback is for those who mend it, and the pod still says how it ended.
+        traceback.print_exc()
+        return Ending(exit=EXIT_FAILED, message=f"{type(error).__name__}: {error}")
 
 
-def _run(given: argparse.Namespace) -> int:
-    """Prints the job's result as JSON. Options are looked at before Spark starts, which takes seconds."""
+def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
+    """Prints the job's result as JSON."""
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
-    job = JOBS[given.job].load()
-    options = parse(job.Options, given.option)
-    try:
-        spark = session(given.master, given.jars, dict(given.conf))
-    except (PySparkException, OSError) as error:
-        raise JobFailed(f"Spark did not start: {error}") from error
-    try:
-        result = job.run(spark, options)
-    finally:
-        spark.stop()
-    print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
-    return 0 if result.fine else EXIT_FINDINGS
+    request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
+    ending = run_job(request, pod)
+    print(msgspec.json.format(msgspec.json.encode(ending.result), indent=2).decode(), flush=True)
+    return ending
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(_: argparse.Namespace, __: DriverPod | None) -> Ending:
     print(listing())
-    return 0
+    return DONE
 
 
-def _fetch_jars(given: argparse.Namespace) -> int:
+def _fetch_jars(given: argparse.Namespace, _: DriverPod | None) -> Ending:
     for jar in jars(given.jars):
         print(jar)
-    return 0
+    return DONE
+
+
+def _executor(_: argparse.Namespace, __: DriverPod | None) -> Ending:
+    run_executor()
+    return DONE
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong words are a bad option, so that they are told like one."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise BadOption(message)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="barnabas jobs", description="Maintenance of topics as Spark jobs.", allow_abbrev=False
-    )
+    parser = _Parser(prog="barnabas jobs", description="Maintenance of topics as Spark jobs.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a job; exit code 3 where it ran and found something wrong")
     run.add_argument("job", choices=sorted(JOBS), metavar="NAME", help=f"one of {', '.join(JOBS)}")
@@ -81,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     listed.set_defaults(command=_list)
     fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector now; `run` does so when it lacks")
     fetch.set_defaults(command=_fetch_jars)
+    executor = commands.add_parser("executor", help="what Spark's executor pods run; only Spark starts it")
+    executor.set_defaults(command=_executor)
     for each in (run, fetch):
         each.add_argument(
             "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="where the jars are kept"

@@ -15,6 +15,9 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Whoever watches reads the jobs that run, and remembers those that have ended.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",
 }
 

@@ -21,6 +21,7 @@ from barnabas_jobs.planning.ledger import ArchivedRange, DataFile, Entry, Genera
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, first_of, gone, pending
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import counts, of_files, of_topic, write_parquet
 
 
@@ -101,9 +102,10 @@ def _commits(job: Run, ledger: Ledger) -> list[Entry]:
     log = job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
     lost = _lost(job, ends, log)
+    offsets = sum(each.offsets for each in pending(ends, log))
     number, entries = len(ledger.entries), list[Entry]()
     while ranges := first_of(pending(ends, log), job.options.commit_records):
-        entries.append(_commit(job, number + len(entries), ranges, lost))
+        entries.append(_commit(job, number + len(entries), ranges, lost, offsets))
         ends.update({each.partition: each.end for each in ranges})
         lost = []
     return entries
@@ -121,10 +123,12 @@ def _lost(job: Run, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRa
     return [LostRange(*each) for each in ranges]
 
 
-def _commit(job: Run, number: int, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
+def _commit(job: Run, number: int, ranges: list[OffsetRange], lost: list[LostRange], offsets: int) -> Entry:
+    """`offsets` are those of the whole run."""
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     with spark_failures(f"archiving {', '.join(map(str, ranges))} of {job.topic.name}"):
-        write_parquet(of_topic(job.spark, job.options.bootstrap, job.topic.name, ranges), run_folder)
+        with phase(job.spark, "archiving", offsets):
+            write_parquet(of_topic(job.spark, job.options.bootstrap, job.topic.name, ranges), run_folder)
         files = _settled(job, run_folder)
         partitions = _counted(job, ranges, files)
     _check_same_topic(job)

@@ -22,6 +22,7 @@ from barnabas_jobs.planning.ledger import Generation, Ledger
 from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
 from barnabas_jobs.planning.restore_plan import Plan, Selected, Selection, check_same, check_target, check_written
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_files, size
 
 QUIET_S: Final = 3.0
@@ -180,7 +181,8 @@ def _write(records: DataFrame, writer: TopicWriter) -> list[tuple[int, int, int]
     with spark_failures(f"restoring into {writer.topic}"):
         tasks = max(1, len(writer.records))
         ordered = records.repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
-        return ordered.rdd.mapPartitions(writer).collect()
+        with phase(records.sparkSession, "restoring", sum(writer.records.values())):
+            return ordered.rdd.mapPartitions(writer).collect()
 
 
 def _check(

@@ -14,6 +14,7 @@ from barnabas_jobs.planning.ledger import Generation
 from barnabas_jobs.planning.options import Bootstrap, Folder, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic
 
 DIFFERENCES_TOLD: Final = 20
@@ -131,7 +132,8 @@ def compare(
         whole = {row["partition"]: row["count"] for row in archived.groupBy("partition").count().collect()}
         inside = in_ranges(archived, wanted) if match == "offset" else archived
         sides = _placed(inside, "archive", match).unionByName(_placed(topic, "topic", match))
-        sums = _sums(sides)
+        with phase(spark, "comparing", generation.records):
+            sums = _sums(sides)
         unequal = [partition for partition, row in sums.items() if not row["equal"]]
         kinds, differences = _differences(sides, unequal)
     ledger_counts = generation.records_by_partition()

@@ -1,0 +1,79 @@
+"""The pod in which a driver runs: where its progress is told, and how it ended."""
+
+import json
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from barnabas_jobs.planning.ending import Ending
+from barnabas_jobs.planning.progress import Progress
+
+ANNOTATION: Final = "barnabas.dev/progress"
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+PAUSE_S: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 5.0
+
+
+class DriverPod:
+    """A driver may patch its own pod; `account` is the folder with the token and the authority of the API server."""
+
+    def __init__(
+        self, url: str, account: Path, termination_log: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._url = url
+        self._account = account
+        self._termination_log = termination_log
+        self._clock = clock
+        self._told = b""
+        self._told_at_s = -PAUSE_S
+        self._refused = False
+
+    @classmethod
+    def here(cls, environment: Mapping[str, str]) -> Self | None:
+        """This process's own; None where it is in none, or in one that nobody watches."""
+        names = ("BARNABAS_POD_NAMESPACE", "BARNABAS_POD_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+        given = [environment.get(name, "") for name in names]
+        if not all(given):
+            return None
+        namespace, name, host, port = given
+        host = f"[{host}]" if ":" in host else host
+        url = f"https://{host}:{port}/api/v1/namespaces/{namespace}/pods/{name}"
+        return cls(url, ACCOUNT, TERMINATION_LOG)
+
+    def tell(self, progress: Progress, last: bool = False) -> None:
+        """At most every 5 s, and only what is new; the last always. A refusal is said once, and fails nothing."""
+        written = msgspec.json.encode(progress)
+        now_s = self._clock()
+        if written == self._told or (not last and now_s - self._told_at_s < PAUSE_S):
+            return
+        self._told, self._told_at_s = written, now_s
+        try:
+            self._patch({"metadata": {"annotations": {ANNOTATION: written.decode()}}})
+        except (OSError, urllib.error.URLError) as error:
+            if not self._refused:
+                print(f"barnabas jobs: the progress cannot be told to the pod {self._url}: {error}", file=sys.stderr)
+            self._refused = True
+
+    def end(self, ending: Ending) -> None:
+        """The last that a driver does. A pod without the file keeps its exit code."""
+        try:
+            self._termination_log.write_bytes(ending.shortened())
+        except OSError as error:
+            print(f"barnabas jobs: {self._termination_log}: {error.strerror}", file=sys.stderr)
+
+    def _patch(self, change: object) -> None:
+        """The token is read anew: Kubernetes exchanges it each hour."""
+        token = (self._account / "token").read_text(encoding="ascii").strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
+        request = urllib.request.Request(self._url, json.dumps(change).encode(), headers, method="PATCH")
+        trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX, context=trust) as answer:
+            answer.read()

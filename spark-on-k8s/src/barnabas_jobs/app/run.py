@@ -1,0 +1,93 @@
+"""Runs one job from its options to its end: Spark is started, the job watched, and Spark stopped however it ends."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app.catalog import JOBS
+from barnabas_jobs.app.driver_pod import DriverPod
+from barnabas_jobs.app.session import session
+from barnabas_jobs.app.terminal import page
+from barnabas_jobs.app.watching import watched
+from barnabas_jobs.planning.ending import Ending
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.options import parse
+from barnabas_jobs.spark.status import SparkStatus
+
+EXIT_FINDINGS: Final = 3
+STOP_SECONDS_MAX: Final = 20.0
+"""Less than the 30 s that Kubernetes gives a pod to end."""
+
+
+class Terminated(BaseException):
+    """SIGTERM came. No job catches it."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What `barnabas jobs run` was asked for."""
+
+    job: str
+    words: Sequence[str]
+    master: str
+    jars: Path
+    conf: Mapping[str, str]
+
+
+def run_job(request: Request, pod: DriverPod | None) -> Ending:
+    """Looks at the options before Spark starts, which takes seconds. Raises JobFailed, BadOption, Terminated."""
+    job = JOBS[request.job].load()
+    options = parse(job.Options, request.words)
+    with sigterm_raises(), _spark(request) as spark:
+        listeners = [page(), *([pod] if pod else [])]
+        with watched(SparkStatus(spark).seen, listeners):
+            result = job.run(spark, options)
+    return _ending(result, options)
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """SIGTERM raises Terminated in the main thread, once: what ends then must not be ended by another."""
+
+    def terminate(_: int, __: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _spark(request: Request) -> Iterator[SparkSession]:
+    try:
+        spark = session(request.master, request.jars, request.conf)
+    except (PySparkException, OSError) as error:
+        raise JobFailed(f"Spark did not start: {error}") from error
+    try:
+        yield spark
+    finally:
+        # The connection of this thread may wait for an answer that nobody wants any more: another thread has its own.
+        stopping = threading.Thread(target=spark.stop, name="stop", daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS_MAX)
+
+
+def _ending(result: Any, options: Any) -> Ending:
+    archive = getattr(options, "archive", None)
+    return Ending(
+        exit=0 if result.fine else EXIT_FINDINGS,
+        message="done" if result.fine else "done, and something is wrong: see the result",
+        result=msgspec.to_builtins(result, str_keys=True),
+        ledger=None if archive is None else os.path.join(archive, "ledger"),
+    )

@@ -1,0 +1,40 @@
+"""How a driver ended, as its pod's termination message: Kubernetes keeps 4,096 bytes of it."""
+
+from typing import Any, Final
+
+import msgspec
+
+BYTES_MAX: Final = 4096
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The exit code, one line for people, the job's result, and where the ledger is of a job that has one."""
+
+    exit: int
+    message: str
+    result: dict[str, Any] | None = None
+    ledger: str | None = None
+
+    def shortened(self) -> bytes:
+        """JSON of at most BYTES_MAX bytes. What is largest in the result goes first, then the end of the message."""
+        ending = self
+        while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
+            over = len(written) - BYTES_MAX
+            ending = ending._without_largest() or ending._with_less_to_say(over)
+        return written
+
+    def _without_largest(self) -> "Ending | None":
+        """The largest list or object of the result as the number of its items; None where there is none."""
+        parts = {name: value for name, value in (self.result or {}).items() if isinstance(value, list | dict)}
+        if not parts:
+            return None
+        largest = max(parts, key=lambda name: len(msgspec.json.encode(parts[name])))
+        told = f"{len(parts[largest])} items; see the log of the pod"
+        return msgspec.structs.replace(self, result={**(self.result or {}), largest: told})
+
+    def _with_less_to_say(self, bytes_over: int) -> "Ending":
+        """No result, and then a message that is shorter. A character may be six bytes of JSON."""
+        if self.result is not None:
+            return msgspec.structs.replace(self, result=None)
+        kept = max(0, len(self.message) - max(1, bytes_over // 6) - 1)
+        return msgspec.structs.replace(self, message=self.message[:kept] + "\N{HORIZONTAL ELLIPSIS}")

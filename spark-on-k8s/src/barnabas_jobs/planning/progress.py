@@ -1,0 +1,69 @@
+"""How far a job is: what it does now, of how many stages and records, how fast, and how long it will take yet."""
+
+import msgspec
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """What is done; `total` is None where nobody knows it."""
+
+    done: int
+    total: int | None
+
+    @property
+    def fraction(self) -> float | None:
+        """0 to 1; None where the total is not known."""
+        return None if self.total is None else min(1.0, self.done / self.total) if self.total else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.done:,}" if self.total is None else f"{self.done:,} of {self.total:,}"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What Spark tells at one moment. Stages are those of all phases, records those of this one."""
+
+    phase: str
+    stages: Amount
+    records: Amount
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The same with the records a second since the phase began; its JSON is the annotation of a driver's pod."""
+
+    phase: str
+    stages: Amount
+    records: Amount
+    records_per_second: int
+
+    @property
+    def seconds_left(self) -> int | None:
+        """Of this phase at this rate; None where it cannot be told."""
+        if self.records.total is None or not self.records_per_second:
+            return None
+        return max(0, self.records.total - self.records.done) // self.records_per_second
+
+    def __str__(self) -> str:
+        parts = [f"{self.phase}: {self.records} records"]
+        if self.records.fraction is not None:
+            parts.append(f"{self.records.fraction:.0%}")
+        if self.records_per_second:
+            parts.append(f"{self.records_per_second:,} a second")
+        if self.seconds_left is not None:
+            parts.append(f"{self.seconds_left} s left")
+        return ", ".join([*parts, f"stages {self.stages}"])
+
+
+class Pace:
+    """Turns what was seen into progress: it knows when each phase began."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._began_s = 0.0
+        self._began_with = 0
+
+    def progress(self, seen: Seen, now_s: float) -> Progress:
+        """Of the latest; `now_s` never goes back."""
+        if seen.phase != self._phase or seen.records.done < self._began_with:
+            self._phase, self._began_s, self._began_with = seen.phase, now_s, seen.records.done
+        took_s = now_s - self._began_s
+        rate = (seen.records.done - self._began_with) / took_s if took_s else 0.0
+        return Progress(phase=seen.phase, stages=seen.stages, records=seen.records, records_per_second=round(rate))
