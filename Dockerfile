@@ -61,7 +61,6 @@ FROM java-root AS spark
 ENV PATH=/opt/barnabas/bin:/usr/bin:/bin LC_ALL=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENV SPARK_HOME=/opt/spark BARNABAS_SPARK_JARS=/opt/spark/connector
 COPY --from=spark-packages /opt/barnabas /opt/barnabas
-COPY images/spark-submit /opt/spark/bin/
 COPY images/prepare_spark.py /opt/spark/
 RUN ["python", "/opt/spark/prepare_spark.py"]
 
@@ -92,6 +91,7 @@ EXPOSE 8080 9443
 CMD ["operator"]
 
 FROM spark AS jobs
+COPY images/spark-submit /opt/spark/bin/
 COPY --from=connector / /opt/spark/connector/
 COPY --from=jobs-packages /opt/barnabas /opt/barnabas
 COPY images/executor-pod.yaml /opt/barnabas/

@@ -54,7 +54,7 @@ CONTEXT: Final[Mapping[str, Sequence[str]]] = {
     "operator": ("pyproject.toml", "README.md", "broker/src", "operator/src"),
     "jobs": ("pyproject.toml", "README.md", "images", "broker/src/barnabas", "spark-on-k8s/src"),
     # Half a gigabyte: only what changes it.
-    "spark": ("images/prepare_spark.py", "images/spark-submit"),
+    "spark": ("images/prepare_spark.py",),
     "connector": (
         "spark-on-k8s/src/barnabas_jobs/app/connector.py",
         "spark-on-k8s/src/barnabas_jobs/planning/errors.py",

@@ -1,0 +1,55 @@
+"""`barnabas jobs run` that is told to end (SIGTERM): it stops Spark, says so, and what it had committed counts."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs_world import JARS, World
+from pyspark.sql import SparkSession
+
+from barnabas_jobs.app.main import EXIT_TERMINATED
+from conftest import SMALL
+from harness.deadline import wait_for
+from harness.server_process import bound_to_us
+
+RECORDS = 300
+ENDS_SECONDS_MAX = 60.0
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.make()
+    world.write(RECORDS)
+    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": str(world.folder), "commit_records": "5"}
+    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    conf = [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
+    command = ["-m", "barnabas", "jobs", "run", "archive", "--master", "local[1]", "--jars", str(JARS), *words, *conf]
+    log = tmp_path / "log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            bound_to_us([sys.executable, *command]),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")},
+        )
+    try:
+        wait_for(lambda: list(world.folder.glob("ledger/0000000[1-9].json")), seconds_max=ENDS_SECONDS_MAX * 2)
+        process.send_signal(signal.SIGTERM)
+        result, _ = process.communicate(timeout=ENDS_SECONDS_MAX)
+    finally:
+        process.kill()
+        process.wait()
+    said = log.read_text(encoding="utf-8")
+    assert process.returncode == EXIT_TERMINATED, said
+    assert result == ""
+    assert "barnabas jobs: SIGTERM came; what the job had not committed does not count" in said
+    assert "Traceback" not in said
+    rest = world.archive(spark)
+    assert (rest.archived_records, 0 < rest.records < RECORDS) == (RECORDS, True)
+    assert world.archived(spark) == world.read()

@@ -1,0 +1,77 @@
+"""A driver's progress in the annotation of its pod, on a real API server, with an account as drivers have it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from barnabas_jobs.app.driver_pod import ANNOTATION, PAUSE_S, DriverPod
+from barnabas_jobs.planning.ending import Ending
+from barnabas_jobs.planning.progress import Amount, Progress
+from local_kubernetes.control_plane import ControlPlane
+
+NAMESPACE = "drivers"
+
+
+def progress(done: int) -> Progress:
+    return Progress(phase="archiving", stages=Amount(0, 1), records=Amount(done, 100), records_per_second=done)
+
+
+@pytest.fixture
+def account(api_server: ControlPlane, tmp_path: Path) -> Path:
+    """The folder that Kubernetes mounts: a token of an account that may patch pods, and whom to trust."""
+    kubectl = api_server.kubectl
+    kubectl("create", "namespace", NAMESPACE)
+    kubectl("-n", NAMESPACE, "create", "serviceaccount", "driver")
+    kubectl("-n", NAMESPACE, "create", "role", "driver", "--verb=patch", "--resource=pods")
+    kubectl("-n", NAMESPACE, "create", "rolebinding", "driver", "--role=driver", f"--serviceaccount={NAMESPACE}:driver")
+    container = {"name": "driver", "image": "none"}
+    spec = {"containers": [container], "automountServiceAccountToken": False, "serviceAccountName": "driver"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "archive-1"}, "spec": spec}
+    kubectl("-n", NAMESPACE, "apply", "-f-", stdin=json.dumps(pod))
+    (tmp_path / "token").write_text(kubectl("-n", NAMESPACE, "create", "token", "driver"), encoding="ascii")
+    (tmp_path / "ca.crt").write_bytes(api_server.authority.certificate.read_bytes())
+    return tmp_path
+
+
+def test_progress_is_told_every_five_seconds_when_it_is_new_and_a_refusal_fails_nothing(
+    api_server: ControlPlane, account: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl = api_server.kubectl
+    now_s = [100.0]
+    url = f"{api_server.url}/api/v1/namespaces/{NAMESPACE}/pods/archive-1"
+    pod = DriverPod(url, account, account / "termination-log", lambda: now_s[0])
+
+    def told() -> int:
+        found = json.loads(kubectl("-n", NAMESPACE, "get", "pod", "archive-1", "-o=json"))
+        return int(json.loads(found["metadata"]["annotations"][ANNOTATION])["records"]["done"])
+
+    pod.tell(progress(1))
+    assert told() == 1
+    pod.tell(progress(2))
+    assert told() == 1
+    now_s[0] += PAUSE_S
+    pod.tell(progress(3))
+    assert told() == 3
+    pod.tell(progress(4), last=True)
+    assert told() == 4
+    assert capsys.readouterr().err == ""
+    kubectl("-n", NAMESPACE, "delete", "rolebinding", "driver")
+    for done in (5, 6):
+        pod.tell(progress(done), last=True)
+    assert told() == 4
+    assert capsys.readouterr().err.count("HTTP Error 403: Forbidden") == 1
+    pod.end(Ending(exit=3, message="differs", result={"records": 7}))
+    assert json.loads((account / "termination-log").read_bytes()) == {
+        "exit": 3,
+        "message": "differs",
+        "result": {"records": 7},
+    }
+
+
+@pytest.mark.parametrize("lacks", ["BARNABAS_POD_NAME", "BARNABAS_POD_NAMESPACE", "KUBERNETES_SERVICE_HOST"])
+def test_a_process_that_nobody_watches_tells_nobody(lacks: str) -> None:
+    names = ("BARNABAS_POD_NAME", "BARNABAS_POD_NAMESPACE", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    given = dict.fromkeys(names, "1")
+    assert DriverPod.here(given) is not None
+    assert DriverPod.here({**given, lacks: ""}) is None
